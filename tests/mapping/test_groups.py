@@ -104,7 +104,9 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
         if found is not None:
             assert found.makespan <= best * (1 + 1e-9)
             assert group.allowed[np.arange(group.jobs), found.core].all()
-        assert range_bound(group, queues[known : known + 1], 0.0) <= best * (1 + 1e-9)
+        searched = range_bound(group, queues[known : known + 1], 0.0)
+        assert searched.makespan <= best * (1 + 1e-9)
+        assert all(group.allowed[np.arange(group.jobs), core].all() for core in searched.cores)
 
 
 def test_contents_know_that_jobs_are_whole() -> None:
@@ -112,7 +114,7 @@ def test_contents_know_that_jobs_are_whole() -> None:
     group = Group(np.ones((3, 2)), np.full((3, 2), 0.25))
     queues = queues_of(np.array([0, 0, 1]), np.arange(3), 2)
     assert configuration_bound(group, queues, 2.0).makespan < 1.6
-    assert range_bound(group, queues, 0.0) == pytest.approx(2.0, rel=2e-3)
+    assert range_bound(group, queues, 0.0).makespan == pytest.approx(2.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -122,8 +124,20 @@ def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: in
     queues = every_mapping(group)
     makespans = group.makespans(queues)
     best = int(makespans.argmin())
-    bound = range_bound(group, queues[best : best + 1], 0.0)
+    bound = range_bound(group, queues[best : best + 1], 0.0).makespan
     assert makespans[best] * (1 - 2e-3) <= bound <= makespans[best]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    group = Group(generator.integers(1, 9, (5, 2)) / 4, np.full((5, 2), 0.05))
+    makespans = group.makespans(every_mapping(group))
+    slow = queues_of(np.zeros(5, dtype=np.int64), np.arange(5), 2)
+    found = range_bound(group, slow, 0.0)
+    assert len(found.cores) > 1
+    least = min(float(group.makespans(queues_of(core, np.arange(5), 2))[0]) for core in found.cores)
+    assert least == pytest.approx(float(makespans.min()), rel=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4), st.integers(1, 12))
@@ -209,6 +223,28 @@ def test_any_number_of_cores_and_threads(cores: int) -> None:
     assert group.makespans(queues) == pytest.approx(exact, rel=1e-12)
     one, four = (group.native.scores(core, priority, threads) for threads in (1, 4))
     assert (one == four).all()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 40])
+def test_searches_find_the_same_on_any_number_of_threads(threads: int) -> None:
+    generator = np.random.default_rng(threads)
+    group = Group(generator.lognormal(0, 2, (30, 5)), generator.lognormal(-1, 1, (30, 5)))
+    core = generator.integers(0, 5, (23, 30), dtype=np.int32)
+    priority = generator.integers(0, 2**32, (23, 30), dtype=np.uint32)
+    score = group.native.scores(core, priority)
+    rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.1, "crossover_accel": 0.1}
+    options = rates | {"elites": 4, "parents": 5, "first_generation": 7, "generations": 12, "seed": 3}
+    one, more = (group.native.evolve(core, priority, score, **options, threads=count) for count in (1, threads))
+    for name in ("core", "priority", "score", "history"):
+        assert (getattr(one, name) == getattr(more, name)).all()
+    assert (one.score == group.native.scores(one.core, one.priority)).all()
+    assert one.history[-1] == one.score.min() < score.min()
+    queues, score = group.decode(core[:7], priority[:7]), score[:7]
+    options = {"temperature": np.geomspace(0.1, 1e-4, 7), "samples": 200, "target": 0.0, "seed": 3, "stream": 5}
+    one, more = (group.native.anneal(queues, queues, score, score, **options, threads=count) for count in (1, threads))
+    for name in ("queues", "best", "score", "best_score"):
+        assert (getattr(one, name) == getattr(more, name)).all()
+    assert one.tried == more.tried == 1_400
 
 
 def test_a_core_that_cannot_run_a_job_hands_it_on() -> None:

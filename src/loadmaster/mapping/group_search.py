@@ -50,6 +50,7 @@ class Search:
     taken: int = 0
     interrupted: bool = False
     tight: bool = False
+    proved: bool = False
     history: list[tuple[int, float]] = field(default_factory=list)
 
     @property
@@ -112,7 +113,8 @@ class Search:
     def prove(self, deadline: Deadline) -> None:
         """Look for a better bound once more, now that the search has ended."""
         self.tighten()
-        if self.queues is not None and not self.proven and self.group.weights[0]:
+        if self.queues is not None and not self.proven and not self.proved and self.group.weights[0]:
+            self.proved = True
             self.bound = proven(self.group, self.bound, self.queues, deadline, self.taken // _PER_WORK)
 
     def offer(self, queues: Queues) -> float:

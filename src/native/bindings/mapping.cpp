@@ -130,16 +130,15 @@ class MappingGroup {
         std::vector<std::int64_t> tried(walks);
         {
             nb::gil_scoped_release release;
-            in_parallel(walks, threads, [&](std::size_t begin, std::size_t end) {
-                for (std::size_t i = begin; i < end; ++i) {
-                    const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
-                    Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
-                    tried[i] = mapping::anneal(group_, walk, objective_, temperature.data()[i], samples, target, seed, stream * walks + i);
-                    std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
-                    std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
-                    scored[i] = walk.score;
-                    least[i] = walk.best_score;
-                }
+            // Hot walks take long: they refuse little, so that most of their mappings are scored to the end.
+            each_in_parallel(walks, threads, [&](std::size_t i) {
+                const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
+                Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
+                tried[i] = mapping::anneal(group_, walk, objective_, temperature.data()[i], samples, target, seed, stream * walks + i);
+                std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
+                std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
+                scored[i] = walk.score;
+                least[i] = walk.best_score;
             });
         }
         return {to_numpy(std::move(now), {walks, length}), to_numpy(std::move(found), {walks, length}), to_numpy(std::move(scored), {walks}),

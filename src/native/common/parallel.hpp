@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <thread>
 #include <vector>
@@ -19,6 +20,15 @@ void in_parallel(std::size_t count, int threads, const Body &body) {
     std::vector<std::jthread> others;
     for (std::size_t part = 1; part < parts; ++part) others.emplace_back([&, part] { body(count * part / parts, count * (part + 1) / parts); });
     body(std::size_t{0}, count / parts);
+}
+
+// Calls body(i) for 0 .. count, each on the thread that is free next: for parts that do not take alike long.
+template <typename Body>
+void each_in_parallel(std::size_t count, int threads, const Body &body) {
+    std::atomic<std::size_t> next = 0;
+    in_parallel(std::min<std::size_t>(count, std::max(1, threads)), threads, [&](std::size_t, std::size_t) {
+        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
+    });
 }
 
 }  // namespace loadmaster::mapping

@@ -3,6 +3,7 @@
 #include "common/parallel.hpp"
 #include "common/random.hpp"
 
+#include <barrier>
 #include <cmath>
 #include <numeric>
 
@@ -59,43 +60,89 @@ void mutate(const Group &group, const Child &child, double rate, Random &random)
     }
 }
 
+// One generation after another. Children are bred and scored in parts, in parallel: what is random in a child depends on its number alone.
+class Evolution {
+  public:
+    Evolution(const Group &group, Population &population, const Rates &rates, Objective objective, std::int64_t first, std::uint64_t seed)
+        : group_(group), now_(population), next_(population), rates_(rates), objective_(objective), generation_(first), seed_(seed), rank_(population.score.size()) {}
+
+    std::size_t children() const { return rank_.size() - static_cast<std::size_t>(rates_.elites); }
+
+    // Ranks the population, and hands its elites on.
+    void select() {
+        std::iota(rank_.begin(), rank_.end(), std::size_t{0});
+        const std::size_t kept = std::max<std::size_t>(rates_.elites, rates_.parents);
+        const std::vector<double> &score = now_.score;
+        std::partial_sort(rank_.begin(), rank_.begin() + static_cast<std::ptrdiff_t>(kept), rank_.end(),
+                          [&](std::size_t a, std::size_t b) { return score[a] != score[b] ? score[a] < score[b] : a < b; });
+        for (std::size_t i = 0; i < static_cast<std::size_t>(rates_.elites); ++i) {
+            copy_to(rank_[i], i);
+            next_.score[i] = score[rank_[i]];
+        }
+    }
+
+    // Children `begin` .. `end`, with their scores.
+    void breed(std::size_t begin, std::size_t end) {
+        const std::size_t size = rank_.size(), jobs = group_.jobs, elites = rates_.elites;
+        for (std::size_t i = elites + begin; i < elites + end; ++i) {
+            Random random(seed_, static_cast<std::uint64_t>(generation_) * size + i);
+            copy_to(rank_[random.below(rates_.parents)], i);
+            const Genome other = genome(rank_[random.below(rates_.parents)]);
+            const Child child{&next_.core[i * jobs], &next_.priority[i * jobs]};
+            if (random.uniform() < rates_.crossover_gen) crossover_gen(group_, child, other, random);
+            if (random.uniform() < rates_.crossover_rg) crossover_rg(group_, child, other, random);
+            if (random.uniform() < rates_.crossover_accel) crossover_accel(group_, child, other, random);
+            mutate(group_, child, rates_.mutation, random);
+        }
+        const std::size_t from = elites + begin;
+        scores(group_, &next_.core[from * jobs], &next_.priority[from * jobs], end - begin, objective_, 1, &next_.score[from]);
+    }
+
+    // The children have grown up; returns the best score.
+    double age() {
+        std::swap(now_, next_);
+        ++generation_;
+        return *std::min_element(now_.score.begin(), now_.score.end());
+    }
+
+  private:
+    Genome genome(std::size_t i) const { return {&now_.core[i * group_.jobs], &now_.priority[i * group_.jobs]}; }
+    void copy_to(std::size_t from, std::size_t to) {
+        std::copy_n(genome(from).core, group_.jobs, &next_.core[to * group_.jobs]);
+        std::copy_n(genome(from).priority, group_.jobs, &next_.priority[to * group_.jobs]);
+    }
+
+    const Group &group_;
+    Population &now_;
+    Population next_;
+    const Rates &rates_;
+    Objective objective_;
+    std::int64_t generation_;
+    std::uint64_t seed_;
+    std::vector<std::size_t> rank_;
+};
+
 }  // namespace
 
 std::vector<double> evolve(const Group &group, Population &population, const Rates &rates, Objective objective, std::int64_t first_generation,
                            std::int64_t generations, std::uint64_t seed, int threads) {
-    const std::size_t size = population.score.size(), jobs = group.jobs;
-    const std::size_t elites = rates.elites, children = size - elites;
-    Population next = population;
-    std::vector<std::size_t> rank(size);
+    Evolution evolution(group, population, rates, objective, first_generation, seed);
     std::vector<double> history;
-    for (std::int64_t generation = first_generation; generation < first_generation + generations; ++generation) {
-        std::iota(rank.begin(), rank.end(), std::size_t{0});
-        const std::size_t kept = std::max<std::size_t>(rates.elites, rates.parents);
-        std::partial_sort(rank.begin(), rank.begin() + static_cast<std::ptrdiff_t>(kept), rank.end(),
-                          [&](std::size_t a, std::size_t b) { return population.score[a] != population.score[b] ? population.score[a] < population.score[b] : a < b; });
-        const auto genome = [&](std::size_t i) { return Genome{&population.core[i * jobs], &population.priority[i * jobs]}; };
-        const auto copy_to = [&](std::size_t from, std::size_t to) {
-            std::copy_n(genome(from).core, jobs, &next.core[to * jobs]);
-            std::copy_n(genome(from).priority, jobs, &next.priority[to * jobs]);
-        };
-        for (std::size_t i = 0; i < elites; ++i) {
-            copy_to(rank[i], i);
-            next.score[i] = population.score[rank[i]];
+    history.reserve(static_cast<std::size_t>(generations));
+    const std::size_t children = evolution.children();
+    const std::size_t parts = std::clamp<std::size_t>(children, 1, static_cast<std::size_t>(std::max(1, threads)));
+    evolution.select();
+    // A generation takes a fraction of a millisecond: threads last for all of them, and wait for each other in between.
+    std::barrier grown(static_cast<std::ptrdiff_t>(parts), [&]() noexcept {
+        history.push_back(evolution.age());
+        evolution.select();
+    });
+    in_parallel(parts, threads, [&](std::size_t part, std::size_t) {
+        for (std::int64_t generation = 0; generation < generations; ++generation) {
+            evolution.breed(children * part / parts, children * (part + 1) / parts);
+            grown.arrive_and_wait();
         }
-        for (std::size_t i = elites; i < size; ++i) {
-            Random random(seed, static_cast<std::uint64_t>(generation) * size + i);
-            copy_to(rank[random.below(rates.parents)], i);
-            const Genome other = genome(rank[random.below(rates.parents)]);
-            const Child child{&next.core[i * jobs], &next.priority[i * jobs]};
-            if (random.uniform() < rates.crossover_gen) crossover_gen(group, child, other, random);
-            if (random.uniform() < rates.crossover_rg) crossover_rg(group, child, other, random);
-            if (random.uniform() < rates.crossover_accel) crossover_accel(group, child, other, random);
-            mutate(group, child, rates.mutation, random);
-        }
-        scores(group, &next.core[elites * jobs], &next.priority[elites * jobs], children, objective, threads, &next.score[elites]);
-        std::swap(population, next);
-        history.push_back(*std::min_element(population.score.begin(), population.score.end()));
-    }
+    });
     return history;
 }
 

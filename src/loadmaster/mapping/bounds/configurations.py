@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
 from loadmaster.mapping.bounds.job_kinds import JobKinds
@@ -103,21 +103,7 @@ class _Program:
         share = np.zeros_like(self.latency)
         for (jobs, kinds), seconds in zip(self.configurations, weight.tolist(), strict=True):
             np.add.at(share, (jobs, kinds), seconds / self.latency[jobs, kinds])
-        group, cores = self.kinds.group, self.kinds.cores
-        latency = group.latency[:, [int(members[0]) for members in cores]]
-        kind = latency.argmin(axis=1)
-        for number, row in enumerate(share):
-            members = np.flatnonzero(self.kinds.kind_of == number)
-            kind[members] = np.repeat(np.arange(len(row)), _apportioned(row, len(members)))
-        own = latency[np.arange(group.jobs), kind]
-        room = float(weight.sum()) * self.kinds.makespan * (1 + _CLOSE)
-        load, core = np.zeros(group.cores), np.empty(group.jobs, dtype=np.int64)
-        for job in np.argsort(-own, kind="stable").tolist():
-            ends = load[cores[kind[job]]] + own[job]
-            fits = ends <= room
-            core[job] = cores[kind[job]][np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
-            load[core[job]] += own[job]
-        return core
+        return self.kinds.rounded(share, float(weight.sum()) * (1 + _CLOSE))
 
     def add(self, jobs: Ints, kinds: Ints) -> None:
         """A column for what runs at once: kinds of jobs, and the kind of core of each."""
@@ -128,11 +114,3 @@ class _Program:
         self.configurations.append((jobs, kinds))
         seconds = max(1.0, float(self.demand[jobs, kinds].sum()))
         self.solver.addCol(seconds, 0.0, self.infinity, len(rows), rows, done[rows])
-
-
-def _apportioned(share: Floats, count: int) -> Ints:
-    """Whole numbers in proportion to shares, ``count`` in all: the largest remainders are rounded up."""
-    exact = share * (count / share.sum())
-    whole = np.floor(exact + 1e-6).astype(np.int64)
-    whole[np.argsort(whole - exact, kind="stable")[: count - whole.sum()]] += 1
-    return np.asarray(whole)

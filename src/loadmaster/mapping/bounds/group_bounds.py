@@ -53,8 +53,8 @@ class GroupBound:
     limit: str
     preference: Floats
     """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding goes by it."""
-    core: Ints | None = None
-    """Core of each job as the program over configurations has it, rounded; None where that was not solved."""
+    cores: tuple[Ints, ...] = ()
+    """Cores of each job as the last program over configurations has them, rounded: none where that was not solved."""
 
 
 def group_bound(group: Group) -> GroupBound:
@@ -89,7 +89,7 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
-        bound = replace(bound, core=found.core)
+        bound = replace(bound, cores=(found.core,))
         if (value := min(goal, found.makespan)) > bound.makespan:
             bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
     program = _Program(group.within(goal))
@@ -102,9 +102,10 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
 
 
 def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int) -> GroupBound:
-    """A better bound for a mapping that the search has ended with: what every core can hold, see ``ranges``."""
-    value = range_bound(group, queues, bound.makespan, deadline, most)
-    if not value > bound.makespan:
+    """A better bound for the mapping that the search has found: what every core can hold, see ``ranges``."""
+    found = range_bound(group, queues, bound.makespan, deadline, most)
+    bound = replace(bound, cores=found.cores)
+    if not (value := found.makespan) > bound.makespan:
         return bound
     limit = "what every core can hold, and what cores can run at once"
     return replace(bound, makespan=value, score=group.score(value, bound.energy), limit=limit)
@@ -134,7 +135,7 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
     if proven <= bound.makespan:
         return replace(bound, preference=price)
     limit = "work and bandwidth, for every core of the longest jobs"
-    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.core)
+    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.cores)
 
 
 def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:

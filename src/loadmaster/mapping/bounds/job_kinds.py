@@ -59,6 +59,29 @@ class JobKinds:
         cells = self.latency.size
         return self.pricing.best(worth, _NODES // cells if cells <= _SEARCHED else 0)
 
+    def rounded(self, share: Floats, room: float) -> Ints:
+        """Core of every job: kinds of cores by the shares of its kind, shape (kinds of jobs, kinds of cores), longest jobs first.
+
+        Of its kind, a job takes the fullest core that is done with it by ``room``: few queues are long, and others stay free for jobs that
+        want all of the bus. O(jobs x cores).
+        """
+        group = self.group
+        latency = group.latency[:, [int(members[0]) for members in self.cores]]
+        kind = latency.argmin(axis=1)
+        for number, row in enumerate(share):
+            members = np.flatnonzero(self.kind_of == number)
+            if row.any():
+                kind[members] = np.repeat(np.arange(len(row)), _apportioned(row, len(members)))
+        own = latency[np.arange(group.jobs), kind]
+        load, core = np.zeros(group.cores), np.empty(group.jobs, dtype=np.int64)
+        for job in np.argsort(-own, kind="stable").tolist():
+            alike = self.cores[kind[job]]
+            ends = load[alike] + own[job]
+            fits = ends <= room * self.makespan
+            core[job] = alike[np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
+            load[core[job]] += own[job]
+        return core
+
     def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
         """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""
         job, core = self._mapped(queues)
@@ -79,3 +102,11 @@ class JobKinds:
         job = queues[0][queues[0] < jobs]
         matters = self.kind_of[job] >= 0
         return job[matters], core[matters]
+
+
+def _apportioned(share: Floats, count: int) -> Ints:
+    """Whole numbers in proportion to shares, ``count`` in all: the largest remainders are rounded up."""
+    exact = share * (count / share.sum())
+    whole = np.floor(exact + 1e-6).astype(np.int64)
+    whole[np.argsort(whole - exact, kind="stable")[: count - whole.sum()]] += 1
+    return np.asarray(whole)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.contents import Contents, Range, RangeBound
 from loadmaster.mapping.bounds.job_kinds import JobKinds
@@ -27,6 +28,8 @@ _RISE, _PATIENCE = 0.02, 60
 """Share of the gap that the bound must rise by within so many ranges for the search to go on."""
 _NARROW, _NARROWEST = 0.02, 5e-4
 """Widths of the range below which jobs are split, and clocks no longer."""
+_PROMISING = 3
+"""Ranges whose solutions are rounded."""
 _WHOLE = 1e-5
 """Distance from whole numbers that counts as none."""
 
@@ -37,19 +40,27 @@ class _Leaf:
     bound: RangeBound
 
 
-def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline = NO_DEADLINE, most: int = MOST_WORK) -> float:
-    """Seconds that no mapping beats, at least ``known``; ``queues`` is a known mapping, beyond whose makespan there is nothing to prove.
+@dataclass(frozen=True, eq=False)
+class SearchedRanges:
+    """``makespan`` in seconds: no mapping takes less. ``cores`` of every job as the most promising ranges have them, rounded."""
+
+    makespan: float
+    cores: tuple[Ints, ...] = ()
+
+
+def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline = NO_DEADLINE, most: int = MOST_WORK) -> SearchedRanges:
+    """Bound the makespan, by at least ``known``; ``queues`` is a known mapping, beyond whose makespan there is nothing to prove.
 
     ``most`` is how many programs are solved, times their cells.
 
-    The bound that was known where the group is too large, some jobs want no bandwidth, or the mapping is near enough to it.
+    The bound that was known, and no cores, where the group is too large, some jobs want no bandwidth, or the mapping is near enough to it.
     """
     makespan = float(group.makespans(queues)[0])
     if not group.every_job_uses_bandwidth or not known < makespan * (1 - _NEAR):
-        return known
+        return SearchedRanges(known)
     kinds = JobKinds(group, makespan)
     if not kinds.usable or kinds.latency.size > min(_CELLS, most):
-        return known
+        return SearchedRanges(known)
     columns = Contents(kinds, queues)
     root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
     leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
@@ -66,7 +77,9 @@ def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline =
             bound = columns.bound(within, least, 1 - _NEAR)
             made, work = made + 1, work + bound.rounds * kinds.latency.size
             heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
-    return max(known, min(makespan, leaves[0][0] * makespan))
+    promising = [leaf for _, _, leaf in heapq.nsmallest(_PROMISING, leaves) if leaf.bound.held.any()]
+    cores = tuple(kinds.rounded(leaf.bound.held, leaf.within.high) for leaf in promising)
+    return SearchedRanges(max(known, min(makespan, leaves[0][0] * makespan)), cores)
 
 
 def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:

@@ -17,9 +17,9 @@ _HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
 suits some groups and not others, and all end at the last."""
 _STEPS = 100
 """Temperatures on the way."""
-_WALKS, _WALK = 8, 20_000
+_WALKS, _WALK = 16, 20_000
 """Walks at most, and samples that each should have."""
-_TOGETHER = 0.5
+_TOGETHER = 0.4
 """Share of the way after which all walks go on from the best of them, in paced order if that is better."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
 """There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
@@ -30,34 +30,40 @@ def run(search: Search) -> None:
     herald.run(search)
     if not search.done:
         ai_mt.run(search)
-        anneal(search, [search.queues] if search.queues is not None else [])
+        anneal(search, [])
 
 
-def anneal(search: Search, starts: Sequence[Queues]) -> None:
-    """Cool down several walks over what is left of the budget: in turn from each of the starts, the coolest from the best mapping so far.
+def anneal(search: Search, starts: Sequence[Queues], *, until: float = 1.0, hot: float = _HOT, warm: float = _WARM) -> None:
+    """Cool down several walks until so much of the budget is spent: in turn from each of the starts, the coolest from the best so far.
+
+    Without starts, all begin with the best.
 
     Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
     """
     if search.queues is None:
         return
     walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
+    starts = starts or [search.queues]
     queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), search.queues])
     score = least = np.array([search.value(row[None, :]) for row in queues])
-    hot, near = (np.geomspace(first, last, walks) for first, last in ((_HOT, _WARM), (_NEAR, _FAR)))
-    begun, stream, budget, apart = search.budget_spent, 0, search.left, True
+    begin, near = (np.geomspace(first, last, walks) for first, last in ((hot, warm), (_NEAR, _FAR)))
+    begun, stream, apart = search.budget_spent, search.taken, True
+    budget = int(search.left * (until - begun) / max(1e-9, 1 - begun))
     while not search.done and search.left >= walks:
-        passed = (search.budget_spent - begun) / max(1e-9, 1 - begun)
+        passed = (search.budget_spent - begun) / max(1e-9, until - begun)
+        if passed >= 1:
+            return
         if apart and passed >= _TOGETHER:
             apart = False
             row, value = _best_of(search, best, least)
             queues = best = np.repeat(row, walks, axis=0)
             score = least = np.full(walks, value)
         if apart:
-            temperature = hot * (_COLD / hot) ** (passed / _TOGETHER)
+            temperature = begin * (_COLD / begin) ** (passed / _TOGETHER)
         else:
             gap = min(_HOT, max(0.0, search.score / max(search.bound.score, 1e-300) - 1))
-            warm = np.maximum(gap * near, _FROZEN)
-            temperature = warm * (_FROZEN / warm) ** ((passed - _TOGETHER) / (1 - _TOGETHER))
+            again = np.maximum(gap * near, _FROZEN)
+            temperature = again * (_FROZEN / again) ** ((passed - _TOGETHER) / (1 - _TOGETHER))
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         walked = search.group.native.anneal(
             queues,

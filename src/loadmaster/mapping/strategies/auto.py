@@ -11,12 +11,18 @@ from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 from loadmaster.mapping.strategies.paced import paced
 from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
-_EVOLVED = 0.15
+_EVOLVED = 0.1
 """Share of the samples that MAGMA takes."""
 _STARTS = 3
-"""How many of the mappings found so far annealing starts from."""
+"""How many of the mappings found so far annealing starts from, beside the integer program's."""
+_FIRST = 2 / 3
+"""Share of the budget after which what is left goes on from what the last bound says, if there is enough to gain."""
+_PROOF = 0.4
+"""Share of the time left that goes into that bound."""
+_HOT, _WARM = 2e-3, 5e-5
+"""Temperatures at which annealing starts from it: the cores are good, and their order is not."""
 _NEAR = 2e-3
-"""Share of the makespan that the integer program is not worth."""
+"""Share of the makespan that the integer program, and going on, are not worth."""
 _PROGRAM = 0.2
 """Share of the time left that the integer program may take."""
 _ROOM = 1.01
@@ -50,19 +56,31 @@ def run(search: Search) -> None:
             return
     if group.weights[0]:
         search.tighten()
-        for core in (rounded(search), search.bound.core):
-            if core is not None:
-                leaf = queues_of(core, mixed, group.cores)
-                scored.append((search.offer(leaf), len(scored), leaf))
+        for core in (rounded(search), *search.bound.cores):
+            leaf = queues_of(core, mixed, group.cores)
+            scored.append((search.offer(leaf), len(scored), leaf))
     if not search.done:
         evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
         scored.append((search.value(evolved), len(scored), evolved))
     begins = [queues for _, _, queues in sorted(scored)[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
-        begins = [*_whole(search), *begins][:_STARTS]
+        begins = [*_whole(search), *begins]
+    if search.done:
+        return
+    annealing.anneal(search, begins, until=_FIRST if group.weights[0] else 1.0)
     if not search.done:
-        annealing.anneal(search, begins)
+        go_on(search)
+
+
+def go_on(search: Search) -> None:
+    """Anneal from the solution of the last bound, which knows what every core can hold; without one, from the best mapping."""
+    search.prove(search.deadline.part(_PROOF))
+    if search.score > search.bound.score * (1 + _NEAR):
+        begins = [paced(search.group, core) for core in search.bound.cores]
+        for queues in begins:
+            search.offer(queues)
+        annealing.anneal(search, begins, hot=_HOT, warm=_WARM)
 
 
 def _whole(search: Search) -> list[Queues]:
@@ -117,8 +135,8 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
 
 
 def default_samples(group: Group) -> int:
-    """As for annealing."""
-    return annealing.default_samples(group)
+    """As many as annealing takes until :data:`_FIRST`."""
+    return round(annealing.default_samples(group) / _FIRST)
 
 
 STRATEGY = Strategy(run, default_samples)
