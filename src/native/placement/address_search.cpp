@@ -18,6 +18,8 @@ class AddressSearch {
             movable_.push_back(static_cast<std::int64_t>(b));
             weight_.push_back((weight_.empty() ? 0.0 : weight_.back()) + static_cast<double>(blocks_[b].size));
         }
+        upwards_ = movable_;
+        std::ranges::sort(upwards_, {}, [&](std::int64_t b) { return std::pair(found_.offset[b], b); });
     }
 
     FoundOffsets run(double goal) {
@@ -54,7 +56,7 @@ class AddressSearch {
         for (std::int64_t other : movable_)
             if (other != b && alive_together(b, other) && found_.offset[other] < top(b) && to < top(other)) homeless_.push_back(other);
         if (settle_all() && improves()) return;
-        for (const auto &[block, offset] : moved_) found_.offset[block] = offset;
+        for (; !moved_.empty(); moved_.pop_back()) put(moved_.back().first, moved_.back().second);
     }
 
     bool improves() {
@@ -68,6 +70,17 @@ class AddressSearch {
 
     void move(std::int64_t b, std::int64_t to) {
         moved_.emplace_back(b, found_.offset[b]);
+        put(b, to);
+    }
+
+    // Gives a block another address, and its place in the order of addresses.
+    void put(std::int64_t b, std::int64_t to) {
+        const auto key = [&](std::int64_t other) { return std::pair(found_.offset[other], other); };
+        const auto from = std::ranges::lower_bound(upwards_, key(b), {}, key), at = std::ranges::lower_bound(upwards_, std::pair(to, b), {}, key);
+        if (from < at)
+            std::rotate(from, from + 1, at);
+        else
+            std::rotate(at, from, from + 1);
         found_.offset[b] = to;
     }
 
@@ -96,9 +109,8 @@ class AddressSearch {
     bool settle(std::int64_t b) {
         budget_.add(static_cast<std::int64_t>(movable_.size()));
         taken_.clear();
-        for (std::int64_t other : movable_)
+        for (std::int64_t other : upwards_)
             if (other != b && alive_together(b, other) && std::ranges::find(homeless_, other) == homeless_.end()) taken_.emplace_back(found_.offset[other], top(other));
-        std::ranges::sort(taken_);
         taken_.emplace_back(capacity_, capacity_);
         gaps_.clear();
         std::int64_t low = 0;
@@ -123,6 +135,7 @@ class AddressSearch {
     std::mt19937_64 random_;
     allocation::Budget &budget_;
     FoundOffsets found_;
+    std::vector<std::int64_t> upwards_;  // movable blocks by address
     std::vector<double> weight_;
     std::vector<std::int64_t> late_;  // blocks that hold copies up, or whose copies are held up
     std::vector<std::int64_t> movable_, homeless_, gaps_;

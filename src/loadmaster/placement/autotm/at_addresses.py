@@ -24,12 +24,10 @@ from loadmaster.placement.sequence import KernelSequence
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the time between core and copy that a packing may leave out, tried in turn."""
-WORK = 4 * 10**8
+WORK = 8 * 10**8
 """The most blocks and copies that the search over addresses looks at."""
 _ATTEMPTS = 3000
 """Attempts of the search for every stay and kernel, unless they become too much work."""
-_STARTS = 4
-"""Searches from the first packing."""
 
 Pack = Callable[[Ints, Ints, Ints], Ints | None]
 """Addresses for blocks of [lower, upper) and size, None if none were found."""
@@ -72,28 +70,19 @@ def place_at_addresses(
     offsets = _packed(sequence, arrays, paths, scheduled(arrays, paths, counted), pack)
     if offsets is None:
         return None
-    work = min(work, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor)))
-    found: list[tuple[float, int, Ints]] = []
-    for number in range(_STARTS + 1):
-        # Short searches end far apart from one another: the last one goes on where the best of them ended.
-        last = number == _STARTS
-        searched = arrays.problem.search_addresses(
-            engines,
-            paths,
-            min(found)[2] if last else offsets,
-            capacity=capacity,
-            alignment=sequence.alignment,
-            goal=goal,
-            seed=seed + number,
-            nodes=work // 2 if last else work // (2 * _STARTS),
-            seconds=deadline.left(),
-        )
-        found.append((searched.seconds, number, searched.offsets))
-        if searched.stopped or searched.seconds <= goal:
-            break
-    offsets = min(found)[2]
-    timed = arrays.problem.schedule_at(engines, paths, offsets)
-    return Addressed(scheduled(arrays, paths, timed), offsets, timed.seconds, searched.stopped)
+    searched = arrays.problem.search_addresses(
+        engines,
+        paths,
+        offsets,
+        capacity=capacity,
+        alignment=sequence.alignment,
+        goal=goal,
+        seed=seed,
+        nodes=min(work, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor))),
+        seconds=deadline.left(),
+    )
+    timed = arrays.problem.schedule_at(engines, paths, searched.offsets)
+    return Addressed(scheduled(arrays, paths, timed), searched.offsets, timed.seconds, searched.stopped)
 
 
 def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, wanted: TensorPlacement, pack: Pack) -> Ints | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.least_memory import least_paths
+from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
@@ -35,8 +36,10 @@ _WORK = 3 * 10**8
 """The most uses and kernels that all attempts of the search schedule together."""
 _ROUNDING = 1e-12
 """Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
-_FROM_GUESS = 4
-"""Searches that begin near the linear program's solution."""
+_FROM_BEST = 3
+"""Searches that begin at the best paths known before, each with a seed of its own."""
+_SHORT, _LAST = 10, 5
+"""Parts of the work: that of each search, and of the last one, which goes on from the best of them."""
 _MOST_USES = 20_000
 """Uses of tensors up to which the linear program is solved again until its solution is whole."""
 
@@ -106,33 +109,50 @@ def place_overlapping(
         return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), np.zeros(arrays.kernel_count), True, {})
     prices = program.engine_prices(solved)
     bound = certain * overlap_bound(roomy, bytes_, sequence.link, prices)
-    guess, doubt = program.paths(solved)
-    copies = copy_costs(arrays, bytes_, sequence.link, prices)
-    goal = bound * (1 + gap)
-    stopped = solved.interrupted
+    relaxed = _Relaxed(program, solved, prices, copy_costs(arrays, bytes_, sequence.link, prices), least)
+    report("placing tensors", 0.3)
     tried = [paths_of(sequence, arrays, start)] if start is not None else []
-    if not stopped:
-        report("placing tensors", 0.3)
-        # What copies under way take in the linear program is left free.
-        tighter = replace(arrays, limit=np.maximum(arrays.limit - program.under_way(solved).astype(np.int64), _needed(arrays, least)))
-        paths, stopped = _candidate(tighter, copies, prices, (guess, doubt), least, seed, deadline)
-        tried.append(paths)
-    rounds = 0
-    scored = [(best.offer(paths), n) for n, paths in enumerate(tried)]
-    if scored and not stopped and best.seconds > goal:
-        report("scheduling copies", 0.5)
-        # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
-        near = guess if np.isfinite(best.offer(guess)) else tried[-1]
-        if len(arrays.kernel) <= _MOST_USES:
-            guess, doubt = program.paths(program.dive(solved, deadline))
-            if not np.isfinite(best.offer(guess)):
-                guess, stopped = _candidate(arrays, copies, prices, (guess, doubt), least, seed, deadline)
-        whole = guess if np.isfinite(best.offer(guess)) else near
-        scored.append((best.offer(whole), len(tried)))
-        tried.append(whole)
-        starts = [*[whole, near] * (_FROM_GUESS // 2), tried[min(scored)[1]]]
-        rounds, stopped = best.improve(starts, copies, prices, goal, seed, deadline)
+    rounds, stopped = _search(best, relaxed, tried, bound * (1 + gap), report, seed, deadline)
     return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, stopped, {"rounds": rounds})
+
+
+@dataclass(frozen=True, eq=False)
+class _Relaxed:
+    """The linear program, its solution and prices, seconds of a copy in and out at each use at those, and the least possible paths."""
+
+    program: OverlapProgram
+    solved: Solved
+    prices: EnginePrices
+    copies: tuple[Floats, Floats]
+    least: TensorPaths
+
+
+def _search(
+    best: _Best, relaxed: _Relaxed, tried: list[TensorPaths], goal: float, report: Progress, seed: int, deadline: Deadline
+) -> tuple[int, bool]:
+    """Schedule paths that are near the linear program's, then search around them; attempts made, and whether it was stopped."""
+    program, solved, arrays = relaxed.program, relaxed.solved, best.arrays
+    advice = program.paths(solved)
+    stopped = solved.interrupted
+    if not stopped:
+        # What copies under way take in the linear program is left free.
+        under_way = program.under_way(solved).astype(np.int64)
+        tighter = replace(arrays, limit=np.maximum(arrays.limit - under_way, _needed(arrays, relaxed.least)))
+        paths, stopped = _candidate(tighter, relaxed, advice, seed, deadline)
+        tried = [*tried, paths]
+    scored = [(best.offer(paths), n) for n, paths in enumerate(tried)]
+    if not scored or stopped or best.seconds <= goal:
+        return 0, stopped
+    report("scheduling copies", 0.5)
+    if len(arrays.kernel) <= _MOST_USES:
+        advice = program.paths(program.dive(solved, deadline))
+    whole, _ = advice
+    if not np.isfinite(best.offer(whole)):
+        # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
+        whole, _ = _candidate(arrays, relaxed, advice, seed, deadline)
+    _, nearest = min([*scored, (best.offer(whole), len(tried))])
+    starts = [whole, *[[*tried, whole][nearest]] * _FROM_BEST]
+    return best.improve(starts, relaxed.copies, relaxed.prices, goal, seed, deadline)
 
 
 def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: TensorPlacement) -> TensorPaths:
@@ -223,7 +243,7 @@ class _Best:
                 min(found)[2] if last else starts[number],
                 goal=goal,
                 seed=seed + number,
-                nodes=work // 2 if last else work // (2 * len(starts)),
+                nodes=work // (_LAST if last else _SHORT),
                 seconds=deadline.left(),
             )
             attempts += searched.rounds
@@ -250,24 +270,18 @@ def _needed(arrays: SequenceArrays, least: TensorPaths) -> Ints:
 
 
 def _candidate(
-    arrays: SequenceArrays,
-    copies: tuple[Floats, Floats],
-    prices: EnginePrices,
-    advice: tuple[TensorPaths, Floats],
-    least: TensorPaths,
-    seed: int,
-    deadline: Deadline,
+    arrays: SequenceArrays, relaxed: _Relaxed, advice: tuple[TensorPaths, Floats], seed: int, deadline: Deadline
 ) -> tuple[TensorPaths, bool]:
     """Paths that are cheap at the prices of the linear program, as if copies took no time of their own."""
     guess, doubt = advice
     sure = doubt < _SURE
     found = (
-        weighted(arrays, prices)
-        .problem_with(*copies)
+        weighted(arrays, relaxed.prices)
+        .problem_with(*relaxed.copies)
         .search(
-            _use_prices(arrays, prices),
+            _use_prices(arrays, relaxed.prices),
             guess=guess,
-            base=least,
+            base=relaxed.least,
             sure=sure.astype(np.uint8),
             order=np.lexsort((np.arange(arrays.tensor_count), -arrays.size, ~sure)),
             moves=True,
