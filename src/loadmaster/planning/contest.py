@@ -90,20 +90,20 @@ class Contest:
                 continue
             try:
                 # Tilings are chosen for each: a plan that is behind without them may be ahead with them.
-                first = entry.planner.best()
-                planner, solution = retiled(entry.planner, first)
+                found = entry.planner.best()
+                planner, solution = retiled(entry.planner, found)
             except CapacityError as refusal:
                 error = refusal
                 continue
             score = planner.score_of(solution)
             if best is None or score < best[0]:
-                best = (score, entry, first, planner, solution)
+                best = (score, entry, found, planner, solution)
         if best is None:
             assert error is not None
             raise error
-        _, chosen, first, planner, solution = best
+        _, chosen, found, planner, solution = best
         if self._judges_others:
-            planner, solution = searched_on(chosen.planner, first, planner, solution)
+            planner, solution = searched_on(chosen.planner, found, planner, solution)
         if chosen is not whole:
             self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
