@@ -75,6 +75,7 @@ class Contest:
         self._until = until
         self._notes: list[str] = []
         self._judges_others = False
+        """Whether any way but whole operators is offered: only beside these is there time for a longer search."""
         self.full = False
         """Whether the ways that are judged have so many pieces that there is no room for another."""
 
