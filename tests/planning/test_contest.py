@@ -27,6 +27,7 @@ class Planner:
     after_a_round: int | None
     ends: int
     jobs: int = 1
+    rounds: int = 1
     is_polished: bool = False
     interrupted: bool = False
     cost: int = 100
