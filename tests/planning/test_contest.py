@@ -27,6 +27,7 @@ class Planner:
     after_a_round: int | None
     ends: int
     jobs: int = 1
+    rounds: int = 1
     is_polished: bool = False
     interrupted: bool = False
     cost: int = 100
@@ -39,7 +40,7 @@ class Planner:
     @property
     def workload(self) -> Any:
         job = SimpleNamespace(ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1)
-        return SimpleNamespace(jobs=[job] * self.jobs)
+        return SimpleNamespace(jobs=[job] * self.jobs, networks=())
 
     def glance(self) -> Score:
         return 0, self.seems, self.seems

@@ -15,6 +15,7 @@ from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.retile import retiled
+from loadmaster.planning.search_on import searched_on
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -73,6 +74,8 @@ class Contest:
         self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
         self._until = until
         self._notes: list[str] = []
+        self._judges_others = False
+        """Whether any way but whole operators is offered: only beside these is there time for a longer search."""
         self.full = False
         """Whether the ways that are judged have so many pieces that there is no room for another."""
 
@@ -80,7 +83,7 @@ class Contest:
         """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
-        best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
+        best: tuple[Score, _Entry, Solution, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
             if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0]) or fills_contest(whole.planner.workload)):
@@ -88,17 +91,20 @@ class Contest:
                 continue
             try:
                 # Tilings are chosen for each: a plan that is behind without them may be ahead with them.
-                planner, solution = retiled(entry.planner, entry.planner.best())
+                found = entry.planner.best()
+                planner, solution = retiled(entry.planner, found)
             except CapacityError as refusal:
                 error = refusal
                 continue
             score = planner.score_of(solution)
             if best is None or score < best[0]:
-                best = (score, entry, planner, solution)
+                best = (score, entry, found, planner, solution)
         if best is None:
             assert error is not None
             raise error
-        _, chosen, planner, solution = best
+        _, chosen, found, planner, solution = best
+        if self._judges_others:
+            planner, solution = searched_on(chosen.planner, found, planner, solution)
         if chosen is not whole:
             self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
@@ -149,6 +155,7 @@ class Contest:
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
                 break
+            self._judges_others = True
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 with suppress(CapacityError):

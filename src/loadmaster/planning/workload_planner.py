@@ -212,6 +212,18 @@ class WorkloadPlanner:
         made = max((step[0] for step in solution.search), default=0)
         return replace(found, search=(*solution.search, *((made + more, score) for more, score in found.search[1:])))
 
+    def longer(self, rounds: int) -> Solution | None:
+        """The best plan of so many rounds of the joint search; None if there is no such search, or no plan."""
+        if not self._joins():
+            return None
+        many = replace(self, rounds=rounds)
+        try:
+            return many.best()
+        except CapacityError:
+            return None
+        finally:
+            self.interrupted |= many.interrupted
+
     def _joins(self) -> bool:
         fast = self.target.fast
         return fast is not None and fast.capacity > 0 and self.rounds > 0

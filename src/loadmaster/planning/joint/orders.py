@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -109,21 +110,32 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
     the others what they hand over at the block's ends. What does not fit is counted as moved out and in again. In long chains blocks end
     only where little is handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
     """
-    batches = chain.mini_batches
-    if batches == 1:
+    if chain.mini_batches == 1:
         # All blocks are the same order.
         return (Block(chain.steps, 1),)
     cuts = _ends(chain)
-    steps = len(cuts) - 1
+    # Every search of a workload asks the same.
+    sums = [np.concatenate([[0], np.cumsum(chain.weights)])[cuts], np.append(chain.passed, 0)[cuts]]
+    largest = [np.maximum.reduceat(column, cuts[:-1]) for column in (chain.live, chain.weights)]
+    chosen = _fewest_bytes(chain.mini_batches, room, *(column.tobytes() for column in (*sums, *largest)))
+    return tuple(Block(int(cuts[end]), size) for end, size in chosen)
+
+
+@lru_cache(maxsize=1024)
+def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, int], ...]:
+    """Where the best blocks end, counted in places where they may, and their groups.
+
+    The columns are bytes of weights before, and of activations handed over, at every place; then most bytes of activations and of one
+    step's weights between two places.
+    """
+    total, passed, most_live, most_weights = (np.frombuffer(column, dtype=np.int64) for column in columns)
+    steps = len(most_live)
     sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]
     cost = np.full(steps + 1, np.inf)
     cost[0] = 0.0
-    choice: list[tuple[int, int]] = [(0, 0)] * (steps + 1)
-    total = np.concatenate([[0], np.cumsum(chain.weights)])
-    total, passed = total[cuts], np.append(chain.passed, 0)[cuts]
-    most_live, most_weights = (np.maximum.reduceat(column, cuts[:-1]) for column in (chain.live, chain.weights))
+    chosen_first, chosen_size = np.zeros((2, steps + 1), dtype=np.int64)
     for first in range(steps):
-        ends = np.arange(first + 1, steps + 1)
+        ends = slice(first + 1, steps + 1)
         weights = total[ends] - total[first]
         live = np.maximum.accumulate(most_live[first:])
         largest = np.maximum.accumulate(most_weights[first:])
@@ -135,15 +147,13 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
             # Where weights are what does not fit, they come in again for every group; else activations go out and in again.
             again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
             out = 2.0 * np.minimum(excess, batches * np.maximum(live, held)) * (1 if size >= batches else -(-batches // size))
-            value = cost[first] + weights + np.where(size < batches, np.minimum(again, out), out) + 1e-9 * size
+            value = cost[first] + weights + (np.minimum(again, out) if size < batches else out) + 1e-9 * size
             better = value < cost[ends]
-            for offset in np.flatnonzero(better):
-                choice[first + 1 + offset] = (first, size)
+            chosen_first[ends][better], chosen_size[ends][better] = first, size
             cost[ends] = np.where(better, value, cost[ends])
-    blocks: list[Block] = []
+    blocks: list[tuple[int, int]] = []
     end = steps
     while end:
-        first, size = choice[end]
-        blocks.append(Block(int(cuts[end]), size))
-        end = first
+        blocks.append((end, int(chosen_size[end])))
+        end = int(chosen_first[end])
     return tuple(reversed(blocks))
