@@ -189,15 +189,16 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     def unless_late(search: Callable[[], _Found]) -> _Found | None:
         return None if late() else search()
 
-    name = "over the cores for an early end"
+    name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
     choice = CutChoice(networks, target, mini_batches)
     pool = ThreadPoolExecutor(2)
     try:
         ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
         # In their order: none begins before the searches that it waits for.
+        # Beside other networks and mini-batches something always fills the links: there nothing gives way.
         further = [
-            pool.submit(unless_late, lambda: _explored(choice, _soonest(choice, ends), target)),
-            pool.submit(unless_late, lambda: _explored_giving_way(choice, _soonest(choice, ends), target)),
+            pool.submit(unless_late, lambda way=way: way(choice, _soonest(choice, ends), target))
+            for way in ((_explored,) if several else (_explored, _explored_giving_way))
         ]
         for end in ends:
             chosen = end.result()
@@ -210,7 +211,7 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
                 return
             for own, chosen in found:
                 yield Candidate.of(name, own, chosen)
-        if (mini_batches > 1 or len(networks) > 1) and not late():
+        if several and not late():
             alone = [CutChoice([network], target) for network in networks]
             together = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
             yield Candidate.of(f"{name} of each network alone", choice, together)

@@ -119,7 +119,7 @@ class Neighbours:
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
         yield "core_wait_ratio", (0.0, SLIGHT_WAIT, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
-        if self._problem.main_may_idle:
+        if self._problem.fetches_may_wait:
             yield "fetch_lead", FETCH_LEADS
         yield "retained_fraction", (0.8, 0.9, 1.0)
         if self._problem.target.main.in_place and self._problem.target.copy is not None:
@@ -166,7 +166,7 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
 
 
 def _other_choices(choices: JointOptions, cores: int, problem: JointProblem, generator: np.random.Generator) -> JointOptions:
-    kinds = [*range(8), *([8] if problem.near_limits else []), *([9] if problem.main_may_idle else [])]
+    kinds = [*range(8), *([8] if problem.near_limits else []), *([9] if problem.fetches_may_wait else [])]
     kind = kinds[int(generator.integers(len(kinds)))]
     if kind == 9:
         return replace(choices, fetch_lead=float(generator.choice(FETCH_LEADS)))

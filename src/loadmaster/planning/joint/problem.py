@@ -135,10 +135,15 @@ class JointProblem:
         return bool(near > _LIMITING * max(arithmetic, inbound))
 
     @cached_property
-    def main_may_idle(self) -> bool:
-        """Whether fetches may wait: what must come in takes less time than arithmetic, or all operands over the fast link."""
+    def fetches_may_wait(self) -> bool:
+        """Whether fetches may wait: what must come in takes less time than arithmetic, or all operands over the fast link.
+
+        Only in one mini-batch of one network: beside others, something always fills the links, and the search has better to do.
+        """
+        if self.target.copy is None or sum(network.mini_batches for network in self.workload.networks) > 1:
+            return False
         near, arithmetic, inbound = self._least_seconds
-        return bool(self.target.copy is not None and inbound < max(arithmetic, near))
+        return bool(inbound < max(arithmetic, near))
 
     @cached_property
     def _least_seconds(self) -> tuple[float, float, float]:

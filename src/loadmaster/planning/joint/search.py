@@ -155,7 +155,7 @@ class JointSearch:
             yield JointOptions(release_delay_positions=slack)
         if self._cores > 1:
             yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=SLIGHT_WAIT)
-        for lead in FETCH_LEADS[:-1] if self._problem.main_may_idle else ():
+        for lead in FETCH_LEADS[:-1] if self._problem.fetches_may_wait else ():
             yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=SLIGHT_WAIT, fetch_lead=lead)
 
     def _design_choices(self) -> Iterator[JointOptions]:
