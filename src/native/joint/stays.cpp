@@ -1,4 +1,5 @@
 #include "common/radix_sort.hpp"
+#include "joint/fetches.hpp"
 #include "joint/joint.hpp"
 
 #include <algorithm>
@@ -48,8 +49,8 @@ class Chooser {
         keep(items());
         if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
         result = stays();
-        lead(result.stays);
-        press(result.stays);
+        fetch_early(result.stays, work_, options_, delay_, position_, used_);
+        find_pressing(result.stays, work_, machine_, options_, elapsed_);
         count(result);
         result.used = std::move(used_);
         return result;
@@ -181,9 +182,7 @@ class Chooser {
         return result;
     }
 
-    std::int64_t held_until(std::int64_t position) const {
-        return std::min<std::int64_t>(position + delay_, static_cast<std::int64_t>(used_.size()) - 1);
-    }
+    std::int64_t held_until(std::int64_t position) const { return joint::held_until(position, delay_, used_.size()); }
 
     // The positions [begin, over) that a tensor's room is not held in yet, of those from one use to a later one; the room of a use is held for
     // `release_delay_positions` more, in which others may still run.
@@ -358,43 +357,6 @@ class Chooser {
             if (use != uses.end() && use->position == at) result.row_stay[r] = of_use[first_[t] + static_cast<std::size_t>(use - uses.begin())];
         }
         return result;
-    }
-
-    // Let every fetch begin as early as there is room, those that are needed first before the others.
-    void lead(std::vector<Stay> &stays) {
-        std::vector<std::size_t> fetched;
-        for (std::size_t s = 0; s < stays.size(); ++s)
-            if (stays[s].fetched) fetched.push_back(s);
-        std::sort(fetched.begin(), fetched.end(), [&](std::size_t a, std::size_t b) {
-            return stays[a].begin != stays[b].begin ? stays[a].begin < stays[b].begin : stays[a].tensor < stays[b].tensor;
-        });
-        for (std::size_t s : fetched) {
-            Stay &stay = stays[s];
-            const std::int64_t room = work_.room[stay.tensor];
-            // An earlier stay of the same tensor must be over: it has one place at a time.
-            std::int64_t floor = work_.producer[stay.tensor] < 0 ? 0 : position_[work_.producer[stay.tensor]] + 1;
-            if (s > 0 && stays[s - 1].tensor == stay.tensor) floor = held_until(stays[s - 1].last) + 1;
-            if (stay.begin >= options_.urgent_positions) floor = std::max(floor, options_.urgent_positions);
-            while (stay.first > floor && used_[stay.first - 1] + room <= options_.prefetched_bytes) {
-                --stay.first;
-                used_[stay.first] += room;
-            }
-        }
-    }
-
-    // From when on fetches, which follow one another, would be late if they waited any longer.
-    void press(std::vector<Stay> &stays) const {
-        if (!std::isfinite(options_.fetch_lead)) return;
-        std::vector<Stay *> fetched;
-        for (Stay &stay : stays)
-            if (stay.fetched) fetched.push_back(&stay);
-        std::sort(fetched.begin(), fetched.end(), [](const Stay *a, const Stay *b) { return a->begin != b->begin ? a->begin > b->begin : a > b; });
-        const double lead = options_.fetch_lead * elapsed_.back();
-        double latest = elapsed_.back();
-        for (Stay *stay : fetched) {
-            latest = std::min(latest, elapsed_[stay->begin] - lead) - fetch_seconds(static_cast<std::size_t>(stay->tensor));
-            stay->pressing = std::lower_bound(elapsed_.begin(), elapsed_.end(), latest) - elapsed_.begin();
-        }
     }
 
     void count(Stays &result) const {
