@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -116,12 +115,14 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
         If it cannot be made or written.
     """
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    draft = path / f".draft-{secrets.token_hex(8)}"
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=path))
-    except OSError as error:
-        raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
-    try:
+        # Inside: a signal may come between any two calls, and nothing is to be left then.
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            draft.mkdir(mode=0o700)
+        except OSError as error:
+            raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
         yield OutputDirectory(path, draft)
     except OutputError as error:
         raise OutputError(str(error).replace(str(draft), str(path))) from None  # drafts are gone when this is read
