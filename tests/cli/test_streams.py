@@ -1,5 +1,6 @@
 """Streams and disks that cannot take what is written, and signals: one line, the usual exit code, nothing half-written."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -63,7 +64,10 @@ def test_what_a_terminal_cannot_show_is_replaced(folder: Path) -> None:
 def test_a_full_disk_is_named_and_leaves_nothing(arguments: tuple[str, ...], folder: Path) -> None:
     """Files of more than a few bytes fail as they do on a full disk, some time after they were opened."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
-    done = subprocess.run([*COMMAND, *arguments, "--out", "out"], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limit)
+    # Python would leave what it compiles cut short, too, for whoever imports it next.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*COMMAND, *arguments, "--out", "out"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limit, env=environment)
     refused(done, "out/", "written")
     assert ".draft" not in done.stderr
     assert [path.name for path in folder.iterdir()] == ["jobs.csv"]

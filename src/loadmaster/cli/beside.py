@@ -1,4 +1,4 @@
-"""Does what takes long beside the rest: drawing libraries load while the search runs, large plans are checked and drawn while written."""
+"""Does what a large plan takes long for in processes of their own: it is checked and drawn while this process writes it down."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -20,18 +18,6 @@ _MANY_JOBS = 2_000
 """Jobs from which on checking takes much longer than to start a process."""
 
 Result = TypeVar("Result")
-
-
-def load_ahead(*modules: str) -> None:
-    """Begin to import what is needed later, in a thread: native code that searches meanwhile leaves Python to it."""
-
-    def load() -> None:
-        # What is not there is told when it is needed.
-        with suppress(ImportError):
-            for module in modules:
-                import_module(module)
-
-    Thread(target=load).start()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from loadmaster.cli.beside import beside, load_ahead
+from loadmaster.cli.beside import beside
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -199,8 +199,6 @@ def _planned(
     with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         graphs = load_networks(**networks)
-        if report and place is not None:
-            load_ahead("loadmaster.report.html", "loadmaster.report.perfetto")
         with deferred_interrupts():
             started, started_cpu = time.perf_counter(), time.process_time()
             result = plan(graphs, machine, progress=progress, **options)
