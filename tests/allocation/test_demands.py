@@ -212,6 +212,15 @@ def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
         lm.allocate([lm.Buffer("a", 0, 3, 12, offset=9, gaps=buffers[0].gaps)], **demands)
 
 
+def test_a_time_limit_is_not_waited_for_once_exact_search_has_ended_without_a_proof() -> None:
+    rows = [(0, 1, 2, 7, 2), (2, 4, 7, 5, 1), (1, 3, 6, 8, 7), (2, 5, 7, 6, 1), (0, 2, 4, 7, 4), (3, 6, 7, 4, 1)]
+    buffers = [
+        lm.Buffer(str(i), begin, end, size, gaps=(Gap(begin, at, (low, size)),)) for i, (begin, at, end, size, low) in enumerate(rows)
+    ]
+    answer = lm.allocate(buffers, time_limit=10.0)
+    assert (answer.status, answer.peak, answer.lower_bound, answer.interrupted) == ("feasible", 28, 27, False)
+
+
 def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None:
     buffers = [lm.Buffer(name, 0, 3, size) for name, size in (("a", 1), ("b", 1), ("c", 9))]
     buffers.append(lm.Buffer("d", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)))

@@ -89,7 +89,7 @@ void Portfolio::run() {
     if (!effort_.in_passing && small && !over()) greedy_orders();
     if (!effort_.in_passing && !small && !over() && far_from_bound()) lower_ceilings();
     const bool searchable = buffers_.count() <= kHuge, thorough = small && !effort_.in_passing && effort_.work >= 100;
-    if (searchable && !over()) exact();
+    if (searchable && !over()) search(exact_nodes());
     if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) lower_ceilings();
     if (thorough && !over()) eject_at_random(1);
     if (thorough && !over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
@@ -97,11 +97,12 @@ void Portfolio::run() {
     if (effort_.timed() && searchable) until_deadline(thorough);
 }
 
-// What is left of the time is shared between search for a proof and for a lower peak.
+// What is left of the time is shared between search for a proof and for a lower peak. A search that ends by itself would end so again.
 void Portfolio::until_deadline(bool thorough) {
-    for (std::int64_t times = 2; !over(); times *= 2) {
+    bool open = true;
+    for (std::int64_t times = 2; open && !over(); times *= 2) {
         if (thorough) eject_at_random(times);
-        if (!over()) search(thorough ? times * exact_nodes() : -1);
+        if (!over()) open = search(thorough ? times * exact_nodes() : -1);
     }
 }
 
@@ -123,7 +124,7 @@ void Portfolio::run(std::string_view strategy) {
     if (strategy == "auto") run();
     else if (strategy == "best-fit") best_fit();
     else if (strategy == "greedy") greedy_orders();
-    else if (strategy == "exact") effort_.timed() ? search(-1) : exact();
+    else if (strategy == "exact") search(effort_.timed() ? -1 : exact_nodes());
     else if (strategy == "telamalloc") best_fit(), telamalloc(kSteps * kCapacities);
     else if (strategy == "local-search") local_search();
     else throw std::invalid_argument("strategy: none of this name");
@@ -136,9 +137,7 @@ std::int64_t Portfolio::fewer_where_slow(std::int64_t steps) const {
 
 std::int64_t Portfolio::exact_nodes() const { return scaled(fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof)); }
 
-void Portfolio::exact() { search(exact_nodes()); }
-
-void Portfolio::search(std::int64_t nodes) {
+bool Portfolio::search(std::int64_t nodes) {
     Budget budget = effort_.budget(nodes);
     const Settings settings{effort_.seed, {}, effort_.threads, bound_.bytes};
     const std::span<const std::int64_t> start = found() ? std::span<const std::int64_t>(offset_) : std::span<const std::int64_t>(hint_);
@@ -150,6 +149,7 @@ void Portfolio::search(std::int64_t nodes) {
         if (capacity_ >= 0 && answer.status == Status::infeasible) floor_ = std::max(floor_, capacity_ + 1);
     }
     note(budget);
+    return budget.spent();
 }
 
 // Packing at scale brings only plain sets near to their bound.

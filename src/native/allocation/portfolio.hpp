@@ -41,7 +41,6 @@ class Portfolio {
     // One of "auto", "best-fit", "greedy", "exact", "telamalloc" and "local-search"; throws std::invalid_argument for others.
     void run(std::string_view strategy);
     // The searches, each of which offers what it finds.
-    void exact();
     void best_fit();
     void greedy_orders();
     void local_search();
@@ -63,7 +62,8 @@ class Portfolio {
     bool offer(std::vector<std::int64_t> &&offset);
     void at_once();
     void first_fits();
-    void search(std::int64_t nodes);
+    // Searches for a proof; whether it was cut short.
+    bool search(std::int64_t nodes);
     void lower_ceilings();
     void eject_at_random(std::int64_t times);
     void until_deadline(bool thorough);

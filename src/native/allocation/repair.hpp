@@ -2,8 +2,8 @@
 #pragma once
 
 #include "allocation/neighbours.hpp"
-#include "common/budget.hpp"
 #include "allocation/orders.hpp"
+#include "common/budget.hpp"
 
 #include <cstdint>
 #include <vector>
