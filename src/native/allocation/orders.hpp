@@ -18,6 +18,8 @@ class Random {
         return z ^ (z >> 31);
     }
     double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+    // 0 .. below - 1.
+    std::size_t index(std::size_t below) { return static_cast<std::size_t>(uniform() * static_cast<double>(below)); }
 
   private:
     std::uint64_t state_;

@@ -1,7 +1,6 @@
 #include "allocation/portfolio.hpp"
 
 #include "allocation/first_fit.hpp"
-#include "allocation/lower_ceilings.hpp"
 #include "allocation/orders.hpp"
 #include "allocation/placing_orders.hpp"
 #include "allocation/plain.hpp"
@@ -87,10 +86,10 @@ void Portfolio::run() {
     if (small && !effort_.in_passing && !over()) search(kShortNodes);
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
-    if (!effort_.in_passing && !small && !over() && far_from_bound()) lower_ceilings();
+    if (!effort_.in_passing && !small && !over() && far_from_bound()) eject_largest_first();
     const bool searchable = buffers_.count() <= kHuge, thorough = small && !effort_.in_passing && effort_.work >= 100;
     if (searchable && !over()) search(exact_nodes());
-    if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) lower_ceilings();
+    if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) eject_largest_first();
     if (thorough && !over()) eject_at_random(1);
     if (thorough && !over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
     if (thorough && !over()) local_search();
@@ -158,20 +157,20 @@ bool Portfolio::far_from_bound() const {
     return !plain_ || static_cast<double>(peak_) > (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
 }
 
-void Portfolio::lower_ceilings() {
-    if (!found()) return;
+void Portfolio::eject_largest_first() {
     const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours, each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
-    const std::int64_t work = scaled(std::min(most, each * buffers_.count()));
-    Budget budget = effort_.budget(-1);
-    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), Ejections::largest_first, effort_.seed, work, budget));
-    note(budget);
+    lower_ceilings(Ejections::largest_first, effort_.seed, scaled(std::min(most, each * buffers_.count())));
 }
 
 void Portfolio::eject_at_random(std::int64_t times) {
+    const std::int64_t work = scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
+    lower_ceilings(Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), times * work);
+}
+
+void Portfolio::lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work) {
     if (!found()) return;
-    const std::int64_t work = times * scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
     Budget budget = effort_.budget(-1);
-    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), work, budget));
+    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), ejections, seed, work, budget));
     note(budget);
 }
 
@@ -230,7 +229,6 @@ void Portfolio::local_search() {
     }
     const std::int64_t count = buffers_.count();
     Random random(effort_.seed);
-    const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random.uniform() * static_cast<double>(limit)); };
     std::vector<std::int64_t> tops(offset.size());
     std::vector<std::size_t> high;
     for (std::int64_t left = std::min(kPlacements / count + 1, kSamplesPerPair * count * count); left > 0 && !done() && budget.look(); --left) {
@@ -242,9 +240,9 @@ void Portfolio::local_search() {
         for (std::size_t i = 0; i < order.size(); ++i)
             if (tops[order[i]] >= *rank) high.push_back(i);
         PlacingOrder moved = order;
-        const std::size_t at = high[below(high.size())], to = below(at + 1);
+        const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);
         std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to), moved.begin() + static_cast<std::ptrdiff_t>(at), moved.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-        if (random.uniform() < 0.5) std::swap(moved[below(moved.size())], moved[below(moved.size())]);
+        if (random.uniform() < 0.5) std::swap(moved[random.index(moved.size())], moved[random.index(moved.size())]);
         std::vector<std::int64_t> there = placed(moved, false);
         ++counters_.samples;
         if (peak_of(buffers_, there) > peak) continue;

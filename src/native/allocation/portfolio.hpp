@@ -4,6 +4,7 @@
 #pragma once
 
 #include "allocation/bounds.hpp"
+#include "allocation/lower_ceilings.hpp"
 #include "common/budget.hpp"
 
 #include <cstdint>
@@ -64,8 +65,9 @@ class Portfolio {
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);
-    void lower_ceilings();
+    void eject_largest_first();
     void eject_at_random(std::int64_t times);
+    void lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work);
     void until_deadline(bool thorough);
     std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;

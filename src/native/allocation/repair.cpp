@@ -37,7 +37,7 @@ class Repair {
             const std::int32_t b = out.top();
             out.pop();
             if (!look_around(b, work) || !budget.look()) return false;
-            if (!eject_into(b, cheapest(b, ceiling, [] { return 1.0; }), [&](std::int32_t other) { out.push(other); })) return false;
+            if (!eject_into(b, cheapest(b, ceiling), [&](std::int32_t other) { out.push(other); })) return false;
             weight_[b] *= growth;
         }
         return true;
@@ -46,7 +46,7 @@ class Repair {
         std::vector<std::int32_t> out = left_out(offset_);
         const auto noise = [&] { return 1 + kNoise * random.uniform(); };
         while (!out.empty()) {
-            std::swap(out[static_cast<std::size_t>(random.uniform() * static_cast<double>(out.size()))], out.back());
+            std::swap(out[random.index(out.size())], out.back());
             const std::int32_t b = out.back();
             out.pop_back();
             if (!look_around(b, work) || !budget.look()) return false;
@@ -108,7 +108,7 @@ class Repair {
             return true;
         }
         if (!may_eject || !within) return false;
-        cheapest(b, ceiling, [] { return 1.0; });
+        cheapest(b, ceiling);
         std::vector<std::pair<double, std::int64_t>> places = std::move(places_);
         std::vector<Forbidden> near = near_;
         const std::size_t tries = std::min(places.size(), kPlacesTried);
@@ -138,6 +138,10 @@ class Repair {
     }
     // The offset at which the buffers in the way weigh least: the lowest one, or next to what is listed. -1 if there is none, or none without
     // a buffer that may not move.
+    std::int64_t cheapest(std::int32_t b, std::int64_t ceiling) {
+        return cheapest(b, ceiling, [] { return 1.0; });
+    }
+    // The same where every price is multiplied by a factor of its own.
     template <typename Factor>
     std::int64_t cheapest(std::int32_t b, std::int64_t ceiling, Factor factor) {
         const std::int64_t alignment = set_.alignment[b], highest = ceiling - set_.size[b];

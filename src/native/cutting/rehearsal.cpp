@@ -164,10 +164,16 @@ void Rehearsal::fetch_next(bool giving_way) {
     if (fetching_ || fetched_ == fetches_.size()) return;
     const Place &place = place_[fetches_[fetched_]];
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
-    while (left_[begun_] == 0) ++begun_;
-    if (elapsed_[begun_] < latest_[fetched_] && (!giving_way || in_the_way())) return;
+    if (may_wait() && (!giving_way || in_the_way())) return;
     fetching_ = true;
     running_.push_back({-1, network_.fetch[place.number], network_.copied, 1.0, 1.0});
+}
+
+// Whether the next fetch is not pressing yet.
+bool Rehearsal::may_wait() {
+    if (!std::isfinite(network_.fetch_lead)) return false;
+    while (left_[begun_] == 0) ++begun_;
+    return elapsed_[begun_] < latest_[fetched_];
 }
 
 // Whether a link would be too full for a fetch and what runs.
@@ -179,11 +185,11 @@ bool Rehearsal::in_the_way() const {
 
 // From when on fetches, which follow one another, would be late if they gave way to pieces.
 void Rehearsal::find_latest() {
+    if (!std::isfinite(network_.fetch_lead)) return;
     begun_ = 0;
-    latest_.assign(fetches_.size(), -std::numeric_limits<double>::infinity());
+    latest_.assign(fetches_.size(), 0.0);
     elapsed_.assign(1, 0.0);
     for (std::size_t op = 0; op < network_.operators; ++op) elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
-    if (!std::isfinite(network_.fetch_lead)) return;
     double latest = elapsed_.back();
     for (std::size_t i = fetches_.size(); i-- > 0;) {
         const Place &place = place_[fetches_[i]];

@@ -55,6 +55,7 @@ class Rehearsal {
     std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const { return first_[op] + mini_batch * tiles(op) + tile; }
     void find_seconds();
     void find_latest();
+    bool may_wait();
     bool in_the_way() const;
     void fetch_next(bool giving_way);
     void fetched();
