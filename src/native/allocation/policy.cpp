@@ -21,11 +21,6 @@ constexpr Int kNoLimit = Int{1} << 62;
 // Where several capacities are tried in turn, the search of each has the usual budget divided by this.
 constexpr double kDescentShare = 8;
 
-void add(Counters &sum, const Counters &more) {
-    sum.nodes += more.nodes, sum.orders += more.orders, sum.steps += more.steps, sum.samples += more.samples;
-    sum.minor_backtracks += more.minor_backtracks, sum.major_backtracks += more.major_backtracks, sum.attempts += more.attempts;
-}
-
 Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Proof::pairs; }
 
 // One search, with some of the ranges, for the lowest peak or within a capacity.
@@ -144,7 +139,7 @@ class Driver {
             const bool last = count == ranges_.size();
             const Int ceiling = last ? kNoLimit : ranges_[count].low;
             if (last || trial.bound().bytes <= ceiling) trial.run();
-            add(counters, trial.counters);
+            counters += trial.counters;
             interrupted |= trial.interrupted;
             if (last || (trial.solved_peak() && *trial.solved_peak() <= ceiling)) {
                 Allocation answer = trial.fits() ? trial.packing(std::min(trial.lower(), open), trial.bound()) : trial.without_packing(std::min(trial.lower(), open));
@@ -171,7 +166,7 @@ class Driver {
             const Int capacity = std::midpoint(low, best.peak);
             Allocation trial = within(capacity, effort);
             interrupted |= trial.interrupted;
-            add(trial.counters, best.counters);
+            trial.counters += best.counters;
             if (!trial.offset.empty()) {
                 best = std::move(trial);
                 continue;

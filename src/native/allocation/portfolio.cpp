@@ -9,6 +9,7 @@
 #include "allocation/telamalloc.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -37,6 +38,11 @@ constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 10
 constexpr std::int64_t kRandomNeighboursPerBuffer = 200'000, kRandomNeighbours = 200'000'000;
 // Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them; the second is for sets beyond `kOrdersBelow`.
 constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
+// How much of a block may be empty, as fractions of it: what does best differs from set to set by far.
+constexpr std::array kMostEmpty{0.003, 0.01, 0.03, 0.1, 0.3};
+// Per cent of the usual budgets for the blocks of a first attempt and of further ones, and how many of these there are.
+constexpr double kSurveyWork = 2, kBlockWork = 12;
+constexpr std::int64_t kBlockAttempts = 8;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
 // Local search: buffers placed over all samples, and samples for every pair of buffers, because small sets have few orders.
@@ -88,6 +94,9 @@ void Portfolio::run() {
     if (!effort_.in_passing && small && !over()) greedy_orders();
     if (!effort_.in_passing && !small && !over() && far_from_bound()) eject_largest_first();
     const bool searchable = buffers_.count() <= kHuge, thorough = small && !effort_.in_passing && effort_.work >= 100;
+    if (thorough && !over()) search(exact_nodes() / 8);
+    if (thorough && !over()) survey_blocks();
+    if (thorough && !over()) search_blocks(kBlockAttempts);
     if (searchable && !over()) search(exact_nodes());
     if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) eject_largest_first();
     if (thorough && !over()) eject_at_random(1);
@@ -100,7 +109,8 @@ void Portfolio::run() {
 void Portfolio::until_deadline(bool thorough) {
     bool open = true;
     for (std::int64_t times = 2; open && !over(); times *= 2) {
-        if (thorough) eject_at_random(times);
+        if (thorough) search_blocks(times * kBlockAttempts);
+        if (thorough && !over()) eject_at_random(times);
         if (!over()) open = search(thorough ? times * exact_nodes() : -1);
     }
 }
@@ -155,6 +165,28 @@ bool Portfolio::search(std::int64_t nodes) {
 bool Portfolio::far_from_bound() const {
     const double near = buffers_.count() > kOrdersBelow ? kNearBoundHuge : kNearBound;
     return !plain_ || static_cast<double>(peak_) > (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
+}
+
+void Portfolio::survey_blocks() {
+    std::vector<BlockAttempt> attempts;
+    for (const double most_empty : kMostEmpty) attempts.push_back({most_empty, effort_.seed, kSurveyWork});
+    pack_blocks(attempts);
+}
+
+// With the limit that has done best.
+void Portfolio::search_blocks(std::int64_t count) {
+    std::vector<BlockAttempt> attempts;
+    for (; most_empty_ > 0 && count > 0; --count) attempts.push_back({most_empty_, effort_.seed + ++block_attempts_, kBlockWork});
+    pack_blocks(attempts);
+}
+
+void Portfolio::pack_blocks(const std::vector<BlockAttempt> &attempts) {
+    PackedBlocks packed = allocation::pack_blocks(buffers_, bound_, capacity_, std::max(bound_.bytes, capacity_), attempts, effort_);
+    counters_ += packed.counters;
+    interrupted_ |= packed.interrupted;
+    if (packed.offset.empty()) return;
+    most_empty_ = attempts[packed.attempt].most_empty;
+    offer(std::move(packed.offset));
 }
 
 void Portfolio::eject_largest_first() {

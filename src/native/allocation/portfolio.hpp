@@ -3,35 +3,17 @@
 // Only ever a lower peak is kept, so that the answer is never worse than that of any search alone.
 #pragma once
 
+#include "allocation/block_packing.hpp"
 #include "allocation/bounds.hpp"
+#include "allocation/effort.hpp"
 #include "allocation/lower_ceilings.hpp"
-#include "common/budget.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace loadmaster::allocation {
-
-// How long to look. Budgets of work are `work` per cent of the default ones; what more than one attempt pays for has a smaller share.
-struct Effort {
-    std::uint64_t seed = 0;
-    std::int64_t threads = 1;
-    double work = 100;
-    bool in_passing = false;  // only greedy orders and exact search
-    Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
-    std::function<bool()> poll;  // whether a signal has come
-
-    bool timed() const { return deadline != Budget::Clock::time_point::max(); }
-    // A budget of nodes (negative: no limit) until the deadline.
-    Budget budget(std::int64_t nodes) const;
-};
-
-struct Counters {
-    std::int64_t nodes = 0, orders = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0, attempts = 0, samples = 0;
-};
 
 class Portfolio {
   public:
@@ -65,6 +47,9 @@ class Portfolio {
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);
+    void survey_blocks();
+    void search_blocks(std::int64_t attempts);
+    void pack_blocks(const std::vector<BlockAttempt> &attempts);
     void eject_largest_first();
     void eject_at_random(std::int64_t times);
     void lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work);
@@ -83,6 +68,8 @@ class Portfolio {
     const bool plain_;
     std::vector<std::int64_t> offset_;
     std::int64_t peak_ = -1, floor_ = 0;
+    double most_empty_ = 0;           // part of the blocks that did best
+    std::uint64_t block_attempts_ = 0;
     bool interrupted_ = false;
     Counters counters_;
 };
