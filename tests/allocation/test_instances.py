@@ -44,7 +44,7 @@ def test_challenging_instances_fit_their_capacity(name: str) -> None:
 
 
 @public
-@pytest.mark.parametrize(("name", "peak"), [("A", 2**20), ("C", 1039360), ("input", 12), ("iopddl_G_1", 3030937746)])
+@pytest.mark.parametrize(("name", "peak"), [("A", 2**20), ("C", 1039360), ("D", 986112), ("input", 12), ("iopddl_G_1", 3030937746)])
 def test_optima_are_proven(name: str, peak: int) -> None:
     answer = lm.allocate(read(name))
     assert (answer.status, answer.peak) == ("optimal", peak)

@@ -1,4 +1,6 @@
 // The allocation library from C++: packings hold, optima that are known by construction are found, and proofs are right.
+#include "allocation/block_packing.hpp"
+#include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/lower_ceilings.hpp"
 #include "allocation/packing_check.hpp"
@@ -324,6 +326,43 @@ TEST("in dense sets ejections at random end lower than those of the largest firs
         }
     }
     CHECK(random - 300'000 < 0.7 * (largest - 300'000));
+}
+
+TEST("a packing of blocks is one of the buffers, and their load stays below the ceiling") {
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        std::mt19937_64 random(seed);
+        const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+        Set set;
+        for (Int b = 0, from = 0; b < 20; ++b) {
+            from = below(30);
+            set.add(from, from + 1 + below(12), 1 + below(6), Int{1} << below(3), b == 7 ? 24 : -1);
+            if (b % 9 == 5) set.add_section(from + 15, from + 16 + below(5), 0, set.size.back());
+        }
+        const Int ceiling = load_bound(set.buffers()).bytes + 1;
+        const Blocks blocks(set.buffers(), {ceiling, 0.4, seed});
+        CHECK(blocks.buffers().count() < set.buffers().count() && load_bound(blocks.buffers()).bytes <= ceiling);
+        Budget budget(-1, kForever, nullptr);
+        const Greedy packed = best_first_fit(blocks.buffers(), {}, 0, budget);
+        if (packed.packed) CHECK(set.valid(blocks.offsets(packed.offset), packed.peak));
+    }
+}
+
+TEST("dense sets whose ends do not line up are packed by blocks, alike on any number of threads") {
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+        Set set = tiling(200, 100'000, seed);
+        for (std::size_t b = 0; b < set.begin.size(); ++b)
+            if (set.end[b] - set.begin[b] >= 20) set.end[b] -= (set.end[b] - set.begin[b]) / 20;
+        const Bound bound = lower_bound(set.buffers(), -1);
+        std::vector<BlockAttempt> attempts;
+        for (std::uint64_t k = 0; k < 6; ++k) attempts.push_back({k % 2 ? 0.03 : 0.1, seed + k, 2});
+        Effort effort;
+        const PackedBlocks one = pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        effort.threads = 3;
+        const PackedBlocks three = pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        CHECK(one.offset == three.offset && one.attempt == three.attempt && one.counters.nodes == three.counters.nodes);
+        const Int peak = peak_of(set.buffers(), one.offset);
+        CHECK(set.valid(one.offset, peak) && static_cast<double>(peak) < 1.01 * static_cast<double>(bound.bytes));
+    }
 }
 
 TEST("a node budget ends a search without a claim") {
