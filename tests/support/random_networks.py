@@ -65,7 +65,9 @@ def convolution(build: Builder, x: str) -> str:
     # Even of one tap: parts of the result that lie in the padding alone.
     pads = [build.choose(0, 0, 1, 2) for _ in range(4)]
     weight = build.weight(each * groups, channels // groups, taps, taps)
-    return build.add("Conv", x, weight, strides=[build.choose(1, 1, 2, 3), build.choose(1, 2)], pads=pads, dilations=[dilation] * 2, group=groups)
+    return build.add(
+        "Conv", x, weight, strides=[build.choose(1, 1, 2, 3), build.choose(1, 2)], pads=pads, dilations=[dilation] * 2, group=groups
+    )
 
 
 def transposed(build: Builder, x: str) -> str:
