@@ -1,6 +1,6 @@
 """``python -m loadmaster`` is the ``loadmaster`` command."""
 
-from loadmaster.cli.main import main
+from loadmaster.cli.start import main
 
 if __name__ == "__main__":
     main()

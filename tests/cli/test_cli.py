@@ -220,6 +220,18 @@ main.main()"""
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interrupt_while_commands_are_loaded_says_so() -> None:
+    code = """import sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "loadmaster.cli.commands.plan": raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from loadmaster.cli.start import main
+main()"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+
+
 def signalled(tmp_path: Path, sent: str, when: str) -> subprocess.CompletedProcess[str]:
     """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is called."""
     module, _, name = when.rpartition(".")

@@ -332,6 +332,29 @@ def test_bad_options_are_refused(options: dict, words: str) -> None:
         map_jobs(jobs(), **({"bandwidth": 1e9} | options))
 
 
+@pytest.mark.filterwarnings("error")
+def test_jobs_that_take_no_time_are_mapped_without_a_warning() -> None:
+    table = replace(
+        jobs(3, 2), latency=np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]), bandwidth=np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+    )
+    found = map_jobs(table, 1e9, samples=50)
+    assert (found.makespan, found.status) == (0.0, "optimal")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("latency", "allocator"), [(0.0, "demand"), (1e299, "demand"), (1e299, "even")])
+def test_figures_beyond_all_measure_are_refused(latency: float, allocator: str) -> None:
+    table = replace(jobs(2, 2), latency=np.full((2, 2), latency), bandwidth=np.full((2, 2), 1e300))
+    with pytest.raises(MappingError, match="far too"):
+        map_jobs(table, 1.0, allocator=allocator)
+
+
+def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused() -> None:
+    table = replace(jobs(2, 1), latency=np.array([[1e-300], [0.0]]), bandwidth=np.array([[1.0], [1e200]]))
+    with pytest.raises(MappingError, match="18 minutes"):
+        map_dependent_jobs(table, 1.0, [(), ()], samples=5)
+
+
 def test_energy_needs_energies() -> None:
     with pytest.raises(MappingError, match="needs energies"):
         map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")

@@ -51,6 +51,26 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) 
     assert found.seconds == walk(sequence, limits, found.placement) == 0.0
 
 
+def two_that_go_together(other: float) -> KernelSequence:
+    """Two weights that one kernel uses in the same memory, or takes ``other`` seconds, and of which the next needs the first to be fast."""
+    tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
+    only = (Algorithm("a", 0.0, 0),)
+    both = (Operand(0, True, False), Operand(1, True, True))
+    together = Kernel("together", "any", both, only, ((0.0, other, other, 1.0),))
+    first = Kernel("first", "any", (Operand(0, True, True, slow_seconds=math.inf),), only)
+    return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
+
+
+def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused() -> None:
+    with pytest.raises(CapacityError, match=r"'together' cannot run .*\('a' in the fast one, 'b' in the slow one\).*let tensors move"):
+        place_between_kernels(two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC)
+
+
+def test_placement_with_copies_is_no_slower_than_placement_without() -> None:
+    sequence = two_that_go_together(math.inf)
+    assert place_between_kernels(sequence, np.array([8, 8, 8], dtype=np.int64), Mode.SYNC).seconds == 0.0
+
+
 @settings(max_examples=40, deadline=None)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:

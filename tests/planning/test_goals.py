@@ -43,6 +43,16 @@ def test_energy_of_one_convolution_by_hand() -> None:
     assert lm.plan([graph], machine, objective="energy").status == "optimal"
 
 
+def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised() -> None:
+    graphs, machine = [residual_chain(1)], npu(1, 2**16)
+    plan = lm.plan(graphs, machine, rounds=0, deadlines={"chain": 1e-12})
+    assert plan.missed
+    forged = replace(plan, timings=(replace(plan.timings[0], deadline=0.0),))
+    assert [violation.message for violation in lm.verify_against(forged, graphs, machine)] == [
+        "network 'chain' is due after no time at all"
+    ]
+
+
 def test_what_the_target_states_is_what_bytes_take() -> None:
     machine = npu(1, 2**20)
     assert machine.fast is not None

@@ -62,9 +62,12 @@ def convolution(build: Builder, x: str) -> str:
     each, taps, dilation = build.choose(1, 2), build.choose(1, 2, 3), build.choose(1, 2)
     if min(build.shape(x)[2:]) <= (taps - 1) * dilation:
         taps = 1
-    pads = [build.choose(0, 1) for _ in range(4)] if taps > 1 else [0] * 4
+    # Even of one tap: parts of the result that lie in the padding alone.
+    pads = [build.choose(0, 0, 1, 2) for _ in range(4)]
     weight = build.weight(each * groups, channels // groups, taps, taps)
-    return build.add("Conv", x, weight, strides=[build.choose(1, 2), build.choose(1, 2)], pads=pads, dilations=[dilation] * 2, group=groups)
+    return build.add(
+        "Conv", x, weight, strides=[build.choose(1, 1, 2, 3), build.choose(1, 2)], pads=pads, dilations=[dilation] * 2, group=groups
+    )
 
 
 def transposed(build: Builder, x: str) -> str:

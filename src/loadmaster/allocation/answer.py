@@ -46,7 +46,8 @@ class Infeasibility:
         ``load``: too many bytes at one instant. ``alignment``, ``pins``, ``reserved ranges``, or some of these with "and" between: they
         would fit without. ``fragmentation``: none of these; at every instant there is room, but no packing uses it.
     buffers
-        Ids of buffers that cannot fit together; a reserved range is ``(reserved LOW-HIGH)``.
+        Ids of buffers that cannot fit together; an alias group is its members' ids with ``+`` between, a reserved range, or several that
+        touch, ``(reserved LOW-HIGH)``.
     irreducible
         Whether leaving out any one of ``buffers`` makes the rest fit, each checked by an exhausted search.
     """

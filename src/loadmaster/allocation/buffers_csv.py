@@ -116,7 +116,7 @@ def _header(line: str, spot: str) -> list[str]:
     names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in line.split(",")]
     for name in names:
         if name not in _KNOWN:
-            raise AllocationError(f"{spot}: column {name!r} is not known: use {', '.join(_KNOWN)}")
+            raise AllocationError(f"{spot}: column {name[:80]!r} is not known: use {', '.join(_KNOWN)}")
         if names.count(name) > 1:
             raise AllocationError(f"{spot}: column {name!r} is there twice: keep one")
     for needed in ("id", "lower", "size"):
@@ -175,7 +175,7 @@ class _Table:
         if not cell and name in _DEFAULTS:
             return _DEFAULTS[name]
         if not _WHOLE.fullmatch(cell):
-            raise AllocationError(f"{spot} is {cell!r}: write a whole number")
+            raise AllocationError(f"{spot} is {cell[:80]!r}: write a whole number")
         if abs(_whole(cell)) >= WHOLE_LIMIT:
             raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
         return int(cell)
@@ -239,7 +239,7 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
     for word in cell.split():
         match = _CHOICE.fullmatch(word)
         if match is None:
-            raise AllocationError(f"{table.where(row, 'prefers')} has {word!r}: write memories like sram dram, or sram:0 dram:500")
+            raise AllocationError(f"{table.where(row, 'prefers')} has {word[:80]!r}: write memories like sram dram, or sram:0 dram:500")
         found.append((match[1], None if match[2] is None else _whole(match[2])))
     return tuple(found)
 

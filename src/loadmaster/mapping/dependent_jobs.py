@@ -184,7 +184,8 @@ def longest_path(group: Group, order: Order) -> float:
 def _durations(group: Group) -> tuple[Ints, int]:
     """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work together, so that nobody goes there."""
     seconds = np.where(group.allowed, group.latency, 0.0)
-    longest = float((seconds * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
+    # A job takes at least a picosecond, and with others that ask for much of the bandwidth a multiple of it.
+    longest = float((np.maximum(seconds, _PICOSECOND) * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
     if not longest < _EXACT_PICOSECONDS / 4:
         raise MappingError(
             "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"

@@ -26,6 +26,8 @@ OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 
 ALLOCATORS = ("demand", "even")
 _ROUNDED = 1e-9
 """More than floating point adds or loses, relatively, in the makespan of a mapping."""
+_FAR = 1e300
+"""Seconds, or shares of the bandwidth, that all jobs together stay below, so that nothing that is computed of them overflows."""
 _MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
 
 
@@ -121,14 +123,15 @@ def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand",
     if weights[1] and analysis.energy is None:
         raise MappingError("this objective needs energies, and the cost model gives none: use another objective or another --cost")
     runs = np.isfinite(analysis.latency)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         demand = np.where(runs, analysis.bandwidth, 0.0) / bandwidth
         latency = analysis.latency
         if allocator == "even":
             latency, demand = latency * np.maximum(1.0, demand * len(analysis.cores)), np.zeros_like(demand)
         span = float((np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()) * max(1, len(analysis.cores))
-    if not np.isfinite(demand).all() or not np.isfinite(span):
-        raise MappingError(f"system bandwidth {bandwidth:g} B/s: far too small for what the jobs ask for")
+        wanted = float(demand.sum())
+    if not (wanted < _FAR and span < _FAR):
+        raise MappingError(f"system bandwidth {bandwidth:g} B/s: far too small for what the jobs ask for, or jobs take far too long")
     energy = None if analysis.energy is None else np.where(runs, analysis.energy, 0.0)
     return Group(np.ascontiguousarray(latency), np.ascontiguousarray(demand), energy, weights)
 

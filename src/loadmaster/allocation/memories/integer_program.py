@@ -71,15 +71,18 @@ class Program:
 
     def _pass(self, columns: int, rows: int, row: Ints, column: Ints, value: Floats, lower: list[float], upper: list[float]) -> None:
         highspy = self._highspy
-        order = np.lexsort((row, column))
+        # A buffer of several windows takes a share of one instant with each of them; HiGHS may never end where an entry is there twice.
+        cell, at = np.unique(column.astype(np.int64) * rows + row, return_inverse=True)
+        value = np.bincount(at, weights=value, minlength=len(cell)).astype(np.float64)
+        column, row = np.divmod(cell, max(rows, 1))
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = columns, rows
         model.col_cost_ = self._relaxation.cost[self._allowed] / self._scale
         model.col_lower_, model.col_upper_ = np.zeros(columns), np.ones(columns)
         model.row_lower_, model.row_upper_ = np.array(lower), np.array(upper)
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.searchsorted(column[order], np.arange(columns + 1)).astype(np.int32)
-        model.a_matrix_.index_, model.a_matrix_.value_ = row[order].astype(np.int32), value[order]
+        model.a_matrix_.start_ = np.searchsorted(column, np.arange(columns + 1)).astype(np.int32)
+        model.a_matrix_.index_, model.a_matrix_.value_ = row.astype(np.int32), value
         self._solver.passModel(model)
 
     def linear(self, allowed: Mask) -> tuple[Multipliers, Floats | None]:

@@ -29,6 +29,8 @@ _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _SHORTER, _ROOMS = 0.7, 10
 """The first factor by which that time is made less, and how many times are tried."""
+_LEAST = 1e-300
+"""Seconds that a core has at least, because what is used of them is a ratio."""
 _TIE = 1e-3
 """Difference in price that an idle core makes up for."""
 
@@ -123,7 +125,8 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     loss = np.where(np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs) - price.min(axis=1)
     # Equal losses: longest first.
     order = np.lexsort((-latency.min(axis=1), -loss))
-    room *= search.bound.makespan
+    # Where no job takes any time there is no room at all, and none is needed.
+    room = max(room * search.bound.makespan, _LEAST)
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.least_memory import fits, least_paths
+from loadmaster.placement.autotm.least_memory import disagreement, fits, least_paths
 from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
@@ -23,7 +25,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     total_seconds,
 )
 from loadmaster.placement.autotm.sparse_program import TOLD_APART, Prices, SparseProgram, free_prices, use_costs
-from loadmaster.placement.decisions import Mode, PlacementSolution
+from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
@@ -109,22 +111,37 @@ def place_between_kernels(
         spent += more
         if faster < seconds:
             placement, seconds = other, faster
+        if moves and len(arrays.table) and seconds > bound * (1 + gap) and not stopped:
+            placement, seconds = min((placement, seconds), _unmoved(sequence, limits, gap, deadline, seed), key=itemgetter(1))
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
+
+
+def _unmoved(sequence: KernelSequence, limits: Ints, gap: float, deadline: Deadline, seed: int) -> tuple[TensorPlacement, float]:
+    """What placement without copies finds: of measured kernels, several operands may have to change places at once for any gain."""
+    try:
+        found = place_between_kernels(sequence, limits, Mode.STATIC, gap=gap, deadline=deadline, seed=seed)
+    except CapacityError:
+        return TensorPlacement((), (), ()), math.inf
+    return found.placement, found.seconds
 
 
 def least_possible(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
     """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
-    try:
+    if moves or not len(arrays.table):
         return least_paths(sequence, arrays, moves)
-    except CapacityError:
-        if moves or not len(arrays.table):
-            raise
-        program = SparseProgram(arrays, moves)
-        solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
-        paths = program.paths(solved)[0] if len(solved.values) else None
-        if paths is None or not fits(arrays, paths):
-            raise
-        return paths
+    try:
+        paths = least_paths(sequence, arrays, moves)
+        if fits(arrays, paths):
+            return paths
+        refusal = CapacityError(disagreement(sequence, arrays, paths))
+    except CapacityError as error:
+        refusal = error
+    program = SparseProgram(arrays, moves)
+    solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
+    agreed = program.paths(solved)[0] if len(solved.values) else None
+    if agreed is None or not fits(arrays, agreed):
+        raise refusal
+    return agreed
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,13 +67,30 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
 def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
     """Whether every kernel has a possible combination and room for its operands, for tensors that either never move or always do."""
     workspace, must = least_workspace(arrays), ~np.isfinite(arrays.slow)
-    for k, uses, tabled, table, workspaces in _measured_kernels(arrays):
-        must[uses] = False
-        possible = np.isfinite(table[:, int(((paths.fast[tabled] == 0) << np.arange(len(tabled))).sum())])
+    for measured in _measured_kernels(arrays):
+        must[measured.uses] = False
+        possible = _possible(measured, paths)
         if not possible.any():
             return False
-        workspace[k] = workspaces[possible].min()
+        workspace[measured.kernel] = measured.workspace[possible].min()
     return bool((paths.fast[must] > 0).all()) and bool((_used(arrays, paths) + workspace <= arrays.limit).all())
+
+
+def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
+    """Which algorithms of a kernel are possible with its operands where paths have them."""
+    in_slow = paths.fast[measured.tabled] == 0
+    return np.isfinite(measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())])
+
+
+def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
+    """Why paths in which nothing moves do not do, although there is room: the kernel whose operands are not where it can use them."""
+    measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths).any())
+    operands = [(sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0) for use in measured.tabled]
+    places = ", ".join(f"{name!r} in the {'fast' if fast else 'slow'} one" for name, fast in operands)
+    return (
+        f"kernel {sequence.kernels[measured.kernel].name!r} cannot run with its tensors in the memories in which other kernels need them "
+        f"({places}) and may take {int(arrays.limit[measured.kernel])} bytes: allow more fast memory, or let tensors move (mode sync)"
+    )
 
 
 def _paths(arrays: SequenceArrays, must: Mask, moves: bool) -> TensorPaths:

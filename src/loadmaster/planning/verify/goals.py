@@ -39,6 +39,7 @@ def latencies(facts: Facts) -> Iterator[str]:
     for name, count in Counter(timing.network for timing in plan.timings).items():
         if count > 1:
             yield f"network {quoted(name)} has {count} timings"
+    yield from (f"network {quoted(name)} is due after no time at all" for name, deadline in deadlines.items() if deadline == 0)
     ends: dict[Key, int] = {}
     for job in plan.jobs:
         key = job.network, job.mini_batch

@@ -272,6 +272,8 @@ def _steps(main: Op, rank: int) -> tuple[int, ...]:
 def least_share(graph: Graph, op: Op, access: Access) -> float:
     """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
     share = 1.0
+    if not op.writes:
+        return share
     result = whole(graph.tensors[op.writes[0].tensor].shape)
     for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
         if window.axis >= 0:

@@ -18,7 +18,7 @@ from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.window import Window
+from loadmaster.workloads.window import Window, operand_box, volume, whole
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _SELECTIONS = ("Slice", "Gather")
@@ -178,10 +178,16 @@ def _reads(step: Step) -> Iterator[Access]:
         if size:
             own = found.operands.get(index, ())
             # An operand that is read in two ways is needed as a whole.
-            windows[value.name] = own if windows.get(value.name, own) == own else ()
+            windows[value.name] = own if windows.get(value.name, own) == own and _is_needed(own, value, node) else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
     for name, size in touched.items():
         yield Access(name, size, windows[name])
+
+
+def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
+    """Whether windows need any of an operand: a result that is padding alone does not, and yet some piece must read it."""
+    result = next((value for value in node.outputs if value), None)
+    return result is None or volume(operand_box(windows, whole(result.shape), operand.shape[: len(windows)])) > 0
 
 
 def _is_parameter(value: Value, planning: bool) -> bool:

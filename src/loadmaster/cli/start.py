@@ -1,0 +1,16 @@
+"""Where the ``loadmaster`` program begins: Ctrl-C ends it properly from the start, while its modules are still being loaded."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Load the commands, and run the command line."""
+    try:
+        from loadmaster.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("loadmaster: interrupted\n")
+        sys.exit(130)
+    run()
