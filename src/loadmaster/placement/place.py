@@ -160,7 +160,8 @@ class _Placer:
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap) if delayed else None
-            best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
+            short = delayed or first.nearby is not None
+            best = self._packed(self._placed(first), self._again(first, goal), enough, short=short)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -173,6 +174,22 @@ class _Placer:
         if best is None:
             raise self._refusal(strategy, rivals)
         return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
+
+    def _again(self, first: PlacementSolution, goal: float) -> Callable[[Ints], Placed]:
+        """What places again within lower limits: near the placement before, where the engine can, else from the beginning."""
+        latest = first
+        reached = max(first.seconds, first.lower_bound * (1 + self.gap))
+
+        def again(limits: Ints) -> Placed:
+            nonlocal latest
+            nearby = latest.nearby
+            if nearby is None:
+                latest = self._solve(limits, goal)
+            else:
+                latest = self._run(lambda deadline: nearby(limits, reached, deadline))
+            return self._placed(latest)
+
+        return again
 
     def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
         """Whether a baseline keeps the limits and does only what the mode allows."""
@@ -221,16 +238,16 @@ class _Placer:
         found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, gap=goal, deadline=deadline, **options))
         best = min(found, between, key=lambda each: each.seconds)
         if best.seconds > found.lower_bound * (1 + goal) and not found.interrupted:
-            best = min(best, self._whole_overlapping(limits, goal, options), key=lambda each: each.seconds)
+            best = min(best, self._whole_overlapping(limits, goal, options, best.seconds), key=lambda each: each.seconds)
         # The bound of pieces holds for whole tensors too.
         return replace(best, lower_bound=min(found.lower_bound, best.seconds), prices=found.prices, interrupted=found.interrupted)
 
-    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
+    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any], worth: float = math.inf) -> PlacementSolution:
         # Without pages, so that the search is the one for whole tensors.
         gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
         between = self._run(lambda deadline: place_between_kernels(whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
         start = between.placement
-        return self._run(lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, deadline=deadline, **options))
+        return self._run(lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options))
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
@@ -247,7 +264,9 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None) -> Packed | None:
+    def _packed(
+        self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None, *, short: bool = False
+    ) -> Packed | None:
         """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
 
         With ``enough`` seconds its copies may run at other times, as addresses demand.
@@ -255,7 +274,7 @@ class _Placer:
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed = self._pack(placed, 1 if enough is None else _SHORT)
+            packed = self._pack(placed, _SHORT if short else 1)
             if packed is None and enough is not None:
                 packed = self._pack_with_copies(placed, limits, enough)
             if packed is not None:
