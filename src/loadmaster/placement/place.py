@@ -42,6 +42,8 @@ _ROUNDS = 16
 """The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
+_LOCALLY, _GENTLY = 2, 10
+"""Parts of the excess of addresses by which a limit is lowered where placements are found again, and where they are repaired."""
 _SHORT = 32
 """Divides the budget of packings that need not succeed, because copies can give way."""
 _COUNTED = 0.5
@@ -160,8 +162,10 @@ class _Placer:
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap) if delayed else None
-            short = delayed or first.nearby is not None
-            best = self._packed(self._placed(first), self._again(first, goal), enough, short=short)
+            if first.nearby is None or delayed:
+                best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
+            else:
+                best = self._packed_nearby(first)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -174,22 +178,6 @@ class _Placer:
         if best is None:
             raise self._refusal(strategy, rivals)
         return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
-
-    def _again(self, first: PlacementSolution, goal: float) -> Callable[[Ints], Placed]:
-        """What places again within lower limits: near the placement before, where the engine can, else from the beginning."""
-        latest = first
-        reached = max(first.seconds, first.lower_bound * (1 + self.gap))
-
-        def again(limits: Ints) -> Placed:
-            nonlocal latest
-            nearby = latest.nearby
-            if nearby is None:
-                latest = self._solve(limits, goal)
-            else:
-                latest = self._run(lambda deadline: nearby(limits, reached, deadline))
-            return self._placed(latest)
-
-        return again
 
     def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
         """Whether a baseline keeps the limits and does only what the mode allows."""
@@ -264,9 +252,7 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(
-        self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None, *, short: bool = False
-    ) -> Packed | None:
+    def _packed(self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None) -> Packed | None:
         """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
 
         With ``enough`` seconds its copies may run at other times, as addresses demand.
@@ -274,22 +260,52 @@ class _Placer:
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed = self._pack(placed, _SHORT if short else 1)
+            packed = self._pack(placed, 1 if enough is None else _SHORT)
             if packed is None and enough is not None:
                 packed = self._pack_with_copies(placed, limits, enough)
             if packed is not None:
                 return packed
             try:
-                limits = self._lowered(limits, tops(placed), number)
+                limits = self._lowered(limits, tops(placed), number, _LOCALLY)
                 placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
         return None
 
-    def _lowered(self, limits: Ints, tops: Ints, number: int) -> Ints:
-        """Lower limits by half of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
+    def _packed_nearby(self, first: PlacementSolution) -> Packed | None:
+        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then searched, which may have to be repaired.
+
+        Repairs take little time and so do short packings, so that limits are lowered gently.
+        """
+        found, limits, best = first, self._limits(), None
+        for goal in (math.inf, max(first.seconds, first.lower_bound * (1 + self.gap))):
+            try:
+                if best is not None:
+                    found = self._nearby(found, limits, goal)
+                for number in range(_ROUNDS):
+                    self.report("packing", number / _ROUNDS)
+                    packed = self._pack(self._placed(found), _SHORT)
+                    if packed is not None or (best is not None and found.seconds >= best.seconds):
+                        break
+                    limits = self._lowered(limits, tops(self._placed(found)), number, _GENTLY)
+                    found = self._nearby(found, limits, math.inf)
+            except (CapacityError, PlacementError):
+                return best
+            if packed is not None and (best is None or packed.seconds < best.seconds):
+                best = packed
+            if best is None or best.seconds <= goal < math.inf or found is first or self.interrupted:
+                break
+        return best
+
+    def _nearby(self, found: PlacementSolution, limits: Ints, goal: float) -> PlacementSolution:
+        nearby = found.nearby
+        assert nearby is not None
+        return self._run(lambda deadline: nearby(limits, goal, deadline))
+
+    def _lowered(self, limits: Ints, tops: Ints, number: int, part: int) -> Ints:
+        """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
         over = np.maximum(tops - self.fast, 0)
-        local = np.where(over > 0, np.maximum(over // 2, self.sequence.alignment), 0)
+        local = np.where(over > 0, np.maximum(over // part, self.sequence.alignment), 0)
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
