@@ -18,13 +18,14 @@ import numpy as np
 
 from loadmaster.allocation.allocate import aligned, solve
 from loadmaster.allocation.rules import problem_of
-from loadmaster.core.arguments import require_known, takes
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
@@ -32,7 +33,7 @@ from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
+from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
@@ -104,38 +105,15 @@ def place(
     PlacementError
         If the strategy cannot handle the mode or the sequence.
     """
-    chosen = _mode(mode)
+    chosen = checked_mode(mode)
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
-    _check_arguments(fast, strategy, gap, time_limit, seed)
+    check_arguments(fast, strategy, gap, time_limit, seed)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
     search = _Placer(sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or no_progress)
     plan = search.plan(strategy)
     return replace(plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
-
-
-def _mode(mode: Mode | str) -> Mode:
-    require_known("mode", mode, [each.value for each in Mode], PlacementError)
-    return Mode(mode)
-
-
-def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
-    if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
-        raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
-    strategies = (*ENGINES, *PLACING.names)
-    if strategy in IN_HARDWARE.names:
-        raise PlacementError(
-            f"strategy {strategy!r} is what hardware does by itself: others are compared with it, and it places nothing: "
-            f"choose from {', '.join(strategies)}"
-        )
-    require_known("strategy", strategy, strategies, PlacementError)
-    if gap is not None and not 0 <= gap < math.inf:
-        raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
-    if time_limit is not None and not 0 < time_limit < math.inf:
-        raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
-    if not 0 <= seed < 2**63:
-        raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
 
 
 @dataclass
@@ -162,10 +140,9 @@ class _Placer:
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap) if delayed else None
-            if first.nearby is None or delayed:
+            best = None if delayed else self._packed_nearby(first)
+            if best is None:
                 best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
-            else:
-                best = self._packed_nearby(first)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -235,7 +212,9 @@ class _Placer:
         gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
         between = self._run(lambda deadline: place_between_kernels(whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
         start = between.placement
-        return self._run(lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options))
+        return self._run(
+            lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options)
+        )
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
@@ -273,29 +252,36 @@ class _Placer:
         return None
 
     def _packed_nearby(self, first: PlacementSolution) -> Packed | None:
-        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then searched, which may have to be repaired.
+        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then searched, and repaired again.
 
-        Repairs take little time and so do short packings, so that limits are lowered gently.
+        Repairs and short packings take little time, so that limits are lowered gently. None if the engine has none nearby.
         """
-        found, limits, best = first, self._limits(), None
-        for goal in (math.inf, max(first.seconds, first.lower_bound * (1 + self.gap))):
-            try:
-                if best is not None:
-                    found = self._nearby(found, limits, goal)
-                for number in range(_ROUNDS):
-                    self.report("packing", number / _ROUNDS)
-                    packed = self._pack(self._placed(found), _SHORT)
-                    if packed is not None or (best is not None and found.seconds >= best.seconds):
-                        break
-                    limits = self._lowered(limits, tops(self._placed(found)), number, _GENTLY)
-                    found = self._nearby(found, limits, math.inf)
-            except (CapacityError, PlacementError):
-                return best
-            if packed is not None and (best is None or packed.seconds < best.seconds):
-                best = packed
-            if best is None or best.seconds <= goal < math.inf or found is first or self.interrupted:
-                break
+        limits, found, best = self._limits(), first, None
+        reached = max(first.seconds, first.lower_bound * (1 + self.gap))
+        try:
+            while found.nearby is not None:
+                packed, limits, found = self._repaired(limits, found, math.inf if best is None else best.seconds)
+                searched = best is not None
+                if packed is not None and (best is None or packed.seconds < best.seconds):
+                    best = packed
+                if searched or best is None or best.seconds <= reached or self.interrupted:
+                    break
+                found = self._nearby(found, limits, reached)
+        except (CapacityError, PlacementError):
+            pass
         return best
+
+    def _repaired(self, limits: Ints, found: PlacementSolution, worth: float) -> tuple[Packed | None, Ints, PlacementSolution]:
+        """Lower limits and repair a placement until it is packed, as long as it takes less than ``worth`` seconds."""
+        for number in range(_ROUNDS):
+            self.report("packing", number / _ROUNDS)
+            placed = self._placed(found)
+            packed = self._pack(placed, _SHORT)
+            if packed is not None or found.seconds >= worth:
+                break
+            limits = self._lowered(limits, tops(placed), number, _GENTLY)
+            found = self._nearby(found, limits, math.inf)
+        return packed, limits, found
 
     def _nearby(self, found: PlacementSolution, limits: Ints, goal: float) -> PlacementSolution:
         nearby = found.nearby

@@ -100,7 +100,8 @@ def place_pieces_overlapping(
         if len(solved.values):
             division = divide(sequence, _cuts(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved))))
     pieces = division.sequence if division else sequence
-    return _divided(place_overlapping(pieces, limits, gap=gap, deadline=deadline, progress=progress, seed=seed), division)
+    found = place_overlapping(pieces, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
+    return _divided(found, division)
 
 
 def _divided(found: PlacementSolution, division: Division | None) -> PlacementSolution:

@@ -84,11 +84,11 @@ class OverlapProgram(SparseProgram):
         self._pool()
         self._engines()
 
-    def solve(self, deadline: Deadline = NO_DEADLINE) -> Solved:
-        """Solve the program, adding rows for intervals in which too little is copied until that gains little."""
+    def solve(self, deadline: Deadline = NO_DEADLINE, enough: float = np.inf) -> Solved:
+        """Solve the program, adding rows for intervals in which too little is copied until it takes ``enough`` or they gain little."""
         solved = self.model.solve(deadline)
         for _ in range(_ROUNDS):
-            if not solved.optimal or not self._limit_intervals(solved):
+            if not solved.optimal or solved.objective * self._second >= enough or not self._limit_intervals(solved):
                 break
             better = self.model.solve(deadline, after=solved)
             if not better.optimal:

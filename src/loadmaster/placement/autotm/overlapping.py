@@ -104,7 +104,7 @@ def place_overlapping(
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     roomy = replace(arrays, size=bytes_) if sequence.page else arrays
     certain = 1 - _ROUNDING if sequence.page else 1.0
-    solved = program.solve(deadline)
+    solved = program.solve(deadline, worth)
     best.offer(least)
     if not len(solved.values):
         free = np.zeros(len(arrays.kernel))
@@ -129,16 +129,18 @@ def _solution(best: _Best, relaxed: _Relaxed, bound: float, rounds: int, seed: i
     return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices, stopped, counters, nearby=nearby)
 
 
-def _nearby(
-    known: _Best, relaxed: _Relaxed, limits: Ints, bound: float, goal: float, seed: int, deadline: Deadline
-) -> PlacementSolution:
+def _nearby(known: _Best, relaxed: _Relaxed, limits: Ints, bound: float, goal: float, seed: int, deadline: Deadline) -> PlacementSolution:
     """Take over what lower limits allow of the best paths known, put back the rest at the same prices, and search a little."""
     sequence, arrays = known.sequence, replace(known.arrays, limit=np.minimum(known.arrays.limit, limits))
     relaxed = replace(relaxed, least=least_paths(sequence, arrays, True))
     best = _Best(sequence, arrays, None)
     best.offer(relaxed.least)
-    paths, stopped = _candidate(arrays, relaxed, (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)), seed, deadline)
+    paths, stopped = _candidate(
+        arrays, relaxed, (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)), seed, deadline
+    )
     best.offer(paths)
+    if not np.isfinite(best.seconds):
+        raise PlacementError("no placement nearby keeps these limits")
     rounds = 0
     if not stopped and best.seconds > goal:
         rounds, stopped = best.improve([paths], relaxed.copies, relaxed.prices, goal, seed, deadline)
