@@ -181,3 +181,50 @@ def test_resnet_begins_nearer_to_its_bound_than_searches_from_rounded_solutions_
     solution = place_overlapping(sequence, np.full(len(sequence.kernels), parse_bytes_of("70%", sequence.peak_bytes)))
     assert solution.seconds <= 1.02 * solution.lower_bound
     assert solution.counters["rounds"] < 10_000
+
+
+def tight() -> tuple[KernelSequence, np.ndarray]:
+    sequence = random_sequence(4, kernels=30, tensors=40, in_place=True, choices=False)
+    return sequence, np.full(30, int(sequence.peak_bytes * 0.5))
+
+
+def test_where_the_bound_is_above_what_an_answer_is_worth_nothing_is_searched() -> None:
+    sequence, limits = tight()
+    start = place_between_kernels(sequence, limits, Mode.SYNC)
+    searched = place_overlapping(sequence, limits, start=start.placement, gap=0.0)
+    assert searched.counters["rounds"] > 0
+    spared = place_overlapping(sequence, limits, start=start.placement, gap=0.0, worth=searched.lower_bound / 2)
+    assert spared.placement == start.placement
+    assert "rounds" not in spared.counters
+    assert spared.lower_bound <= searched.lower_bound * (1 + 1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 8), kernels=st.integers(1, 12), in_place=st.booleans(), share=st.floats(0.5, 1.0))
+def test_placements_nearby_keep_lower_limits(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
+    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    try:
+        found = place_overlapping(sequence, limits)
+    except CapacityError:
+        return
+    if found.nearby is None:
+        return
+    lower = (limits * np.random.default_rng(seed).uniform(0.6, 1.0, kernels)).astype(np.int64)
+    for goal in (np.inf, found.seconds):
+        try:
+            repaired = found.nearby(lower, goal, Deadline.within(None))
+        except (CapacityError, PlacementError):
+            return
+        assert (fast_bytes(sequence, repaired.placement) <= np.minimum(limits, lower)).all()
+        assert replay_moves(sequence, repaired.placement).total == repaired.seconds
+        assert repaired.lower_bound <= repaired.seconds
+
+
+def test_solutions_near_the_linear_program_of_pieces_are_whole() -> None:
+    """Where operands may be used in place, the largest fractions often exclude one another: some were left."""
+    sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
+    arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), parse_bytes_of("30%", sequence.peak_bytes)))
+    program = OverlapProgram(arrays, sequence.link, 0)
+    values = program.dive(program.solve()).values[program.integers]
+    assert np.abs(values - np.rint(values)).max() < 1e-6

@@ -237,3 +237,27 @@ def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
     with pytest.raises(PlacementError, match=r"^strategy '2lm' is what hardware does by itself.*choose from auto, program, all-fast, "):
         place(step(), 30, strategy="2lm")
     assert "2lm" in {rival.name for rival in place(step(), 30).rivals}
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+def test_what_is_not_packed_is_repaired_and_not_found_again(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    sequence = random_sequence(5, kernels=12, tensors=12, in_place=True)
+    fast = int(sequence.peak_bytes * 0.6)
+    searches, packings = [], []
+    addresses = _Placer._addresses
+
+    def few(placer: _Placer, *blocks: object) -> object:
+        packings.append(1)
+        return None if len(packings) <= refused else addresses(placer, *blocks)  # type: ignore[arg-type]
+
+    def counted(*args: object, **options: object) -> PlacementSolution:
+        searches.append(1)
+        return place_overlapping(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_Placer, "_addresses", few)
+    monkeypatch.setattr("loadmaster.placement.place.place_overlapping", counted)
+    plan = place(sequence, fast, mode="async", strategy="program")
+    assert len(packings) > refused
+    assert len(searches) == 1
+    assert plan.lower_bound <= plan.seconds
+    assert next(broken_placement_rules(sequence, plan.placement, fast, plan.mode, plan.offsets), None) is None

@@ -5,12 +5,14 @@ Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` ker
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.placement.sequence import KernelSequence
 
 
@@ -102,6 +104,9 @@ class PlacementSolution:
         Whether a time limit or Ctrl-C ended the search early.
     division
         What the placement is of, where tensors are in pieces; the bound holds for all divisions then.
+    nearby
+        Finds a placement near this one within lower limits, to within a goal in seconds and until a deadline, if the engine can do that
+        faster than begin again; its bound is the one here.
     """
 
     placement: TensorPlacement
@@ -111,6 +116,7 @@ class PlacementSolution:
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
     division: Division | None = None
+    nearby: Callable[[Ints, float, Deadline], PlacementSolution] | None = None
 
 
 def all_fast(sequence: KernelSequence) -> TensorPlacement:

@@ -18,13 +18,14 @@ import numpy as np
 
 from loadmaster.allocation.allocate import aligned, solve
 from loadmaster.allocation.rules import problem_of
-from loadmaster.core.arguments import require_known, takes
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
@@ -32,7 +33,7 @@ from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
+from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
@@ -42,6 +43,8 @@ _ROUNDS = 16
 """The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
+_LOCALLY, _GENTLY = 2, 10
+"""Parts of the excess of addresses by which a limit is lowered where placements are found again, and where they are repaired."""
 _SHORT = 32
 """Divides the budget of packings that need not succeed, because copies can give way."""
 _COUNTED = 0.5
@@ -102,38 +105,15 @@ def place(
     PlacementError
         If the strategy cannot handle the mode or the sequence.
     """
-    chosen = _mode(mode)
+    chosen = checked_mode(mode)
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
-    _check_arguments(fast, strategy, gap, time_limit, seed)
+    check_arguments(fast, strategy, gap, time_limit, seed)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
     search = _Placer(sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or no_progress)
     plan = search.plan(strategy)
     return replace(plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
-
-
-def _mode(mode: Mode | str) -> Mode:
-    require_known("mode", mode, [each.value for each in Mode], PlacementError)
-    return Mode(mode)
-
-
-def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
-    if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
-        raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
-    strategies = (*ENGINES, *PLACING.names)
-    if strategy in IN_HARDWARE.names:
-        raise PlacementError(
-            f"strategy {strategy!r} is what hardware does by itself: others are compared with it, and it places nothing: "
-            f"choose from {', '.join(strategies)}"
-        )
-    require_known("strategy", strategy, strategies, PlacementError)
-    if gap is not None and not 0 <= gap < math.inf:
-        raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
-    if time_limit is not None and not 0 < time_limit < math.inf:
-        raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
-    if not 0 <= seed < 2**63:
-        raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
 
 
 @dataclass
@@ -160,7 +140,9 @@ class _Placer:
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap) if delayed else None
-            best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
+            best = None if delayed else self._packed_nearby(first)
+            if best is None:
+                best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -221,16 +203,18 @@ class _Placer:
         found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, gap=goal, deadline=deadline, **options))
         best = min(found, between, key=lambda each: each.seconds)
         if best.seconds > found.lower_bound * (1 + goal) and not found.interrupted:
-            best = min(best, self._whole_overlapping(limits, goal, options), key=lambda each: each.seconds)
+            best = min(best, self._whole_overlapping(limits, goal, options, best.seconds), key=lambda each: each.seconds)
         # The bound of pieces holds for whole tensors too.
         return replace(best, lower_bound=min(found.lower_bound, best.seconds), prices=found.prices, interrupted=found.interrupted)
 
-    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
+    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any], worth: float = math.inf) -> PlacementSolution:
         # Without pages, so that the search is the one for whole tensors.
         gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
         between = self._run(lambda deadline: place_between_kernels(whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
         start = between.placement
-        return self._run(lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, deadline=deadline, **options))
+        return self._run(
+            lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options)
+        )
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
@@ -261,16 +245,53 @@ class _Placer:
             if packed is not None:
                 return packed
             try:
-                limits = self._lowered(limits, tops(placed), number)
+                limits = self._lowered(limits, tops(placed), number, _LOCALLY)
                 placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
         return None
 
-    def _lowered(self, limits: Ints, tops: Ints, number: int) -> Ints:
-        """Lower limits by half of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
+    def _packed_nearby(self, first: PlacementSolution) -> Packed | None:
+        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then searched, and repaired again.
+
+        Repairs and short packings take little time, so that limits are lowered gently. None if the engine has none nearby.
+        """
+        limits, found, best = self._limits(), first, None
+        reached = max(first.seconds, first.lower_bound * (1 + self.gap))
+        try:
+            while found.nearby is not None:
+                packed, limits, found = self._repaired(limits, found, math.inf if best is None else best.seconds)
+                searched = best is not None
+                if packed is not None and (best is None or packed.seconds < best.seconds):
+                    best = packed
+                if searched or best is None or best.seconds <= reached or self.interrupted:
+                    break
+                found = self._nearby(found, limits, reached)
+        except (CapacityError, PlacementError):
+            pass
+        return best
+
+    def _repaired(self, limits: Ints, found: PlacementSolution, worth: float) -> tuple[Packed | None, Ints, PlacementSolution]:
+        """Lower limits and repair a placement until it is packed, as long as it takes less than ``worth`` seconds."""
+        for number in range(_ROUNDS):
+            self.report("packing", number / _ROUNDS)
+            placed = self._placed(found)
+            packed = self._pack(placed, _SHORT)
+            if packed is not None or found.seconds >= worth:
+                break
+            limits = self._lowered(limits, tops(placed), number, _GENTLY)
+            found = self._nearby(found, limits, math.inf)
+        return packed, limits, found
+
+    def _nearby(self, found: PlacementSolution, limits: Ints, goal: float) -> PlacementSolution:
+        nearby = found.nearby
+        assert nearby is not None
+        return self._run(lambda deadline: nearby(limits, goal, deadline))
+
+    def _lowered(self, limits: Ints, tops: Ints, number: int, part: int) -> Ints:
+        """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
         over = np.maximum(tops - self.fast, 0)
-        local = np.where(over > 0, np.maximum(over // 2, self.sequence.alignment), 0)
+        local = np.where(over > 0, np.maximum(over // part, self.sequence.alignment), 0)
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 

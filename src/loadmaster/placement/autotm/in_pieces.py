@@ -39,7 +39,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     total_seconds,
 )
 from loadmaster.placement.autotm.sparse_program import Prices
-from loadmaster.placement.decisions import Mode, PlacementSolution
+from loadmaster.placement.decisions import Division, Mode, PlacementSolution
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.sequence import KernelSequence
 
@@ -101,7 +101,15 @@ def place_pieces_overlapping(
             division = divide(sequence, _cuts(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved))))
     pieces = division.sequence if division else sequence
     found = place_overlapping(pieces, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
-    return replace(found, division=division)
+    return _divided(found, division)
+
+
+def _divided(found: PlacementSolution, division: Division | None) -> PlacementSolution:
+    """Note what a placement, and those nearby, are of."""
+    nearby = found.nearby
+    if nearby is None:
+        return replace(found, division=division)
+    return replace(found, division=division, nearby=lambda *within: _divided(nearby(*within), division))
 
 
 def _tightened(arrays: SequenceArrays) -> SequenceArrays:

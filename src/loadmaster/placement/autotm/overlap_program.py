@@ -31,6 +31,8 @@ _GAIN = 1e-5
 """Share of the objective that a round must gain for another to be worth it."""
 _DIVES, _AT_ONCE = 40, 4
 """Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in each: one in so many."""
+_LIKELY, _UNLIKELY = 0.5, 0.05
+"""Values above and below which fractions are fixed together: of two that exclude one another, one is no likely one."""
 _WHOLE = 1e-6
 """Distance from 0 or 1 up to which a value is whole."""
 
@@ -82,11 +84,11 @@ class OverlapProgram(SparseProgram):
         self._pool()
         self._engines()
 
-    def solve(self, deadline: Deadline = NO_DEADLINE) -> Solved:
-        """Solve the program, adding rows for intervals in which too little is copied until that gains little."""
+    def solve(self, deadline: Deadline = NO_DEADLINE, enough: float = np.inf) -> Solved:
+        """Solve the program, adding rows for intervals in which too little is copied until it takes ``enough`` or they gain little."""
         solved = self.model.solve(deadline)
         for _ in range(_ROUNDS):
-            if not solved.optimal or not self._limit_intervals(solved):
+            if not solved.optimal or solved.objective * self._second >= enough or not self._limit_intervals(solved):
                 break
             better = self.model.solve(deadline, after=solved)
             if not better.optimal:
@@ -97,10 +99,10 @@ class OverlapProgram(SparseProgram):
         return solved
 
     def dive(self, solved: Solved, deadline: Deadline = NO_DEADLINE) -> Solved:
-        """Go on from a solution to one with hardly any fractions: fix the largest of them at one, solve, and so on.
+        """Go on from a solution to one with hardly any fractions: fix the largest of them at one and tiny ones at nought, solve, and so on.
 
-        Where that has no solution, the largest alone is fixed, or at nought. `_DIVES` solutions at most, each of them a few steps of the
-        simplex method from the one before.
+        Where that has no solution, fewer are fixed, or the largest alone, or that at nought. `_DIVES` solutions at most, each of them a few
+        steps of the simplex method from the one before.
         """
         model, whole = self.model, self.integers
         for _ in range(_DIVES):
@@ -108,12 +110,13 @@ class OverlapProgram(SparseProgram):
             fractions = np.flatnonzero(np.abs(value - np.rint(value)) > _WHOLE)
             if not len(fractions):
                 break
-            largest = whole[fractions[np.argsort(-value[fractions], kind="stable")]]
-            for columns, fixed in ((largest[: -(-len(largest) // _AT_ONCE)], 1.0), (largest[:1], 1.0), (largest[:1], 0.0)):
-                model.fix(columns, fixed)
+            for ones, noughts in _fixes(whole[fractions], value[fractions]):
+                model.fix(ones, 1.0)
+                model.fix(noughts, 0.0)
                 tried = model.solve(deadline, after=solved)
                 if tried.optimal or tried.interrupted:
                     break
+                model.release()
                 model.release()
             if not tried.optimal:
                 break
@@ -239,3 +242,16 @@ class OverlapProgram(SparseProgram):
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
         shares[:, 0] = 1.0 - shares.sum(axis=1)
         return EnginePrices(replace(places, shares=np.maximum(shares, 0.0)), engines[0], engines[-1], len(engines) == 1)
+
+
+def _fixes(columns: Ints, values: Floats) -> list[tuple[Ints, Ints]]:
+    """Columns to fix at one and at nought, of those with fractions: what to try in turn."""
+    order = np.argsort(-values, kind="stable")
+    columns, values = columns[order], values[order]
+    some = -(-len(columns) // _AT_ONCE)
+    likely = columns[:some][values[:some] > _LIKELY]
+    unlikely = columns[values < _UNLIKELY] if len(likely) else columns[-some:][values[-some:] < _LIKELY]
+    fewer = likely[: -(-len(likely) // _AT_ONCE)]
+    none, largest = columns[:0], columns[:1]
+    fixes = [(likely, unlikely), (fewer, none), (largest, none), (none, largest)]
+    return [(ones, noughts) for ones, noughts in fixes if len(ones) + len(noughts)]

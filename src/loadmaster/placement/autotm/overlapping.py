@@ -50,6 +50,7 @@ def place_overlapping(
     *,
     start: TensorPlacement | None = None,
     gap: float = 0.02,
+    worth: float = np.inf,
     deadline: Deadline = NO_DEADLINE,
     progress: Progress | None = None,
     seed: int = 0,
@@ -66,6 +67,8 @@ def place_overlapping(
         A placement that keeps the limits, such as the best one with copies between kernels: the answer is no slower.
     gap
         The search ends once it is within this share of the proven bound.
+    worth
+        Seconds that an answer must stay below to be of use: where the bound does not, nothing is searched.
     deadline
         When to stop; without one the budget counts work, so that the answer is always the same.
     progress
@@ -101,7 +104,7 @@ def place_overlapping(
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     roomy = replace(arrays, size=bytes_) if sequence.page else arrays
     certain = 1 - _ROUNDING if sequence.page else 1.0
-    solved = program.solve(deadline)
+    solved = program.solve(deadline, worth)
     best.offer(least)
     if not len(solved.values):
         free = np.zeros(len(arrays.kernel))
@@ -109,11 +112,39 @@ def place_overlapping(
         return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), np.zeros(arrays.kernel_count), True, {})
     prices = program.engine_prices(solved)
     bound = certain * overlap_bound(roomy, bytes_, sequence.link, prices)
+    if bound >= worth:
+        return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, solved.interrupted)
     relaxed = _Relaxed(program, solved, prices, copy_costs(arrays, bytes_, sequence.link, prices), least)
     report("placing tensors", 0.3)
     tried = [paths_of(sequence, arrays, start)] if start is not None else []
     rounds, stopped = _search(best, relaxed, tried, bound * (1 + gap), report, seed, deadline)
-    return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, stopped, {"rounds": rounds})
+    return _solution(best, relaxed, bound, rounds, seed, stopped)
+
+
+def _solution(best: _Best, relaxed: _Relaxed, bound: float, rounds: int, seed: int, stopped: bool) -> PlacementSolution:
+    def nearby(limits: Ints, goal: float, deadline: Deadline) -> PlacementSolution:
+        return _nearby(best, relaxed, limits, bound, goal, seed, deadline)
+
+    prices, counters = relaxed.prices.places.memory, {"rounds": rounds}
+    return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices, stopped, counters, nearby=nearby)
+
+
+def _nearby(known: _Best, relaxed: _Relaxed, limits: Ints, bound: float, goal: float, seed: int, deadline: Deadline) -> PlacementSolution:
+    """Take over what lower limits allow of the best paths known, put back the rest at the same prices, and search a little."""
+    sequence, arrays = known.sequence, replace(known.arrays, limit=np.minimum(known.arrays.limit, limits))
+    relaxed = replace(relaxed, least=least_paths(sequence, arrays, True))
+    best = _Best(sequence, arrays, None)
+    best.offer(relaxed.least)
+    paths, stopped = _candidate(
+        arrays, relaxed, (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)), seed, deadline
+    )
+    best.offer(paths)
+    if not np.isfinite(best.seconds):
+        raise PlacementError("no placement nearby keeps these limits")
+    rounds = 0
+    if not stopped and best.seconds > goal:
+        rounds, stopped = best.improve([paths], relaxed.copies, relaxed.prices, goal, seed, deadline)
+    return _solution(best, relaxed, bound, rounds, seed, stopped)
 
 
 @dataclass(frozen=True, eq=False)
