@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, islice, repeat
 from operator import add, attrgetter
@@ -134,7 +134,9 @@ class _Writer:
         np.add.at(moved, access, table.moved[rows, core])
         np.add.at(tile, access, table.tile[rows, core])
         rows = first[kept]
-        memories = self._memories_of(tensor[rows].tolist(), write[rows].tolist(), np.isin(pair, pair[self._placement.streamed])[rows].tolist())
+        memories = self._memories_of(
+            tensor[rows].tolist(), write[rows].tolist(), np.isin(pair, pair[self._placement.streamed])[rows].tolist()
+        )
         names = [tensors[number].name for number in tensor[rows].tolist()]
         columns = (names, write[rows].tolist(), moved[kept].tolist(), tile[kept].tolist(), memories)
         made = iter(records_of(_Access, len(rows), *columns))
@@ -168,26 +170,25 @@ class _Writer:
         # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
         compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
-        jobs = [self._workload.jobs[index] for index in self._by_time]
+
+        def by_time(column: Sequence[Any]) -> list[Any]:
+            return [column[index] for index in self._by_time]
+
+        jobs = by_time(self._workload.jobs)
         # Mini-batches share their loop nests.
         macs = {id(job.nests): job.macs for job in {id(job.nests): job for job in jobs}.values()}
         reads, writes = zip(*self._operands(), strict=True)
-        decided: dict[str, Iterable[Any]] = {
+        decided: dict[str, Sequence[Any]] = {
             "macs": [macs[id(job.nests)] for job in jobs],
-            "core": [self._core[index].name for index in self._by_time],
-            **{
-                name: [column[index] for index in self._by_time]
-                for name, column in {
-                    "start": self._start,
-                    "end": self._end,
-                    "compute": compute,
-                    "energy": energy,
-                    "after": self._after,
-                }.items()
-            },
+            "core": [own.name for own in by_time(self._core)],
+            "start": by_time(self._start),
+            "end": by_time(self._end),
+            "compute": by_time(compute),
+            "energy": by_time(energy),
+            "after": by_time(self._after),
             "reads": reads,
             "writes": writes,
-            "tiling": [_TILINGS[self._tilings[index]] for index in self._by_time],
+            "tiling": [_TILINGS[number] for number in by_time(self._tilings)],
         }
         columns = (decided[field.name] if field.name in decided else map(attrgetter(field.name), jobs) for field in fields(PlannedJob))
         return records_of(PlannedJob, len(jobs), *columns)

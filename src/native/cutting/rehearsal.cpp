@@ -47,7 +47,7 @@ void Rehearsal::find_seconds() {
         }
 }
 
-// Seconds that any run takes longer for each piece: cores have prices that add up to one, lower for slower cores, and a piece takes the cheapest.
+// Cores have prices that add up to one, lower for slower ones. What each piece costs on the core where it is cheapest adds up to no more than any run takes.
 void Rehearsal::find_shares() {
     const std::size_t cores = network_.cores;
     std::vector<double> price(cores, 0.0);

@@ -25,7 +25,7 @@ class Rehearsal {
   public:
     explicit Rehearsal(const Network &network);
 
-    // The option of every operator is counted from its first. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
+    // The option of every operator is counted from its first. Ends early, with an infinite end, once it is certain that all ends after `limit`. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
     Outcome run(std::span<const std::int64_t> option, double limit = std::numeric_limits<double>::infinity());
 
     // Pieces of the last run.
@@ -72,7 +72,7 @@ class Rehearsal {
     std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_;                // the operator that each such index belongs to
     std::vector<double> seconds_;                    // of each option
-    std::vector<double> share_;                      // of each piece
+    std::vector<double> share_;                      // of each piece: seconds that it adds to any run at least
     std::unordered_map<std::uint64_t, Edge> edges_;
     std::vector<const Edge *> edge_;                 // by index into `source`: as in the last run
     std::vector<std::uint64_t> edge_key_;            // of each of these in `edges_`
@@ -91,7 +91,8 @@ class Rehearsal {
     std::vector<double> elapsed_, latest_;           // seconds before each operator, and before which each fetch gives way to pieces
     std::size_t fetched_ = 0, idle_ = 0, begun_ = 0; // `begun_`: the first operator that has not ended
     bool fetching_ = false;
-    double now_ = 0.0, work_ = 0.0, rest_ = 0.0, to_fetch_ = 0.0;
+    double now_ = 0.0, work_ = 0.0;
+    double rest_ = 0.0, to_fetch_ = 0.0;             // seconds at least that pieces and fetches which have not begun will take
 };
 
 }  // namespace loadmaster::cutting
