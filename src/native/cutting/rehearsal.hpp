@@ -25,7 +25,8 @@ class Rehearsal {
   public:
     explicit Rehearsal(const Network &network);
 
-    // The option of every operator is counted from its first. Ends early, with an infinite end, once it is certain that all ends after `limit`. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
+    // The option of every operator is counted from its first. Once it is certain that all ends after `limit`, it is said never to end.
+    // O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
     Outcome run(std::span<const std::int64_t> option, double limit = std::numeric_limits<double>::infinity());
 
     // Pieces of the last run.
