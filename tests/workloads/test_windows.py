@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.window import Box, Window, operand_box, reshaped, volume, whole
+from loadmaster.workloads.window import Box, Window, operand_box, reshaped, reshaped_boxes, volume, whole
 
 
 def model_of(
@@ -225,6 +225,21 @@ def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.
     found = reshaped(tuple(box), shape, target)
     assert [one for one, extent in zip(found, target, strict=True) if extent > 1] == list(plain)
     assert list(found) == renamed(box, shape, target)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_many_boxes_are_reshaped_as_one_is(data: st.DataObject) -> None:
+    shapes = st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)])
+    shape, target = data.draw(shapes), data.draw(shapes)
+    box = st.tuples(*(st.tuples(st.integers(0, extent), st.integers(0, extent)).map(sorted) for extent in shape))
+    boxes = data.draw(st.lists(box, min_size=1, max_size=4))
+    found = reshaped_boxes(np.array(boxes, dtype=np.int64), shape, target)
+    assert [tuple(map(tuple, each)) for each in found.tolist()] == [reshaped(each, shape, target) for each in boxes]
+
+
+def test_shapes_without_elements_are_reshaped_to_nothing() -> None:
+    assert reshaped_boxes(np.array([[[0, 0], [0, 3]]], dtype=np.int64), (0, 3), (3, 0)).tolist() == [[[0, 0], [0, 0]]]
 
 
 def test_a_window_that_needs_padding_only_is_empty() -> None:

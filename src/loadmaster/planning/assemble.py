@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import accumulate, islice, repeat
-from typing import NamedTuple
+from operator import add, attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +76,7 @@ def assemble(
         allocations=allocations,
         transfers=transfers,
         links=writer.links(),
-        metrics=writer.metrics(bounds, jobs, transfers, allocations, energy, outcome),
+        metrics=writer.metrics(bounds, jobs, transfers, energy, outcome),
         notes=(*_network_notes(workload), *notes, *outcome.notes()),
         search=tuple(Improvement(n, score[1] / outcome.unit, seconds_of(score[0])) for n, score in solution.search),
     )
@@ -87,7 +89,8 @@ def _network_notes(workload: Workload) -> Iterator[str]:
         yield from (f"{network.name}: {note}" for note in network.notes)
 
 
-class _Access(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Access:
     """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of the private buffer.
 
     ``memories`` are those that it reads the tensor from, or writes it to.
@@ -120,27 +123,31 @@ class _Writer:
         self._uses = [(job, access, memory) for job in self._by_time for access in self._accesses[job] for memory in access.memories]
 
     def _collect_accesses(self) -> list[list[_Access]]:
-        sums: list[dict[tuple[int, bool], tuple[int, int]]] = [{} for _ in self._workload.jobs]
-        core = self._schedule.core[self._table.operand_job]
-        rows = np.arange(len(core))
-        moved, tile = self._table.moved[rows, core].tolist(), self._table.tile[rows, core].tolist()
-        columns = (self._table.operand_job.tolist(), self._table.operand_tensor.tolist(), self._table.operand_write.tolist())
-        for job, tensor, write, bytes_moved, bytes_tile in zip(*columns, moved, tile, strict=True):
-            before = sums[job].get((tensor, write), (0, 0))
-            sums[job][tensor, write] = (before[0] + bytes_moved, before[1] + bytes_tile)
-        names = [tensor.name for tensor in self._workload.tensors]
+        table, tensors = self._table, self._workload.tensors
+        job, tensor, write = table.operand_job, table.operand_tensor, table.operand_write
+        # Rows of one job, tensor and direction are one access, in place of the first of them.
+        pair = job * len(tensors) + tensor
+        _, first, access = np.unique(2 * pair + write, return_index=True, return_inverse=True)
+        kept = np.argsort(first)
+        rows, core = np.arange(len(job)), self._schedule.core[job]
+        moved, tile = np.zeros((2, len(first)), dtype=np.int64)
+        np.add.at(moved, access, table.moved[rows, core])
+        np.add.at(tile, access, table.tile[rows, core])
+        rows = first[kept]
+        memories = self._memories_of(
+            tensor[rows].tolist(), write[rows].tolist(), np.isin(pair, pair[self._placement.streamed])[rows].tolist()
+        )
+        names = [tensors[number].name for number in tensor[rows].tolist()]
+        columns = (names, write[rows].tolist(), moved[kept].tolist(), tile[kept].tolist(), memories)
+        made = iter(records_of(_Access, len(rows), *columns))
+        return [list(islice(made, count)) for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()]
+
+    def _memories_of(self, tensors: list[int], writes: list[bool], streamed: list[bool]) -> Iterator[tuple[str, ...]]:
+        """Memories that accesses go to."""
         read, written = self._memories()
-        rows = self._placement.streamed
-        streamed = set(zip(self._table.operand_job[rows].tolist(), self._table.operand_tensor[rows].tolist(), strict=True))
         main = (self._target.main.name,)
-
-        def memories(job: int, tensor: int, write: bool) -> tuple[str, ...]:
-            return written[tensor] if write else main if (job, tensor) in streamed else read[tensor]
-
-        return [
-            [_Access(names[tensor], write, *both, memories(job, tensor, write)) for (tensor, write), both in own.items()]
-            for job, own in enumerate(sums)
-        ]
+        for tensor, write, streams in zip(tensors, writes, streamed, strict=True):
+            yield written[tensor] if write else main if streams else read[tensor]
 
     def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
         """Memories that jobs read each tensor from, unless they stream it, and that its producer writes it to."""
@@ -151,44 +158,40 @@ class _Writer:
         to = zip(placement.write_main.tolist(), placement.write_fast.tolist(), strict=True)
         return read, [main * in_main + fast * in_fast for in_main, in_fast in to]
 
-    def tensors(self) -> Iterator[PlannedTensor]:
-        for tensor in self._workload.tensors:
-            producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
-            own = (tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output)
-            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels, tensor.summed)
+    def tensors(self) -> list[PlannedTensor]:
+        tensors, jobs = self._workload.tensors, self._workload.jobs
+        producer = [jobs[tensor.producer].name if tensor.producer >= 0 else "" for tensor in tensors]
+        columns = ((map(attrgetter(field.name), tensors) if field.name != "producer" else producer) for field in fields(PlannedTensor))
+        return records_of(PlannedTensor, len(tensors), *columns)
 
-    def jobs(self) -> Iterator[PlannedJob]:
+    def jobs(self) -> list[PlannedJob]:
         each, core = np.arange(len(self._schedule.core)), self._schedule.core
         computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
         # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
         compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
-        for index, (reads, writes) in zip(self._by_time, self._operands(), strict=True):
-            job = self._workload.jobs[index]
-            yield PlannedJob(
-                name=job.name,
-                network=job.network,
-                mini_batch=job.mini_batch,
-                tile=job.tile,
-                tiles=job.tiles,
-                kind=job.kind,
-                operators=job.operators,
-                macs=job.macs,
-                elements=job.elements,
-                bits=job.bits,
-                core=self._core[index].name,
-                start=self._start[index],
-                end=self._end[index],
-                compute=compute[index],
-                energy=energy[index],
-                after=self._after[index],
-                reads=reads,
-                writes=writes,
-                ranges=job.ranges,
-                owns=job.owns,
-                summed=job.summed,
-                tiling=_TILINGS[self._tilings[index]],
-            )
+
+        def by_time(column: Sequence[Any]) -> list[Any]:
+            return [column[index] for index in self._by_time]
+
+        jobs = by_time(self._workload.jobs)
+        # Mini-batches share their loop nests.
+        macs = {id(job.nests): job.macs for job in {id(job.nests): job for job in jobs}.values()}
+        reads, writes = zip(*self._operands(), strict=True)
+        decided: dict[str, Sequence[Any]] = {
+            "macs": [macs[id(job.nests)] for job in jobs],
+            "core": [own.name for own in by_time(self._core)],
+            "start": by_time(self._start),
+            "end": by_time(self._end),
+            "compute": by_time(compute),
+            "energy": by_time(energy),
+            "after": by_time(self._after),
+            "reads": reads,
+            "writes": writes,
+            "tiling": [_TILINGS[number] for number in by_time(self._tilings)],
+        }
+        columns = (decided[field.name] if field.name in decided else map(attrgetter(field.name), jobs) for field in fields(PlannedJob))
+        return records_of(PlannedJob, len(jobs), *columns)
 
     def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
         """What each job reads, and what it writes, by time."""
@@ -287,7 +290,6 @@ class _Writer:
         bounds: Bounds,
         jobs: Sequence[PlannedJob],
         transfers: Sequence[PlannedTransfer],
-        allocations: Sequence[PlannedAllocation],
         energy: dict[str, int],
         outcome: Outcome,
     ) -> Metrics:
@@ -300,7 +302,7 @@ class _Writer:
             inferences_per_second=Rate(inferences / makespan, inferences / least),
             utilisation=self._utilisation(jobs, makespan, least),
             traffic=self._traffic(bounds.makespan, transfers),
-            memory=self._memory_use(allocations),
+            memory=self._memory_use(),
             energy=outcome.energy_cost(energy),
             energy_by={place: femtojoules / FEMTOJOULES for place, femtojoules in energy.items()},
             latency=outcome.latency(),
@@ -321,15 +323,12 @@ class _Writer:
         main = self._target.main.name
         return {name: Cost(size, bound.main_bytes if name == main else 0) for name, size in total.items()}
 
-    def _memory_use(self, allocations: Sequence[PlannedAllocation]) -> dict[str, MemoryUse]:
-        peak: dict[str, int] = {}
-        for allocation in allocations:
-            peak[allocation.memory] = max(peak.get(allocation.memory, 0), allocation.offset + allocation.bytes)
+    def _memory_use(self) -> dict[str, MemoryUse]:
         use = {}
         for memory, part in zip(self._target.memories, self._packed, strict=True):
-            use[memory.name] = MemoryUse(peak.get(memory.name, 0), part.load, memory.capacity)
-        for core in self._target.cores:
-            if core.buffer:
-                # The tiles of one job lie one above the other, and nothing else is there.
-                use[core.name] = MemoryUse(peak.get(core.name, 0), peak.get(core.name, 0), core.buffer)
-        return use
+            use[memory.name] = MemoryUse(max(map(add, part.offsets, part.sizes), default=0), part.load, memory.capacity)
+        peak = {core.name: 0 for core in self._target.cores}
+        for core, accesses in zip(self._core, self._accesses, strict=True):
+            # The tiles of one job lie one above the other, and nothing else is there.
+            peak[core.name] = max(peak[core.name], sum([access.tile for access in accesses]))
+        return use | {core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer) for core in self._target.cores if core.buffer}

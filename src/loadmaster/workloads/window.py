@@ -45,8 +45,8 @@ class Window:
         first, last = box[self.axis]
         begin = self.unit * ((first * self.numerator + self.low) // self.denominator)
         end = self.unit * (((last - 1) * self.numerator + self.high) // self.denominator + 1)
-        begin = min(max(begin, 0), extent)
-        return begin, max(begin, min(end, extent))
+        begin = 0 if begin < 0 else extent if begin > extent else begin
+        return begin, begin if end < begin else extent if end > extent else end
 
 
 ALL = Window()
@@ -93,7 +93,7 @@ def hull(one: Box, other: Box) -> Box:
 
 def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Box:
     """Box of an operand of a shape that a box of the result needs."""
-    return tuple(window.of(box, extent) for window, extent in zip(windows, shape, strict=True))
+    return tuple([window.of(box, extent) for window, extent in zip(windows, shape, strict=True)])
 
 
 def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) -> Ints:
@@ -104,10 +104,13 @@ def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) 
             found[:, d] = (0, extent)
             continue
         first, last = boxes[:, window.axis, 0], boxes[:, window.axis, 1]
-        begin = window.unit * ((first * window.numerator + window.low) // window.denominator)
-        end = window.unit * (((last - 1) * window.numerator + window.high) // window.denominator + 1)
-        found[:, d, 0] = np.clip(begin, 0, extent)
-        found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(end, extent))
+        if window != Window(window.axis):
+            first, last = (
+                window.unit * ((first * window.numerator + window.low) // window.denominator),
+                window.unit * (((last - 1) * window.numerator + window.high) // window.denominator + 1),
+            )
+        found[:, d, 0] = np.minimum(np.maximum(first, 0), extent)
+        found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(last, extent))
     return found
 
 
@@ -133,6 +136,28 @@ def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
         first, last = _flat(sizes, ranges)
         result += _unflat([target[i] for i in right], first, last)
     return tuple(result)
+
+
+def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> Ints:
+    """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2): :func:`reshaped` of many."""
+    found = np.zeros((len(boxes), len(target), 2), dtype=np.int64)
+    filled = volumes(boxes) > 0
+    for left, right in _groups(tuple(shape), tuple(target)) if filled.any() else ():
+        # Positions of the first and the last element, then of these within what is left of the dimensions.
+        first, last = np.zeros((2, len(boxes)), dtype=np.int64)
+        for i in left:
+            first, last = first * shape[i] + boxes[:, i, 0], last * shape[i] + boxes[:, i, 1] - 1
+        inner, crossed = math.prod(target[i] for i in right), np.zeros(len(boxes), dtype=np.bool_)
+        for i in right:
+            inner //= target[i]
+            a, b = first // inner, last // inner
+            # Behind a dimension of which several are needed, every other is crossed at least in part: take all of it.
+            found[:, i, 0] = np.where(crossed, 0, a)
+            found[:, i, 1] = np.where(crossed, target[i], b + 1)
+            crossed |= a != b
+            first, last = first - a * inner, last - a * inner
+    found[~filled] = 0
+    return found
 
 
 def through_reshape(windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]) -> tuple[Window, ...]:

@@ -42,7 +42,7 @@ class Improvement {
             if (!change_some()) continue;
             const double warmth = tolerance * static_cast<double>(left_) / static_cast<double>(most);
             const double tolerated = best_.end * (1.0 - warmth * std::log(1.0 - random_.uniform()));
-            const Outcome now = run();
+            const Outcome now = run(std::max(best_.end, tolerated));
             if (!(now < best_) && now.end > tolerated) {
                 option_ = before;
                 continue;
@@ -58,8 +58,8 @@ class Improvement {
   private:
     std::int64_t options(std::size_t op) const { return network_.option_first[op + 1] - network_.option_first[op]; }
 
-    Outcome run() {
-        const Outcome outcome = rehearsal_.run(option_);
+    Outcome run(double limit) {
+        const Outcome outcome = rehearsal_.run(option_, limit);
         left_ -= rehearsal_.pieces();
         return outcome;
     }
@@ -84,7 +84,7 @@ class Improvement {
     bool change(std::size_t op, std::int64_t other) {
         const std::int64_t now = option_[op];
         option_[op] = other;
-        const Outcome outcome = run();
+        const Outcome outcome = run(best_.end);
         if (outcome < best_) {
             best_ = outcome;
             return true;

@@ -9,6 +9,7 @@ namespace loadmaster::cutting {
 namespace {
 
 constexpr double slight = 1e-9;    // what of a link's time is none
+constexpr double margin = 1e-6;    // share by which a run may seem to end later than it does
 constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
 
 }  // namespace
@@ -17,6 +18,7 @@ Rehearsal::Rehearsal(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()), edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
     find_seconds();
+    find_shares();
     for (std::size_t op = 0; op < network.operators; ++op)
         for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
             uses_[network.source[at]].push_back(at);
@@ -45,9 +47,22 @@ void Rehearsal::find_seconds() {
         }
 }
 
-Outcome Rehearsal::run(std::span<const std::int64_t> option) {
+// Cores have prices that add up to one, lower for slower ones. What each piece costs on the core where it is cheapest adds up to no more than any run takes.
+void Rehearsal::find_shares() {
+    const std::size_t cores = network_.cores;
+    std::vector<double> price(cores, 0.0);
+    for (std::size_t i = 0; i < network_.alone.size(); ++i) price[i % cores] += network_.alone[i];
+    double sum = 0.0;
+    for (double &own : price) own = 1.0 / std::max(own, std::numeric_limits<double>::min()), sum += own;
+    share_.assign(network_.link.size(), std::numeric_limits<double>::infinity());
+    for (std::size_t i = 0; i < network_.alone.size(); ++i) share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
+}
+
+Outcome Rehearsal::run(std::span<const std::int64_t> option, double limit) {
     set_up(option);
+    limit *= 1.0 + margin;
     while (true) {
+        if (now_ + std::max(rest_, to_fetch_) > limit) return {std::numeric_limits<double>::infinity(), work_};
         fetch_next(false);
         dispatch();
         fetch_next(true);
@@ -100,6 +115,9 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
     }
     find_latest();
     core_.assign(place_.size(), -1);
+    rest_ = to_fetch_ = 0.0;
+    for (const std::size_t piece : fetches_) to_fetch_ += network_.fetch[place_[piece].number];
+    for (const Place &place : place_) rest_ += share_[place.number];
     ready_.clear(place_.size());
     for (std::size_t piece = 0; piece < place_.size(); ++piece) enable(piece);
 }
@@ -166,6 +184,7 @@ void Rehearsal::fetch_next(bool giving_way) {
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
     if (may_wait() && (!giving_way || in_the_way())) return;
     fetching_ = true;
+    to_fetch_ -= network_.fetch[place.number];
     running_.push_back({-1, network_.fetch[place.number], network_.copied, 1.0, 1.0});
 }
 
@@ -237,6 +256,7 @@ void Rehearsal::start(std::size_t piece, std::size_t core) {
     const double per_second = alone > 0.0 ? 1.0 / alone : 0.0;
     core_[piece] = static_cast<std::int32_t>(core);
     busy_[core] = 1, --idle_;
+    rest_ -= share_[number];
     running_.push_back({static_cast<std::int64_t>(piece), alone, network_.link[number] * per_second, network_.stream[number] * per_second, 1.0});
 }
 

@@ -5,6 +5,7 @@
 #include "cutting/network.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -24,8 +25,9 @@ class Rehearsal {
   public:
     explicit Rehearsal(const Network &network);
 
-    // The option of every operator is counted from its first. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
-    Outcome run(std::span<const std::int64_t> option);
+    // The option of every operator is counted from its first. Once it is certain that all ends after `limit`, it is said never to end.
+    // O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
+    Outcome run(std::span<const std::int64_t> option, double limit = std::numeric_limits<double>::infinity());
 
     // Pieces of the last run.
     std::int64_t pieces() const { return static_cast<std::int64_t>(place_.size()); }
@@ -54,6 +56,7 @@ class Rehearsal {
     std::size_t tiles(std::size_t op) const;
     std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const { return first_[op] + mini_batch * tiles(op) + tile; }
     void find_seconds();
+    void find_shares();
     void find_latest();
     bool may_wait();
     bool in_the_way() const;
@@ -70,6 +73,7 @@ class Rehearsal {
     std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_;                // the operator that each such index belongs to
     std::vector<double> seconds_;                    // of each option
+    std::vector<double> share_;                      // of each piece: seconds that it adds to any run at least
     std::unordered_map<std::uint64_t, Edge> edges_;
     std::vector<const Edge *> edge_;                 // by index into `source`: as in the last run
     std::vector<std::uint64_t> edge_key_;            // of each of these in `edges_`
@@ -89,6 +93,7 @@ class Rehearsal {
     std::size_t fetched_ = 0, idle_ = 0, begun_ = 0; // `begun_`: the first operator that has not ended
     bool fetching_ = false;
     double now_ = 0.0, work_ = 0.0;
+    double rest_ = 0.0, to_fetch_ = 0.0;             // seconds at least that pieces and fetches which have not begun will take
 };
 
 }  // namespace loadmaster::cutting

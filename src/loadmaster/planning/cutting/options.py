@@ -39,23 +39,16 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
     """
     extent = int(sizes[-1])
     # A larger piece takes no less time: where the model says otherwise, it may use the smaller one's figure.
-    times = np.maximum.accumulate(seconds, axis=0)[:, list(cores)]
-    limits = np.unique(times)
-
-    def within(limit: float) -> Ints:
-        counts = (times <= limit).sum(axis=0)
-        return np.where(counts > 0, sizes[np.maximum(counts, 1) - 1], 0)
-
-    low, high = 0, len(limits) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if within(limits[middle]).sum() >= extent:
-            high = middle
-        else:
-            low = middle + 1
+    times = np.maximum.accumulate(seconds, axis=0)
+    distinct = list(dict.fromkeys(cores))
+    limits = np.unique(times[:, distinct])
+    # What each core makes within each limit.
+    made = np.concatenate(([0], sizes))
+    within = {core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct}
+    least = int(np.searchsorted(sum(within[core] * cores.count(core) for core in distinct), extent))
     left, found = extent, []
-    for size in within(limits[low]).tolist():
-        found.append(min(size, left))
+    for core in cores:
+        found.append(min(int(within[core][least]), left))
         left -= found[-1]
     return found
 

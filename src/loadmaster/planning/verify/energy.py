@@ -37,15 +37,17 @@ def energy(facts: Facts) -> Iterator[str]:
     plan, metrics = facts.plan, facts.plan.metrics
     taken = dict.fromkeys(plan.byte_energy, 0)
     cores = {core.name: core for core in plan.target.cores}
+    of_mac = {(core, bits): _of_mac(cores[core], bits) for core, bits in {(job.core, job.bits) for job in plan.jobs}}
     for job in plan.jobs:
         taken[job.core] += fj(job.energy)
-        least = _of_mac(cores[job.core], job.bits)
+        least = of_mac[job.core, job.bits]
         if job.energy < job.macs * least * (1 - 1e-9):
             work = f"{job.macs} multiply-accumulates of {job.bits} bits"
             yield f"job {quoted(job.name)} takes {format_joules(job.energy)} for {work}, less than any can"
+    of_byte = {place: fj(joules) for place, joules in plan.byte_energy.items()}
     for transfer in plan.transfers:
         for place in (transfer.source, transfer.destination):
-            taken[place] += transfer.bytes * fj(plan.byte_energy[place])
+            taken[place] += transfer.bytes * of_byte[place]
     for place, found in taken.items():
         if metrics.energy_by[place] != found / FEMTOJOULES:
             yield f"the energy of {place} is said to be {metrics.energy_by[place]:.17g} J, its records take {found / FEMTOJOULES:.17g}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass
+from loadmaster.workloads.lowering.once_per_graph import once_per_graph
+
+if TYPE_CHECKING:
+    from loadmaster.workloads.lowering.grid import Divisible
 
 # An operator that is not understood, or that runs subgraphs, stays a job of its own.
 _HOSTS = frozenset({OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT})
@@ -26,6 +31,8 @@ class FusedOp:
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
     by_channel: frozenset[str] = frozenset()
+    forms: dict[bool, Divisible | None] = field(default_factory=dict, repr=False, compare=False)
+    """How it can be cut, without and with its sums, once that has been asked for."""
 
     @property
     def elements(self) -> int:
@@ -33,7 +40,8 @@ class FusedOp:
         return sum(op.elements for op in self.ops)
 
 
-def fuse(graph: Graph) -> list[FusedOp]:
+@once_per_graph
+def fuse(graph: Graph) -> Sequence[FusedOp]:
     """Group the operators of a graph into fused ones, in an order in which they can run.
 
     An elementwise operator joins the latest of its inputs' producers if all that it takes from there has as many elements as its

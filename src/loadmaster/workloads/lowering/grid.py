@@ -25,12 +25,15 @@ from loadmaster.workloads.window import (
     operand_box,
     operand_boxes,
     reshaped,
+    reshaped_boxes,
     shared,
     volume,
     whole,
 )
 
 CHANNELS = "channels"
+_MOST_KNOWN = 4096
+"""Needs of pieces that an operator remembers."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class Divisible:
     step: tuple[int, ...]
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = field(default_factory=dict)
     summed: int = 0
+    _known: dict[tuple[str, Box, Range | None], Box] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was needed: ways to cut a network that are tried one after the other share most of their pieces."""
 
     def grid(self, parts: dict[int, int]) -> Grid:
         """The grid of so many parts along some dimensions, as equal as whole steps of the dimension allow."""
@@ -166,8 +171,17 @@ class Divisible:
     def needed(self, graph: Graph, storage: str, box: Box, summed: Range | None = None) -> Box:
         """The part of a storage that a part of the result needs; or the piece of its chain that takes the range ``summed``.
 
-        A piece that is not the last needs nothing but what is summed.
+        A piece that is not the last needs nothing but what is summed. ``graph`` is always the one that the operator is of.
         """
+        key = (storage, box, summed)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._worked_out(graph, storage, box, summed)
+        return known
+
+    def _worked_out(self, graph: Graph, storage: str, box: Box, summed: Range | None) -> Box:
         tensors = graph.tensors
         shape = tensors[storage].shape
         result: Box = tuple((0, 0) for _ in shape)
@@ -186,24 +200,29 @@ def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> In
     """The parts of a storage that many parts of the result need: :meth:`Divisible.needed` of boxes, shape (boxes, dimensions, 2)."""
     tensors = graph.tensors
     shape = tensors[storage].shape
-    result = np.zeros((len(boxes), len(shape), 2), dtype=np.int64)
+    result: Ints | None = None
     for name, windows in form.uses[storage]:
         own = tensors[name].shape
         parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
         if own != shape:
-            as_tuples = [tuple(map(tuple, part)) for part in parts.tolist()]
-            parts = np.array([reshaped(part, own, shape) for part in as_tuples], dtype=np.int64).reshape(result.shape)
-        result = hulls(result, parts)
-    return result
+            parts = reshaped_boxes(parts, own, shape)
+        result = parts if result is None else hulls(result, parts)
+    return np.zeros((len(boxes), len(shape), 2), dtype=np.int64) if result is None else result
 
 
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
-    """How a group can be cut; None if it cannot.
+    """How a group can be cut, which it remembers; None if it cannot.
 
     All operators of a group must make results of one shape, and along what is cut element by element from one another, so that a piece of
     the last needs just that piece of the others. Of several results only the first may be needed. With ``sums`` it may be cut along what
     it sums over, too.
     """
+    if sums not in group.forms:
+        group.forms[sums] = _divisible(graph, group, sums)
+    return group.forms[sums]
+
+
+def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
     main = group.main
     if not main.axes or not _only_first(group) or any(nest.repeats != 1 or not nest.loops for nest in main.nests):
         return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.lowering.once_per_graph import once_per_graph
 from loadmaster.workloads.lowering.without_copies import without_copies
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 
+@once_per_graph
 def without_updates(graph: Graph) -> Graph:
     """Make every update of a storage write a new one, named ``NAME@1``, ``NAME@2``, ...
 
