@@ -136,7 +136,7 @@ class JointSearch:
 
     def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
         """Evaluate what is not known yet, and remember if it is the best so far; the score, or None if it never ends."""
-        key = (blake2b(order, digest_size=16).digest(), choices)
+        key = (blake2b(order.tobytes(), digest_size=16).digest(), choices)
         if key in self._known:
             self._done += 1
             return self._known[key]
