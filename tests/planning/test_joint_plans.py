@@ -244,6 +244,27 @@ def test_the_same_seed_finds_the_same() -> None:
     assert (first.order == second.order).all()
 
 
+def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = npu(2, 4096)
+    work = lower([residual_chain(3)], machine, mini_batches=3)
+    problem = joint_problem(work, machine)
+    evaluate, tried = problem.evaluate, []
+
+    def noted(order, options):
+        tried.append((order.tobytes(), options))
+        return evaluate(order, options)
+
+    monkeypatch.setattr(problem, "evaluate", noted)
+    search = JointSearch(problem, [np.arange(len(work.jobs))], samples=200, seed=5)
+    assert search.run(200).evaluations == 200
+    assert len({*tried}) == len(tried) < 200, "what is known takes no time, and counts"
+    tried.clear()
+    search.fill_less(0.9)
+    search.run(20)
+    assert tried, "with less room nothing is known"
+    assert len({*tried}) == len(tried)
+
+
 def test_negative_rounds_are_refused() -> None:
     with pytest.raises(PlanError, match="rounds"):
         lm.plan([residual_chain(1)], npu(), rounds=-1)

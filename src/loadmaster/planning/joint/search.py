@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -67,6 +68,7 @@ class JointSearch:
         self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None
         self._least: Score | None = None
+        self._known: dict[tuple[bytes, JointOptions], Score | None] = {}
         self._done = 0
         self._fill = self._main_fill = 1.0
         self._first = (given[0], JointOptions())
@@ -93,6 +95,7 @@ class JointSearch:
         self._fill *= fast
         self._main_fill *= main
         self._frugal.clear()
+        self._known.clear()
         found, self._best = self._best, None
         if found is not None:
             self._try(*found[1:])
@@ -102,6 +105,7 @@ class JointSearch:
     def economise(self, goal: Goal) -> None:
         """Go on from what costs least of all that is good enough, for a goal that says what is enough."""
         self._problem, self._best = self._problem.towards(goal), None
+        self._known.clear()
         if self._frugal:
             order, choices, design = self._frugal.least()
             self._try(order, choices)
@@ -131,10 +135,14 @@ class JointSearch:
                 yield self._offer(self._neighbours.of(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
     def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
-        """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
+        """Evaluate what is not known yet, and remember if it is the best so far; the score, or None if it never ends."""
+        key = (blake2b(order.tobytes(), digest_size=16).digest(), choices)
+        if key in self._known:
+            self._done += 1
+            return self._known[key]
         evaluation = self._problem.evaluate(order, replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill))
         self._done += 1
-        score = evaluation.score
+        score = self._known[key] = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
         if score is not None and self._problem.goal.compares_energy:
