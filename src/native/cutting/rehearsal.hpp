@@ -17,6 +17,14 @@ struct Outcome {
     bool operator<(const Outcome &other) const { return end != other.end ? end < other.end : work < other.work; }
 };
 
+// What a run is given up by: operators of which the first had ended by `passed` in another run, and seconds that it may be behind that once it is beyond
+// operator `from`.
+struct Pace {
+    std::span<const double> passed;
+    std::size_t from = 0;
+    double most = 0.0;
+};
+
 // Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
 // where it ends first; a piece that would rather wait for a busy core does. What runs at once shares the links as in a plan (simulation/fluid.hpp), and
 // what operators are given is fetched in their order, once for all mini-batches, as early as there is room for it.
@@ -25,10 +33,16 @@ class Rehearsal {
     explicit Rehearsal(const Network &network);
 
     // The option of every operator is counted from its first. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
-    Outcome run(std::span<const std::int64_t> option);
+    Outcome run(std::span<const std::int64_t> option) { return run(option, {}); }
 
-    // Pieces of the last run.
-    std::int64_t pieces() const { return static_cast<std::int64_t>(place_.size()); }
+    // The same, given up once it is behind what it is compared with.
+    Outcome run(std::span<const std::int64_t> option, const Pace &pace);
+
+    // Pieces that the last run started.
+    std::int64_t pieces() const { return started_; }
+
+    // For every operator, when it and all before it had ended in the last run; of one that was given up only the first are known.
+    const std::vector<double> &passed() const { return passed_; }
 
   private:
     // For an option of a reader and of its source: which of the reader's pieces need each of the source's, and how many each needs.
@@ -61,6 +75,7 @@ class Rehearsal {
     void fetched();
     void dispatch();
     void advance();
+    bool falls_behind(const Pace &pace);
     void start(std::size_t piece, std::size_t core);
     void finish(std::size_t piece);
     void enable(std::size_t piece);
@@ -85,8 +100,10 @@ class Rehearsal {
     std::vector<char> busy_;
     std::vector<Running> running_;
     std::vector<std::int64_t> ended_;
+    std::vector<double> passed_;
     std::vector<double> elapsed_, latest_;           // seconds before each operator, and before which each fetch gives way to pieces
     std::size_t fetched_ = 0, idle_ = 0, begun_ = 0; // `begun_`: the first operator that has not ended
+    std::int64_t started_ = 0;
     bool fetching_ = false;
     double now_ = 0.0, work_ = 0.0;
 };
