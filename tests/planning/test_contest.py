@@ -87,8 +87,9 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
     assert contest_of([whole, tempting, better]).best()[0] is cast("Any", better)
 
 
-@pytest.mark.parametrize(("later", "chosen"), [(60_500, True), (60_700, False)])
-def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
+@pytest.mark.parametrize(("later", "chosen"), [(60_000, True), (60_100, False)])
+def test_of_ways_that_take_as_long_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
+    """The search for each of them may take a hundredth of the time for less energy: the choice among them takes none again."""
     whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
     assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, TargetError
@@ -13,7 +12,6 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
-from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.retile import retiled
 from loadmaster.planning.search_on import searched_on
 from loadmaster.planning.workload_planner import WorkloadPlanner
@@ -175,9 +173,10 @@ class Contest:
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
         """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included.
 
-        Of entries that are as good as one another, the one of least energy times time.
+        Of equals the one of less energy times time. That of plans of about the same time the most frugal is taken is left to the search for
+        one way to cut: here it would take that share of the time once more.
         """
-        seen: Frugal[_Entry] = Frugal()
+        best: tuple[Score, int] | None = None
         pieces = 0
         for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
@@ -185,11 +184,12 @@ class Contest:
                 return
             self._report("comparing cuts", pieces / MOST_JUDGED)
             try:
-                score, cost = entry.planner.look()
+                found = entry.planner.look()
             except CapacityError:
                 continue
-            seen.offer(score, partial(int, cost), entry)
-            yield seen.least()
+            if best is None or found < best:
+                best = found
+                yield entry
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
         """Ever better entries with one operator after the other cut in another way, as long as a few of these help.

@@ -3,6 +3,7 @@
 #include "common/random.hpp"
 #include "cutting/rehearsal.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace loadmaster::cutting {
@@ -11,11 +12,13 @@ namespace {
 
 constexpr std::size_t most_changed = 3;  // operators that are changed together
 constexpr double tolerance = 0.001;      // share by which what is gone on from ends later, in the mean and at the start
+constexpr double behind = 0.01;          // share of all time by which what is changed may be behind for a while and still end in time
+constexpr std::size_t settling = 3;      // operators after those changed before that is looked at
 
 class Improvement {
   public:
     Improvement(const Network &network, std::span<const std::int64_t> option, std::int64_t most)
-        : network_(network), rehearsal_(network), random_(0, 0), option_(option.begin(), option.end()), left_(most), best_(rehearsal_.run(option_)) {
+        : network_(network), rehearsal_(network), random_(0, 0), option_(option.begin(), option.end()), left_(most), best_(rehearsal_.run(option_)), passed_(rehearsal_.passed()) {
         readers_.resize(network.operators);
         for (std::size_t op = 0; op < network.operators; ++op)
             for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) readers_[network.source[at]].push_back(op);
@@ -36,21 +39,22 @@ class Improvement {
     void anneal() {
         const std::int64_t most = left_;
         std::vector<std::int64_t> best_option = option_, before;
+        std::vector<double> passed = passed_;
         Outcome best = best_;
         while (left_ > 0) {
             before = option_;
             if (!change_some()) continue;
             const double warmth = tolerance * static_cast<double>(left_) / static_cast<double>(most);
             const double tolerated = best_.end * (1.0 - warmth * std::log(1.0 - random_.uniform()));
-            const Outcome now = run(std::max(best_.end, tolerated));
+            const Outcome now = run(tolerated);
             if (!(now < best_) && now.end > tolerated) {
                 option_ = before;
                 continue;
             }
-            best_ = now;
-            if (now < best) best = now, best_option = option_;
+            accept(now);
+            if (now < best) best = now, best_option = option_, passed = passed_;
         }
-        option_ = std::move(best_option), best_ = best;
+        option_ = std::move(best_option), best_ = best, passed_ = std::move(passed);
     }
 
     Choice choice() && { return {std::move(option_), best_.end}; }
@@ -58,20 +62,28 @@ class Improvement {
   private:
     std::int64_t options(std::size_t op) const { return network_.option_first[op + 1] - network_.option_first[op]; }
 
+    // How what is chosen now runs; given up where it certainly ends after `limit`, or is so far behind that it seldom ends before: most changes are.
     Outcome run(double limit) {
-        const Outcome outcome = rehearsal_.run(option_, limit);
+        const Outcome outcome = rehearsal_.run(option_, {std::max(best_.end, limit), passed_, last_ + settling, limit - best_.end + behind * best_.end});
         left_ -= rehearsal_.pieces();
         return outcome;
+    }
+
+    void accept(const Outcome &outcome) {
+        best_ = outcome;
+        passed_ = rehearsal_.passed();
     }
 
     // Another option for an operator and, once in three times, for one or two that read from one another behind it; whether any differs.
     bool change_some() {
         std::size_t op = below(network_.operators);
         bool any = false;
+        last_ = 0;
         for (std::size_t more = below(3) == 0 ? 1 + below(most_changed - 1) : 0;; --more) {
             const std::int64_t other = static_cast<std::int64_t>(below(static_cast<std::size_t>(options(op))));
             any |= other != option_[op];
             option_[op] = other;
+            last_ = std::max(last_, op);
             if (more == 0 || readers_[op].empty()) break;
             op = readers_[op][below(readers_[op].size())];
         }
@@ -84,9 +96,10 @@ class Improvement {
     bool change(std::size_t op, std::int64_t other) {
         const std::int64_t now = option_[op];
         option_[op] = other;
-        const Outcome outcome = run(best_.end);
+        const Outcome outcome = rehearsal_.run(option_, {best_.end});
+        left_ -= rehearsal_.size();
         if (outcome < best_) {
-            best_ = outcome;
+            accept(outcome);
             return true;
         }
         option_[op] = now;
@@ -99,7 +112,9 @@ class Improvement {
     std::vector<std::int64_t> option_;
     std::vector<std::vector<std::size_t>> readers_;
     std::int64_t left_;
+    std::size_t last_ = 0;  // of the operators that were changed for a run
     Outcome best_;
+    std::vector<double> passed_;
 };
 
 }  // namespace

@@ -58,11 +58,11 @@ void Rehearsal::find_shares() {
     for (std::size_t i = 0; i < network_.alone.size(); ++i) share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
 }
 
-Outcome Rehearsal::run(std::span<const std::int64_t> option, double limit) {
+Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limits) {
     set_up(option);
-    limit *= 1.0 + margin;
+    const double last = limits.end * (1.0 + margin);
     while (true) {
-        if (now_ + std::max(rest_, to_fetch_) > limit) return {std::numeric_limits<double>::infinity(), work_};
+        if (now_ + std::max(rest_, to_fetch_) > last) return {std::numeric_limits<double>::infinity(), work_};
         fetch_next(false);
         dispatch();
         fetch_next(true);
@@ -72,7 +72,14 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option, double limit) {
             if (piece < 0) fetched();
             else finish(static_cast<std::size_t>(piece));
         }
+        if (falls_behind(limits)) return {std::numeric_limits<double>::infinity(), work_};
     }
+}
+
+bool Rehearsal::falls_behind(const Limits &limits) {
+    const std::size_t before = begun_;
+    while (begun_ < network_.operators && left_[begun_] == 0) passed_[begun_++] = now_;
+    return begun_ > before && begun_ > limits.from && !limits.passed.empty() && now_ > limits.passed[begun_ - 1] + limits.most;
 }
 
 // Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more is demanded than it has goes so much slower.
@@ -106,7 +113,8 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
     const std::size_t operators = network_.operators;
     option_.resize(operators), first_.resize(operators), left_.resize(operators);
     place_.clear(), waiting_.clear(), fetches_.clear(), running_.clear();
-    fetched_ = 0, idle_ = network_.cores, fetching_ = false;
+    fetched_ = 0, idle_ = network_.cores, begun_ = 0, started_ = 0, fetching_ = false;
+    passed_.resize(operators);
     now_ = work_ = 0.0;
     busy_.assign(network_.cores, 0);
     for (std::size_t op = 0; op < operators; ++op) {
@@ -191,7 +199,6 @@ void Rehearsal::fetch_next(bool giving_way) {
 // Whether the next fetch is not pressing yet.
 bool Rehearsal::may_wait() {
     if (!std::isfinite(network_.fetch_lead)) return false;
-    while (left_[begun_] == 0) ++begun_;
     return elapsed_[begun_] < latest_[fetched_];
 }
 
@@ -205,7 +212,6 @@ bool Rehearsal::in_the_way() const {
 // From when on fetches, which follow one another, would be late if they gave way to pieces.
 void Rehearsal::find_latest() {
     if (!std::isfinite(network_.fetch_lead)) return;
-    begun_ = 0;
     latest_.assign(fetches_.size(), 0.0);
     elapsed_.assign(1, 0.0);
     for (std::size_t op = 0; op < network_.operators; ++op) elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
@@ -255,7 +261,7 @@ void Rehearsal::start(std::size_t piece, std::size_t core) {
     const double alone = network_.alone[number * network_.cores + core];
     const double per_second = alone > 0.0 ? 1.0 / alone : 0.0;
     core_[piece] = static_cast<std::int32_t>(core);
-    busy_[core] = 1, --idle_;
+    busy_[core] = 1, --idle_, ++started_;
     rest_ -= share_[number];
     running_.push_back({static_cast<std::int64_t>(piece), alone, network_.link[number] * per_second, network_.stream[number] * per_second, 1.0});
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,15 @@ struct Outcome {
     bool operator<(const Outcome &other) const { return end != other.end ? end < other.end : work < other.work; }
 };
 
+// What a run is given up by: that it certainly ends after `end`, or, of operators of which the first had ended by `passed` in another run, that it is more than
+// `most` seconds behind once it is beyond operator `from`.
+struct Limits {
+    double end = std::numeric_limits<double>::infinity();
+    std::span<const double> passed = {};
+    std::size_t from = 0;
+    double most = 0.0;
+};
+
 // Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
 // where it ends first; a piece that would rather wait for a busy core does. What runs at once shares the links as in a plan (simulation/fluid.hpp), and
 // what operators are given is fetched in their order, once for all mini-batches, as early as there is room for it.
@@ -25,12 +35,16 @@ class Rehearsal {
   public:
     explicit Rehearsal(const Network &network);
 
-    // The option of every operator is counted from its first. Once it is certain that all ends after `limit`, it is said never to end.
+    // The option of every operator is counted from its first. A run that is given up is said never to end.
     // O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
-    Outcome run(std::span<const std::int64_t> option, double limit = std::numeric_limits<double>::infinity());
+    Outcome run(std::span<const std::int64_t> option, const Limits &limits = {});
 
-    // Pieces of the last run.
-    std::int64_t pieces() const { return static_cast<std::int64_t>(place_.size()); }
+    // Pieces that the last run started, and those that it would have come to.
+    std::int64_t pieces() const { return started_; }
+    std::int64_t size() const { return static_cast<std::int64_t>(place_.size()); }
+
+    // For every operator, when it and all before it had ended in the last run; of one that was given up only the first are known.
+    const std::vector<double> &passed() const { return passed_; }
 
   private:
     // For an option of a reader and of its source: which of the reader's pieces need each of the source's, and how many each needs.
@@ -64,6 +78,7 @@ class Rehearsal {
     void fetched();
     void dispatch();
     void advance();
+    bool falls_behind(const Limits &limits);
     void start(std::size_t piece, std::size_t core);
     void finish(std::size_t piece);
     void enable(std::size_t piece);
@@ -89,8 +104,10 @@ class Rehearsal {
     std::vector<char> busy_;
     std::vector<Running> running_;
     std::vector<std::int64_t> ended_;
+    std::vector<double> passed_;
     std::vector<double> elapsed_, latest_;           // seconds before each operator, and before which each fetch gives way to pieces
     std::size_t fetched_ = 0, idle_ = 0, begun_ = 0; // `begun_`: the first operator that has not ended
+    std::int64_t started_ = 0;
     bool fetching_ = false;
     double now_ = 0.0, work_ = 0.0;
     double rest_ = 0.0, to_fetch_ = 0.0;             // seconds at least that pieces and fetches which have not begun will take

@@ -220,12 +220,16 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
-    """What is found from a start by exploring, and by then refining it, where these promise to be better."""
-    explored = choice.explored(start)
-    finer = refined(choice, explored, target)
+    """What is found from a start by exploring, among ways to cut that differ from it a little too, and by then refining that.
+
+    Only what promises to be better.
+    """
+    finer = refined(choice, start, target)
+    explored = finer.explored(finer.whole)
+    finest = finer if explored == finer.whole else refined(finer, explored, target)
     # A glance at a plan takes less time than either search, and tells more than the model by which they go.
     worth = _WORTH_A_LOOK * choice.seconds(start)
-    return [(own, found) for own, found in ((choice, explored), (finer, finer.improved(finer.whole))) if own.seconds(found) < worth]
+    return [(own, found) for own, found in ((finer, explored), (finest, finest.improved(finest.whole))) if own.seconds(found) < worth]
 
 
 def _explored_giving_way(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:

@@ -25,7 +25,7 @@ _MOST_RUN = 8_000_000
 """Pieces that are run to improve a choice."""
 _MOST_EXPLORED = 8_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
-_ROUNDS_EXPLORED = 96
+_ROUNDS_EXPLORED = 64
 """Times the pieces of all single changes that are run for that at most: small networks need no more."""
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
