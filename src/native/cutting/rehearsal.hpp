@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
