@@ -1,4 +1,4 @@
-"""The best way to cut is searched for longer, where several networks make it worth it."""
+"""The best way to cut is searched for longer, most of all for several networks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def searched(begun: Planner, ends: int = 7) -> tuple[Planner, int]:
     [
         (Planner((4, 4)), [16]),
         (Planner((1, 1)), [16]),
-        (Planner((4,)), []),
+        (Planner((4,)), [8]),
+        (Planner((1,), jobs=625), [8]),
+        (Planner((1,), jobs=626), []),
         (Planner((4, 4), jobs=1250), [16]),
         (Planner((4, 4), jobs=1251), []),
     ],
