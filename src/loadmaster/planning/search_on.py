@@ -1,4 +1,4 @@
-"""The best way to cut is searched for longer than those beside it, most of all where there are most orders to choose from: for several networks."""
+"""The best way to cut is searched for longer than those beside it, most of all for several networks, which have most orders."""
 
 from __future__ import annotations
 
