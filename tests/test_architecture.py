@@ -163,7 +163,8 @@ def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides
     """
     given = ("core", "targets", "cost", "planning.against", "planning.verify", "workloads.frontends")
     records = {"planning.plan_records", "planning.decisions", "workloads.graph", "workloads.job", "workloads.window"}
-    records |= {"workloads.network_timing", "workloads.lowering.single_assignment", "workloads.lowering.without_copies"}
+    records |= {"workloads.network_timing", "workloads.lowering.remembered", "workloads.lowering.single_assignment"}
+    records |= {"workloads.lowering.without_copies"}
     checks = [module for module in modules() if module.startswith("planning.against.")]
     assert len(checks) > 3
     for module in checks:

@@ -9,6 +9,7 @@ from tests.support.onnx_builder import absent, constant, graph_of, info, node, o
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass
+from loadmaster.workloads.window import Window
 
 MS = "com.microsoft"
 
@@ -187,6 +188,17 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits(tmp_path: Pat
     assert reads(graph.ops[0]) == {"x": 8 * 6 * 38, "w": 16 * 8 * 9}
     assert graph.precision == "int8"
     assert graph.tensors["e"].dtype == "int32"
+
+
+def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel(tmp_path: Path):
+    """That of the data is one number; weights may have one for each channel, which a piece needs its own of."""
+    shapes = {"x": (1, 8, 6, 6), "w": (16, 8, 3, 3), "zx": (), "one": (), "each": (16,)}
+    inputs = [info(name, shape, TensorProto.UINT8) for name, shape in shapes.items()]
+    nodes = [node("ConvInteger", ["x", "w", "zx", weights], f"y_{weights}") for weights in ("one", "each")]
+    graph = graph_of(tmp_path, nodes, inputs, ["y_one", "y_each"])
+    windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
+    assert [found["zx"] for found in windows] == [(), ()]
+    assert (windows[0]["one"], windows[1]["each"]) == ((), (Window(1),))
 
 
 def test_a_product_of_damaged_attributes_names_the_operator(tmp_path: Path):

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass
-from loadmaster.workloads.lowering.once_per_graph import once_per_graph
-
-if TYPE_CHECKING:
-    from loadmaster.workloads.lowering.grid import Divisible
+from loadmaster.workloads.lowering.remembered import once_per_graph
 
 # An operator that is not understood, or that runs subgraphs, stays a job of its own.
 _HOSTS = frozenset({OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT})
@@ -31,8 +27,6 @@ class FusedOp:
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
     by_channel: frozenset[str] = frozenset()
-    forms: dict[bool, Divisible | None] = field(default_factory=dict, repr=False, compare=False)
-    """How it can be cut, without and with its sums, once that has been asked for."""
 
     @property
     def elements(self) -> int:

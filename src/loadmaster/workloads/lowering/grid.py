@@ -14,6 +14,7 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
 from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.lowering.remembered import remembered_by
 from loadmaster.workloads.window import (
     ALL,
     SUMMED,
@@ -217,9 +218,7 @@ def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible 
     the last needs just that piece of the others. Of several results only the first may be needed. With ``sums`` it may be cut along what
     it sums over, too.
     """
-    if sums not in group.forms:
-        group.forms[sums] = _divisible(graph, group, sums)
-    return group.forms[sums]
+    return remembered_by(group, f"_{__name__}.divisible[{sums}]", lambda: _divisible(graph, group, sums))
 
 
 def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:

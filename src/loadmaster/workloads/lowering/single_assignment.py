@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.lowering.once_per_graph import once_per_graph
+from loadmaster.workloads.lowering.remembered import once_per_graph
 from loadmaster.workloads.lowering.without_copies import without_copies
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})

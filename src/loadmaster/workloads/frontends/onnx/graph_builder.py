@@ -177,8 +177,9 @@ def _reads(step: Step) -> Iterator[Access]:
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
             own = found.operands.get(index, ())
-            # An operand that is read in two ways is needed as a whole.
-            windows[value.name] = own if windows.get(value.name, own) == own and _is_needed(own, value, node) else ()
+            # An operand that is read in two ways, or that is one number where there may be one for each channel, is needed as a whole.
+            alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
+            windows[value.name] = own if alike and _is_needed(own, value, node) else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
     for name, size in touched.items():
         yield Access(name, size, windows[name])
@@ -187,7 +188,7 @@ def _reads(step: Step) -> Iterator[Access]:
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
     """Whether windows need any of an operand: a result that is padding alone does not, and yet some piece must read it."""
     result = next((value for value in node.outputs if value), None)
-    return result is None or volume(operand_box(windows, whole(result.shape), operand.shape[: len(windows)])) > 0
+    return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0
 
 
 def _is_parameter(value: Value, planning: bool) -> bool:

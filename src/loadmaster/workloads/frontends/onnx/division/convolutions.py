@@ -57,7 +57,8 @@ def _plain_convolution(node: Node) -> Division:
 
 @division_rule("ConvInteger")
 def _integer_convolution(node: Node) -> Division:
-    return _convolution(node, 0, 1, 2)
+    """The zero point of weights may be one for each channel, as a bias is."""
+    return _convolution(node, 0, 1, 3)
 
 
 @division_rule("FusedConv")

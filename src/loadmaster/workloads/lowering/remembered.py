@@ -11,16 +11,21 @@ from loadmaster.workloads.graph import Graph
 Result = TypeVar("Result")
 
 
+def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Result:
+    """What ``work`` finds. The owner keeps it under this name; nobody may change it. It goes with the owner, whose copies have none."""
+    known = vars(owner)
+    if name not in known:
+        known[name] = work()
+    found: Result = known[name]
+    return found
+
+
 def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
-    """Have a graph keep what a function finds for it, which nobody may change. It goes with the graph, and copies of that have none."""
+    """Have a graph keep what a function finds for it."""
     name = f"_{function.__module__}.{function.__name__}"
 
     @wraps(function)
     def remembered(graph: Graph) -> Result:
-        known = vars(graph)
-        if name not in known:
-            known[name] = function(graph)
-        found: Result = known[name]
-        return found
+        return remembered_by(graph, name, lambda: function(graph))
 
     return remembered
