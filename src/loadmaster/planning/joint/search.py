@@ -24,7 +24,7 @@ from loadmaster.planning.joint.timed_orders import timed_keys
 _TOLERANCE = 0.002
 """Relative distance by which a neighbour may be worse than the current design, in the mean and at the start of the search."""
 
-_STREAMS_FROM = 0.75
+_STREAMS_FROM = 0.5
 """Share of the search after which it changes nothing but which single tensors are streamed, where jobs can stream."""
 
 
@@ -44,7 +44,7 @@ class JointSearch:
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. In the last quarter of these it changes which single tensors are
+    tolerates over the ``samples`` evaluations that it expects to make. In the last half of these it changes which single tensors are
     streamed, from the best on. Only ``late``, asked after each evaluation once the given orders are tried, or Ctrl-C ends it earlier,
     once there is an answer: those few take less time than what led to them, and without them a plan would often use little fast memory.
     """
@@ -129,8 +129,8 @@ class JointSearch:
         while self._design is not None:
             left = max(0.0, 1.0 - self._done / self._samples)
             if streams is not None and self._best is not None and 0.0 < left <= 1.0 - _STREAMS_FROM:
-                _, order, choices = self._best
-                yield self._try(order, streams.changed(choices, generator))
+                evaluation, order, choices = self._best
+                yield self._try(order, streams.changed(choices, evaluation.run.stay_tensor, generator))
             else:
                 yield self._offer(self._neighbours.of(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 

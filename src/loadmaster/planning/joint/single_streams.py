@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from loadmaster.core.arrays import Ints
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.workloads.job import Workload
 
@@ -20,10 +21,17 @@ class SingleStreams:
     """
 
     def __init__(self, workload: Workload) -> None:
-        self._until = np.cumsum(np.sqrt(np.array([tensor.bytes for tensor in workload.tensors], dtype=np.float64)))
+        self._weight = np.sqrt(np.array([tensor.bytes for tensor in workload.tensors], dtype=np.float64))
 
-    def changed(self, choices: JointOptions, generator: np.random.Generator) -> JointOptions:
-        """Choices by which one tensor, or a few beside one another, are streamed that were not, or are not any more."""
-        first = int(np.searchsorted(self._until, generator.random() * self._until[-1], side="right"))
-        last = min(first + int(generator.choice(_TOGETHER)), len(self._until))
-        return replace(choices, streamed_tensors=tuple(sorted({*choices.streamed_tensors} ^ {*range(first, last)})))
+    def changed(self, choices: JointOptions, kept: Ints, generator: np.random.Generator) -> JointOptions:
+        """Choices by which one tensor, or a few beside one another, are streamed that were not, or are not any more.
+
+        ``kept`` are the tensors that are kept or fetched by the choices as they are: that any others are streamed would change nothing.
+        """
+        able = np.union1d(kept, np.array(choices.streamed_tensors, dtype=np.int64))
+        if not len(able):
+            return choices
+        until = np.cumsum(self._weight[able])
+        first = int(np.searchsorted(until, generator.random() * until[-1], side="right"))
+        changed = able[first : first + int(generator.choice(_TOGETHER))]
+        return replace(choices, streamed_tensors=tuple(sorted({*choices.streamed_tensors} ^ {*changed.tolist()})))
