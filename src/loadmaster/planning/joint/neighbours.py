@@ -32,20 +32,27 @@ SLIGHT_WAIT = 0.25
 ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
+_LAG_STEP = 0.01
+
+LAGS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+"""Shares of a network's work by which each of its mini-batches is behind the one before."""
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Design:
-    """What an order is made of: blocks for every network, when each network begins and how fast it goes, and what is varied beside.
+    """What an order is made of: blocks for every network, when each begins, how fast it goes, and how its mini-batches follow one another.
 
-    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of all networks are ordered by that,
-    each shifted by its ``shift``, but for what they depend on.
+    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; mini-batch ``b`` of it is ``b * lag[n]`` of its
+    work behind, so that others may do arithmetic while it waits for links. Jobs of all networks are ordered by that, each shifted by its
+    ``shift``, but for what they depend on.
     """
 
     blocks: tuple[tuple[Block, ...], ...]
     begin: tuple[float, ...]
     pace: tuple[float, ...]
+    lag: tuple[float, ...]
     choices: JointOptions
     shift: Floats | None = None
 
@@ -60,12 +67,15 @@ class Neighbours:
         self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)
 
     def changes(self, at: Callable[[], Design]) -> Iterator[Design]:
-        """The design that ``at`` gives by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
+        """The design that ``at`` gives by then, with one thing changed: how the memory is filled; a network's lag, blocks, begin or pace."""
         for name, values in self._grid(at):
             for value in values:
                 if getattr(at().choices, name) != value:
                     yield replace(at(), choices=replace(at().choices, **{name: value}))
         for n, options in enumerate(self._alternatives):
+            for lag in LAGS if self._chains[n].mini_batches > 1 else ():
+                if at().lag[n] != lag:
+                    yield replace(at(), lag=_with(at().lag, n, lag))
             for blocks in options:
                 if at().blocks[n] != blocks:
                     yield replace(at(), blocks=_with(at().blocks, n, blocks))
@@ -80,6 +90,8 @@ class Neighbours:
         if move < 0.25:
             return replace(design, choices=self._other_choices(design.choices, generator))
         n = int(generator.integers(len(self._chains)))
+        if move < 0.33 and self._chains[n].mini_batches > 1:
+            return replace(design, lag=_with(design.lag, n, abs(design.lag[n] + float(generator.normal()) * _LAG_STEP)))
         if move < 0.5 and self._chains[n].mini_batches > 1:
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
             return replace(design, blocks=_with(design.blocks, n, changed))

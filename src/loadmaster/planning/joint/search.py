@@ -15,7 +15,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
-from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, SLIGHT_WAIT, Design, Neighbours
+from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, LAGS, SLIGHT_WAIT, Design, Neighbours
 from loadmaster.planning.joint.orders import Block, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.single_streams import SingleStreams
@@ -194,6 +194,8 @@ class JointSearch:
         assert fast is not None
         if self._problem.goal.is_timed:
             yield from self._timed()
+        elif any(chain.mini_batches > 1 for chain in self._chains) and not self._problem.goal.needs_energy:
+            yield from self._in_step()
         turn = self._turn()
         beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(float(turn.index(n)) for n in range(networks)), "in turn")
         seen: set[tuple[tuple[tuple[Block, ...], ...], tuple[float, ...]]] = set()
@@ -204,7 +206,19 @@ class JointSearch:
                 continue
             seen.add((blocks, begin))
             for choices in self._design_choices():
-                yield Design(blocks, begin, (1.0,) * networks, choices)
+                yield Design(blocks, begin, (1.0,) * networks, (0.0,) * networks, choices)
+
+    def _in_step(self) -> Iterator[Design]:
+        """All mini-batches of a network step by step, each a little behind the one before; networks side by side."""
+        networks, cores, near = len(self._chains), self._cores, self._problem.near_limits
+        blocks = tuple((Block(chain.steps, chain.mini_batches),) for chain in self._chains)
+        ways = (
+            JointOptions(release_delay_positions=cores, core_wait_ratio=SLIGHT_WAIT),
+            JointOptions(release_delay_positions=4 * cores, core_wait_ratio=SLIGHT_WAIT, streamed_share=1.0 if near else math.inf, fast_load_limit=1.0 if near else math.inf),
+            JointOptions(release_delay_positions=4 * cores, streamed_share=1.0 if near else math.inf, link_load_limit=1.5),
+        )
+        for choices, lag in itertools.product(ways, LAGS[1:-1]):
+            yield Design(blocks, (0.0,) * networks, (1.0,) * networks, (lag,) * networks, choices)
 
     def _turn(self) -> list[int]:
         """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
@@ -223,7 +237,7 @@ class JointSearch:
                 (Block(chain.steps, 1),) if info.name in periodic else best_blocks(chain, int(fast.capacity * share) // networks)
                 for chain, info in zip(self._chains, self._problem.workload.networks, strict=True)
             )
-            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, JointOptions())
+            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, (0.0,) * networks, JointOptions())
             base = self._keys(plain)
             for keys in timed_keys(goal, *self._work_before(blocks, periodic)):
                 for choices in self._design_choices():
@@ -251,10 +265,11 @@ class JointSearch:
         """Where the blocks of each network put its jobs, shifts left out."""
         width = self._problem.width
         keys = np.zeros(len(width))
-        for chain, blocks, begin, pace in zip(self._chains, design.blocks, design.begin, design.pace, strict=True):
+        for chain, blocks, begin, pace, lag in zip(self._chains, design.blocks, design.begin, design.pace, design.lag, strict=True):
             order = order_of(chain, blocks)
             elapsed = np.cumsum(width[order])
             keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
+            keys[chain.jobs] += pace * lag * np.arange(chain.mini_batches)[:, None]
         return keys
 
     @property
