@@ -1,4 +1,4 @@
-"""The best way to cut is searched for longer than those beside it, most of all for several networks or mini-batches: these have most orders."""
+"""The best way to cut is searched for longer than those beside it, most of all several networks or mini-batches."""
 
 from __future__ import annotations
 
