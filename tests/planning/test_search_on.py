@@ -69,7 +69,8 @@ def searched(begun: Planner, ends: int = 7) -> tuple[Planner, int]:
     [
         (Planner((4, 4)), [16]),
         (Planner((1, 1)), [16]),
-        (Planner((4,)), [8]),
+        (Planner((4,)), [16]),
+        (Planner((1,)), [8]),
         (Planner((1,), jobs=625), [8]),
         (Planner((1,), jobs=626), []),
         (Planner((4, 4), jobs=1250), [16]),

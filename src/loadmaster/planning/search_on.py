@@ -1,4 +1,4 @@
-"""The best way to cut is searched for longer than those beside it, most of all for several networks, which have most orders."""
+"""The best way to cut is searched for longer than those beside it, most of all several networks or mini-batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import WorkloadPlanner
 
 _TIMES, _TIMES_ALONE = 4, 2
-"""Times as many rounds as every way to cut has, for several networks and for one, which gains next to nothing by more."""
+"""Times as many rounds as every way to cut has, for several networks or mini-batches, and for one, which gains next to nothing by more."""
 _MOST_JOBS, _MOST_JOBS_ALONE = 20_000, 5_000
 """Jobs in all these rounds together, those of one order counted for each: more take long beside all else that is planned."""
 
@@ -17,7 +17,7 @@ def searched_on(begun: WorkloadPlanner, first: Solution, planner: WorkloadPlanne
 
     If that finds a better one, tilings are chosen for it anew. Very many jobs are left as they are.
     """
-    alone = len(begun.workload.networks) == 1
+    alone = sum(network.mini_batches for network in begun.workload.networks) == 1
     rounds = begun.rounds * (_TIMES_ALONE if alone else _TIMES)
     if rounds * len(begun.workload.jobs) > (_MOST_JOBS_ALONE if alone else _MOST_JOBS) or planner.is_late():
         return planner, solution

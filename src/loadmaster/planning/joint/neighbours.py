@@ -32,6 +32,12 @@ SLIGHT_WAIT = 0.25
 ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
+LAGS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+"""Shares of a network's work by which each of its mini-batches is behind the one before."""
+
+_LAG_STEP = 0.01
+"""Standard deviation by which a random change moves such a share."""
+
 T = TypeVar("T")
 
 
@@ -40,7 +46,8 @@ class Design:
     """What an order is made of: blocks for every network, when each network begins and how fast it goes, and what is varied beside.
 
     Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of all networks are ordered by that,
-    each shifted by its ``shift``, but for what they depend on.
+    each shifted by its ``shift``, but for what they depend on. Each mini-batch is ``lag`` of all work behind the one before, so that one
+    may do arithmetic while another waits for links; among several networks there is always such a one, and ``lag`` is 0.
     """
 
     blocks: tuple[tuple[Block, ...], ...]
@@ -48,6 +55,7 @@ class Design:
     pace: tuple[float, ...]
     choices: JointOptions
     shift: Floats | None = None
+    lag: float = 0.0
 
 
 class Neighbours:
@@ -56,15 +64,19 @@ class Neighbours:
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
         self._problem, self._chains = problem, chains
         self._cores = problem.table.compute.shape[1]
+        self._lags = LAGS if len(chains) == 1 and chains[0].mini_batches > 1 else ()
         # Cores on which every job takes as long are of a kind.
         self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)
 
     def changes(self, at: Callable[[], Design]) -> Iterator[Design]:
-        """The design that ``at`` gives by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
+        """The design that ``at`` gives, with one thing changed: how memory is filled, the lag, a network's blocks, begin or pace."""
         for name, values in self._grid(at):
             for value in values:
                 if getattr(at().choices, name) != value:
                     yield replace(at(), choices=replace(at().choices, **{name: value}))
+        for lag in self._lags:
+            if at().lag != lag:
+                yield replace(at(), lag=lag)
         for n, options in enumerate(self._alternatives):
             for blocks in options:
                 if at().blocks[n] != blocks:
@@ -80,6 +92,8 @@ class Neighbours:
         if move < 0.25:
             return replace(design, choices=self._other_choices(design.choices, generator))
         n = int(generator.integers(len(self._chains)))
+        if move < 0.33 and self._lags:
+            return replace(design, lag=abs(design.lag + float(generator.normal()) * _LAG_STEP))
         if move < 0.5 and self._chains[n].mini_batches > 1:
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
             return replace(design, blocks=_with(design.blocks, n, changed))

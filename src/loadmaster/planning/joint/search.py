@@ -15,8 +15,8 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
-from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, SLIGHT_WAIT, Design, Neighbours
-from loadmaster.planning.joint.orders import Block, best_blocks, chains, order_of
+from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, LAGS, SLIGHT_WAIT, Design, Neighbours
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.single_streams import SingleStreams
 from loadmaster.planning.joint.timed_orders import timed_keys
@@ -41,10 +41,11 @@ class Found:
 class JointSearch:
     """Find an order of jobs, and stays along it, that reach the problem's goal as well as can be.
 
-    First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
-    and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
-    Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. In the last half of these it changes which single tensors are
+    First the structures: the ``given`` orders; mini-batches of a network step by step, each a little behind the one before; and blocks by
+    dynamic programming for several shares of the fast memory, networks side by side or one after the other, each with several ways to
+    fill the memory. Of the best, one thing at a time is changed as long as that helps. Then a search that changes blocks, paces, lags,
+    shifts and choices at random and keeps what is hardly worse, less and less of which it tolerates over the ``samples`` evaluations that
+    it expects to make. In the last half of these it changes which single tensors are
     streamed, from the best on. Only ``late``, asked after each evaluation once the given orders are tried, or Ctrl-C ends it earlier,
     once there is an answer: those few take less time than what led to them, and without them a plan would often use little fast memory.
     """
@@ -194,6 +195,8 @@ class JointSearch:
         assert fast is not None
         if self._problem.goal.is_timed:
             yield from self._timed()
+        elif networks == 1 and self._chains[0].mini_batches > 1 and not self._problem.goal.needs_energy:
+            yield from self._in_step(self._chains[0])
         turn = self._turn()
         beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(float(turn.index(n)) for n in range(networks)), "in turn")
         seen: set[tuple[tuple[tuple[Block, ...], ...], tuple[float, ...]]] = set()
@@ -205,6 +208,18 @@ class JointSearch:
             seen.add((blocks, begin))
             for choices in self._design_choices():
                 yield Design(blocks, begin, (1.0,) * networks, choices)
+
+    def _in_step(self, chain: Chain) -> Iterator[Design]:
+        """All mini-batches of the only network step by step, each a little behind the one before: links and arithmetic matter in turn."""
+        block, cores = Block(chain.steps, chain.mini_batches), self._cores
+        streamed, limit = (1.0, 1.0) if self._problem.near_limits else (math.inf, math.inf)
+        ways = (
+            JointOptions(release_delay_positions=cores, core_wait_ratio=SLIGHT_WAIT),
+            JointOptions(release_delay_positions=4 * cores, core_wait_ratio=SLIGHT_WAIT, streamed_share=streamed, fast_load_limit=limit),
+            JointOptions(release_delay_positions=4 * cores, streamed_share=streamed, link_load_limit=1.5),
+        )
+        for choices, lag in itertools.product(ways, LAGS[1:-1]):
+            yield Design(((block,),), (0.0,), (1.0,), choices, lag=lag)
 
     def _turn(self) -> list[int]:
         """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
@@ -255,6 +270,7 @@ class JointSearch:
             order = order_of(chain, blocks)
             elapsed = np.cumsum(width[order])
             keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
+            keys[chain.jobs] += pace * design.lag * np.arange(chain.mini_batches)[:, None]
         return keys
 
     @property
