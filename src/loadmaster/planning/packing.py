@@ -112,7 +112,7 @@ class Packings:
         """What a search finds for stays, which begins only if it has not been asked for the same before."""
         if seconds < math.inf:
             return search(*stays, **options, seconds=seconds)
-        words = (option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode() for option in options.values())
+        words: list[bytes] = [option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode() for option in options.values()]
         key = blake2b(b" ".join([repr((search.__name__, *options)).encode(), *(column.tobytes() for column in stays), *words])).digest()
         if key not in self._known:
             self._known[key] = search(*stays, **options)

@@ -86,7 +86,7 @@ def _draw(title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canva
 
 def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: Measure) -> None:
     unit = on.unit
-    data = {
+    data: dict[str, Sequence[object]] = {
         "left": [unit.of(s.start) for s in shown],
         "right": [unit.of(s.end) for s in shown],
         "top": [scale.of(s) for s in shown],

@@ -96,7 +96,8 @@ class Columns:
     def place_number(self) -> dict[str, int]:
         """Numbers of shared memories, then of cores."""
         target = self.plan.target
-        return {place.name: number for number, place in enumerate((*target.memories, *target.cores))}
+        names = [memory.name for memory in target.memories] + [core.name for core in target.cores]
+        return {name: number for number, name in enumerate(names)}
 
     @cached_property
     def operands(self) -> Operands:

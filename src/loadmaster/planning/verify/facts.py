@@ -116,15 +116,16 @@ class Facts:
     @cached_property
     def columns(self) -> Columns:
         """The plan's long lists with numbers for names."""
-        return Columns(self.plan, *({x.name: i for i, x in enumerate(records)} for records in (self.plan.tensors, self.plan.jobs)))
+        tensors = {tensor.name: number for number, tensor in enumerate(self.plan.tensors)}
+        return Columns(self.plan, tensors, {job.name: number for number, job in enumerate(self.plan.jobs)})
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All jobs, in the plan's order, then all copies."""
         jobs = [(f"job {quoted(job.name)}", job.after) for job in self.plan.jobs]
         copies = [(f"copy {quoted(copy.name)}", copy.after) for copy in self.copies]
-        times = (side.tolist() for side in self.step_times)
-        return tuple(Step(label, *span, after) for (label, after), *span in zip(jobs + copies, *times, strict=True))
+        starts, ends = (side.tolist() for side in self.step_times)
+        return tuple(Step(label, start, end, after) for (label, after), start, end in zip(jobs + copies, starts, ends, strict=True))
 
     @cached_property
     def step_times(self) -> tuple[Ints, Ints]:

@@ -223,7 +223,7 @@ def in_place(facts: Facts) -> Iterator[str]:
 
 def _memory(facts: Facts, use: int) -> str:
     """The name of the memory of a use."""
-    return list(facts.columns.place_number)[facts.uses.place[use]]
+    return list(facts.columns.place_number)[int(facts.uses.place[use])]
 
 
 def _label(allocation: PlannedAllocation) -> str:

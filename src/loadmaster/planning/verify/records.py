@@ -140,7 +140,8 @@ def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    for records in (plan.jobs, plan.allocations, plan.transfers, *plan.links.values()):
+    timed: tuple[Sequence[Any], ...] = (plan.jobs, plan.allocations, plan.transfers, *plan.links.values())
+    for records in timed:
         for number in np.flatnonzero(np.greater(*_spans(facts, records))).tolist():
             record = records[number]
             yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
