@@ -357,15 +357,24 @@ def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
 
 def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> None:
     work = lower([residual_chain(6)], npu(2, 1 << 16))
-    streams = SingleStreams(work)
-    once = streams.changed(JointOptions(), np.random.default_rng(3))
-    assert streams.changed(once, np.random.default_rng(3)) == JointOptions()
+    streams, every = SingleStreams(work), np.arange(len(work.tensors))
+    once = streams.changed(JointOptions(), every, np.random.default_rng(3))
+    assert streams.changed(once, every, np.random.default_rng(3)) == JointOptions()
     generator = np.random.default_rng(0)
-    drawn = [streams.changed(JointOptions(), generator).streamed_tensors for _ in range(2000)]
+    drawn = [streams.changed(JointOptions(), every, generator).streamed_tensors for _ in range(2000)]
     assert {t for some in drawn for t in some} == {*range(len(work.tensors))}
     counts = [sum(some[0] == t for some in drawn) for t in range(len(work.tensors))]
     sizes = [tensor.bytes for tensor in work.tensors]
     assert counts[sizes.index(max(sizes))] > counts[sizes.index(min(sizes))]
+
+
+def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
+    streams, generator = SingleStreams(lower([residual_chain(6)], npu(2, 1 << 16))), np.random.default_rng(0)
+    nothing, kept = np.empty(0, dtype=np.int64), np.array([2, 5, 5])
+    assert streams.changed(JointOptions(), nothing, generator) == JointOptions()
+    drawn = [streams.changed(JointOptions(streamed_tensors=(3,)), kept, generator).streamed_tensors for _ in range(200)]
+    assert {t for some in drawn for t in some} == {2, 3, 5}
+    assert () in drawn
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])

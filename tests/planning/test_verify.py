@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from math import inf, isclose, nan
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,14 +23,12 @@ from tests.support.edits import (
 from tests.support.hand_plan import finished, long_plan, us
 
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedAllocation, PlannedOperand, PlannedTransfer
+from loadmaster.planning.plan_records import PlannedAllocation, PlannedOperand
 from loadmaster.planning.verify.facts import Facts
 from loadmaster.planning.verify.memory import overlaps
-from loadmaster.planning.verify.movement import Need, _late
+from loadmaster.planning.verify.movement import _late
 from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.job import OperatorInfo
-
-LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
 
 
 @pytest.mark.parametrize("plan", [SHARED, COPYING, long_plan(3), long_plan(301, 3)], ids=["shared", "copying", "short", "long"])
@@ -121,10 +120,11 @@ def test_overlaps_are_found_when_there_are_any(boxes: list[tuple[int, int, int, 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8))
 def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(tasks: list[tuple[int, int, int]]) -> None:
     unit = 10**6
-    needs: list[Need] = sorted((at * unit, (at + life) * unit, float(work * unit), LENT) for at, life, work in tasks)
-    stretches = [(start, end) for start, _, _, _ in needs for _, end, _, _ in needs if start < end]
-    expected = any(sum(need[2] for need in needs if start <= need[0] and need[1] <= end) > end - start for start, end in stretches)
-    assert bool(list(_late(needs, 0.0))) == expected
+    start, end, work = np.array(sorted((at * unit, (at + life) * unit, work * unit) for at, life, work in tasks), dtype=np.int64).T
+    needs = list(zip(start.tolist(), end.tolist(), work.tolist(), strict=True))
+    stretches = [(begin, over) for begin, _, _ in needs for _, over, _ in needs if begin < over]
+    expected = any(sum(need[2] for need in needs if begin <= need[0] and need[1] <= over) > over - begin for begin, over in stretches)
+    assert bool(list(_late(start, end, work.astype(np.float64), 0.0))) == expected
 
 
 @given(st.data())

@@ -31,17 +31,17 @@ _ERRORS_SHOWN = 3
 """Wrong fields that an error names before it only counts."""
 
 
-def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> str:
-    """JSON text of a record of a dataclass ``kind``; the same record gives the same text.
+def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Iterator[str]:
+    """JSON text of a record of a dataclass ``kind``, top-level key after top-level key; the same record gives the same text.
 
     ``levels`` says how many levels below a top-level key get lines of their own; one if it is not listed.
     """
-    hints = get_type_hints(kind)
-    lines = []
+    hints, before = get_type_hints(kind), "{\n"
     for name, key in _keys(kind).items():
-        text = _layout(getattr(record, name), hints[name], levels.get(key, 1), " ")
-        lines.append(f" {_quoted(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+        yield f"{before} {_quoted(key)}: "
+        yield _layout(getattr(record, name), hints[name], levels.get(key, 1), " ")
+        before = ",\n"
+    yield "\n}\n"
 
 
 def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) -> dict[str, Any]:
@@ -178,9 +178,9 @@ def _writer(kind: Any) -> Writer:
     """
     simple: dict[Any, Writer] = {
         int: lambda values: map(int.__repr__, map(int, values)),
-        float: _numbers,
+        float: _once(_numbers),
         bool: lambda values: ["true" if value else "false" for value in values],
-        str: lambda values: map(encode_basestring, values),
+        str: _once(lambda values: map(encode_basestring, values)),
     }
     if kind in simple:
         return simple[kind]
@@ -190,12 +190,29 @@ def _writer(kind: Any) -> Writer:
         return lambda values: map(_quoted, values)
     inner = [_writer(argument) for argument in get_args(kind) if argument not in (type(None), Ellipsis)]
     if get_origin(kind) is tuple:
-        return _groups_writer(inner[0])
+        return _once(_groups_writer(inner[0])) if _is_plain(kind) else _groups_writer(inner[0])
     if get_origin(kind) is Mapping:
         pairs = _groups_writer(lambda items: map("{}: {}".format, map(_quoted, _nth(items, 0)), inner[1](_nth(items, 1))), "{}")
         return lambda values: pairs([mapping.items() for mapping in values])
     assert isinstance(kind, types.UnionType)
     return lambda values: _with_nulls(values, inner[0])
+
+
+def _once(write: Writer) -> Writer:
+    """Writer that turns each of the values into text once, however often it is there: times, names and empty lists come again and again."""
+
+    def written(values: Sequence[Any]) -> Iterator[str]:
+        distinct = list(dict.fromkeys(values))
+        return map(dict(zip(distinct, write(distinct), strict=True)).__getitem__, values)
+
+    return written
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether values of a type hold no records, which take as long to compare as to write, and no mappings, which cannot be compared."""
+    if get_origin(kind) is tuple:
+        return all(_is_plain(argument) for argument in get_args(kind) if argument is not Ellipsis)
+    return kind in (int, float, bool, str)
 
 
 def _record_writer(kind: Any) -> Writer:

@@ -12,7 +12,7 @@ from loadmaster.core.arrays import Floats
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Packed, Packing, Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import as_timed, waits
-from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.packing import Packings, most_alive, pack, pack_all
 from loadmaster.planning.stays import Stays, retimed
 
 
@@ -33,6 +33,7 @@ class Addresses:
 
     assess: Assessor
     seconds: Callable[[], float]
+    packings: Packings
 
     def pack(
         self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
@@ -44,9 +45,9 @@ class Addresses:
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
         seconds = self.seconds() if seconds is None else seconds
         if target.main.in_place:
-            return stays.packed(pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds))
+            return stays.packed(self.packings.once(pack, stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds))
         # All operands have to be there: what leaves any out is no packing.
-        packing = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+        packing = self.packings.once(pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds)
         return stays.packed(packing or Packing(np.full(len(stays.sizes), -1, dtype=np.int64), 0, 0))
 
     def complete(self, draft: Draft, *, needed: bool = True) -> Solution | None:
@@ -77,7 +78,7 @@ class Addresses:
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
             room = {"capacity": main.capacity, "alignment": main.alignment, "enough": load + load // 200}
-            result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+            result = self.packings.once(pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds)
             if result is not None:
                 return stays.packed(result)
         return None

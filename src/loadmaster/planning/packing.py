@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -91,6 +94,30 @@ def pack_all(
     units = _Units.of(start, end, size, alignment)
     offsets = units.all(capacity, capacity if enough is None else enough, seconds)
     return None if offsets is None else _packing(offsets, start, end, size)
+
+
+Answer = TypeVar("Answer", Packing, Packing | None)
+
+
+class Packings:
+    """Answers of :func:`pack` and :func:`pack_all` for plans of the same jobs.
+
+    Searches that begin alike come to the same plans, and addresses may take longer than all else. What was packed against time is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Any] = {}
+
+    def once(self, search: Callable[..., Answer], *stays: Ints, seconds: float, **options: Any) -> Answer:
+        """What a search finds for stays, which begins only if it has not been asked for the same before."""
+        if seconds < math.inf:
+            return search(*stays, **options, seconds=seconds)
+        words: list[bytes] = [option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode() for option in options.values()]
+        key = blake2b(b" ".join([repr((search.__name__, *options)).encode(), *(column.tobytes() for column in stays), *words])).digest()
+        if key not in self._known:
+            self._known[key] = search(*stays, **options)
+        answer: Answer = self._known[key]
+        return answer
 
 
 @dataclass(frozen=True)

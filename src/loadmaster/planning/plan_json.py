@@ -30,10 +30,10 @@ def write_plan(plan: PlanRecord, path: Path) -> Path:
         If the file cannot be written, or JSON cannot say what the plan holds; nothing is left behind.
     """
     try:
-        text = plan_to_text(plan)
+        content = b"".join(map(str.encode, record_to_text(plan, PlanRecord, _LEVELS)))
     except ValueError as error:
         raise OutputError(f"{path}: the plan cannot be written: {error}") from error
-    return replace_file(path, text, "the plan")
+    return replace_file(path, content, "the plan")
 
 
 def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
@@ -55,7 +55,7 @@ def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
 
 def plan_to_text(plan: PlanRecord) -> str:
     """JSON text of a plan, one record per line; the same plan gives the same text."""
-    return record_to_text(plan, PlanRecord, _LEVELS)
+    return "".join(record_to_text(plan, PlanRecord, _LEVELS))
 
 
 def plan_from_text(text: str, name: str, kind: type[AnyPlan]) -> AnyPlan:

@@ -24,6 +24,7 @@ from loadmaster.planning.goal import Goal, overflow
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.main_memory import refusal, require_room
+from loadmaster.planning.packing import Packings
 from loadmaster.planning.polish import MOST_JOBS, Decided, neighbours
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
@@ -66,6 +67,10 @@ class WorkloadPlanner:
     interrupted: bool = False
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The tiling of every job, by its position in :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
+    packings: Packings = field(default_factory=Packings)
+    """What was packed before, here and by planners that this one makes of itself."""
+    joint: list[JointProblem] = field(default_factory=list)
+    """Problems of the joint search: planners of the same jobs and costs share one, and what it remembers."""
     _bounds: Bounds | None = field(init=False, default=None)
     _assess: Assessor = field(init=False)
     _addresses: Addresses = field(init=False)
@@ -75,7 +80,7 @@ class WorkloadPlanner:
         if not len(self.tilings):
             self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
-        self._addresses = Addresses(self._assess, lambda: 0.0 if self.is_late() else self.deadline.left())
+        self._addresses = Addresses(self._assess, lambda: 0.0 if self.is_late() else self.deadline.left(), self.packings)
         stops = (self.deadline, self.report, self.interrupts, self.is_late)
         self._separate = SeparatePipeline(self._assess, self._addresses, self.seed, self.samples, *stops)
 
@@ -229,7 +234,11 @@ class WorkloadPlanner:
         return fast is not None and fast.capacity > 0 and self.rounds > 0
 
     def _joint_problem(self) -> JointProblem:
-        return JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
+        for known in self.joint:
+            if known.table is self.table and known.target is self.target and known.goal is self.goal:
+                return known
+        self.joint.append(JointProblem(self.workload, self.table, self.target, self.goal, self.energy))
+        return self.joint[-1]
 
     def _orders_of(self, candidate: Draft) -> list[Ints]:
         """Orders that the joint search begins with: the separate plan's, and that of the jobs, which runs bands depth first."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bokeh.models import BasicTicker, ColumnDataSource, Range1d
+from bokeh.models import BasicTicker, Range1d
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bandwidth
 from loadmaster.planning.plan_records import LinkSegment, PlanRecord
-from loadmaster.report.charts import Canvas, chart, hover, level
+from loadmaster.report.charts import Canvas, chart, columns, hover, level
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, percent, plural
 from loadmaster.report.timeline import outline
@@ -86,7 +86,7 @@ def _draw(title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canva
 
 def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: Measure) -> None:
     unit = on.unit
-    data = {
+    data: dict[str, Sequence[object]] = {
         "left": [unit.of(s.start) for s in shown],
         "right": [unit.of(s.end) for s in shown],
         "top": [scale.of(s) for s in shown],
@@ -95,8 +95,9 @@ def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: M
         "load": [percent(s.load) for s in shown],
     }
     area = plot.quad(
-        source=ColumnDataSource(data), left="left", right="right", top="top", bottom=0, fill_color=CURVE, fill_alpha=0.18, line_color=None
+        source=columns(data), left="left", right="right", top="top", bottom=0, fill_color=CURVE, fill_alpha=0.18, line_color=None
     )
     curve = outline(shown, scale.of)
-    plot.step([unit.of(t) for t in curve.times], list(curve.values), mode="after", line_color=CURVE, line_width=1.25)
+    steps = columns({"x": [unit.of(t) for t in curve.times], "y": curve.values})
+    plot.step("x", "y", source=steps, mode="after", line_color=CURVE, line_width=1.25)
     hover(plot, [area], "rate", (("time", "time"), ("load", "load")), mode="vline")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bokeh.core.serialization import Serializer
 from bokeh.models import ColumnDataSource, CrosshairTool, HoverTool, Range, Range1d, WheelZoomTool
 from bokeh.models.annotations import Label, Span, Title
 from bokeh.models.renderers import GlyphRenderer
@@ -23,6 +24,18 @@ LEFT, RIGHT = 148, 18
 
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
+
+
+class Column(list[object]):
+    """A column of a chart's data that goes into the page as it is, of finite numbers and texts: Bokeh would look at every one of them."""
+
+
+Serializer.register(Column, lambda column, _: column)
+
+
+def columns(data: Mapping[str, Sequence[object]]) -> ColumnDataSource:
+    """The source of many shapes."""
+    return ColumnDataSource({name: Column(values) for name, values in data.items()})
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,7 @@ def rectangles(
 ) -> GlyphRenderer[Any]:
     """Draw rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` are the opacity of areas and outlines."""
     return plot.quad(
-        source=ColumnDataSource(dict(data)),
+        source=columns(data),
         left="left",
         right="right",
         top="top",

@@ -105,7 +105,10 @@ def _plain(value: Any, names: dict[str, str]) -> Any:
         return float(f"{value:.7g}")
     if isinstance(value, dict):
         return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names) for k, v in value.items()}
-    return [_plain(item, names) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        # Most of all that there is are texts in columns.
+        return [item if type(item) is str else _plain(item, names) for item in value]
+    return value
 
 
 _PAGE = """<!DOCTYPE html>

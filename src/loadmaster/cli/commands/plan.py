@@ -40,6 +40,7 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
+from loadmaster.cli.start import spent
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -201,7 +202,10 @@ def _planned(
         graphs = load_networks(**networks)
         with deferred_interrupts():
             started, started_cpu = time.perf_counter(), time.process_time()
-            result = plan(graphs, machine, progress=progress, **options)
+            limit = options["time_limit"]
+            # Who waits for a command waits for its networks to be read, too.
+            left = None if limit is None else max(0.0, limit - spent())
+            result = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
             with ExitStack() as others:

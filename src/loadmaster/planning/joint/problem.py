@@ -19,6 +19,7 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal, overflowing
+from loadmaster.planning.joint.judged import Judged, Remark
 from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -111,6 +112,7 @@ class JointProblem:
     def __init__(self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel) -> None:
         assert target.fast is not None
         self.workload, self.table, self.target, self.goal, self.energy = workload, table, target, goal, energy
+        self._remarks: dict[tuple[bytes, JointOptions], Remark] = {}
         self.width = _widths(workload, table, target)
         self._native = _native_problem(workload, table, target, goal, energy, self.width)
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
@@ -125,7 +127,7 @@ class JointProblem:
     def towards(self, goal: Goal) -> JointProblem:
         """The same problem, judged by a goal that differs from its own in what is enough."""
         other = copy(self)
-        other.goal = goal
+        other.goal, other._remarks = goal, {}
         return other
 
     @cached_property
@@ -159,6 +161,14 @@ class JointProblem:
     def after_sources(self, keys: Floats) -> Floats:
         """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
         return self._native.after_sources(keys)
+
+    def judge(self, order: Ints, name: bytes, options: JointOptions) -> Judged:
+        """What an order, of which ``name`` is the fingerprint, comes to; the score of one that was judged before is remembered."""
+        if (remark := self._remarks.get((name, options))) is not None:
+            return Judged(self, order, options, remark)
+        made = self.evaluate(order, options)
+        remark = self._remarks[name, options] = Remark(made.score)
+        return Judged(self, order, options, remark, made)
 
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover + tasks x cores)."""

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
+from loadmaster.planning.joint.judged import fingerprint
 from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, LAGS, SLIGHT_WAIT, Design, Neighbours
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
@@ -137,17 +137,18 @@ class JointSearch:
 
     def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
         """Evaluate what is not known yet, and remember if it is the best so far; the score, or None if it never ends."""
-        key = (blake2b(order.tobytes(), digest_size=16).digest(), choices)
+        key = (fingerprint(order), choices)
         if key in self._known:
             self._done += 1
             return self._known[key]
-        evaluation = self._problem.evaluate(order, replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill))
+        options = replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill)
+        judged = self._problem.judge(order, key[0], options)
         self._done += 1
-        score = self._known[key] = evaluation.score
+        score = self._known[key] = judged.remark.score
         if score is not None and (self._best is None or score < self._best[0].judged):
-            self._best = (evaluation, order, choices)
+            self._best = (judged.evaluation, order, choices)
         if score is not None and self._problem.goal.compares_energy:
-            self._frugal.offer(score, lambda: self._problem.energy_of(evaluation.run) * evaluation.run.makespan, (order, choices, design))
+            self._frugal.offer(score, judged.cost, (order, choices, design))
         if self._best is not None:
             self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Set
-from itertools import pairwise
+from collections.abc import Iterator
 
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS, format_bytes
 from loadmaster.planning.plan_records import LinkSegment
-from loadmaster.planning.verify.facts import Facts, span, spans_of, when
+from loadmaster.planning.verify.columns import distinct, spans_of
+from loadmaster.planning.verify.facts import Facts, span, when
 from loadmaster.targets.hardware import Memory
 
 
 def curves(facts: Facts) -> Iterator[str]:
     """Curves of link use are in order, never above what the link can carry, and agree with the transfers at all times. O(n log n)."""
     for name, segments in facts.plan.links.items():
-        for ((_, end), one), ((start, _), two) in pairwise(zip(spans_of(segments), segments, strict=True)):
-            if end > start:
-                yield f"the curve of link {name} has {span(one.start, one.end)} before {span(two.start, two.end)}"
+        start, end = spans_of(segments)
+        for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
+            one, two = segments[number : number + 2]
+            yield f"the curve of link {name} has {span(one.start, one.end)} before {span(two.start, two.end)}"
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
         yield from _astray(facts, name)
@@ -38,32 +41,33 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
 
     A millionth of all bytes, and a picosecond's worth of every segment up to then, may go in rounding.
     """
-    begun: dict[int, int] = defaultdict(int)
-    ended: dict[int, int] = defaultdict(int)
-    for transfer, (start, end) in zip(facts.plan.transfers, facts.moves, strict=True):
-        if name in (transfer.source, transfer.destination):
-            begun[start] += transfer.bytes
-            ended[end] += transfer.bytes
-    slack = sum(begun.values()) * 1e-6
-    most = least = 0
-    for time, area, rounding in _areas(facts.plan.links[name], begun.keys() | ended.keys()):
-        least += ended.get(time, 0)
-        if not least - slack - rounding <= area <= most + slack + rounding:
-            due = f"{format_bytes(least)} of its transfers have ended and {format_bytes(most)} have begun"
-            yield f"the curve of link {name} has moved {format_bytes(area)} by {when(time)}, when {due}"
-            return
-        most += begun.get(time, 0)
+    moves, place = facts.columns.transfers, facts.columns.place_number[name]
+    over = (moves.source == place) | (moves.destination == place)
+    start, end = spans_of(facts.plan.links[name])
+    every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
+    area, rounding = _areas(facts.plan.links[name], start, end, every)
+    most, least = (_moved_by(every, side[over], moves.bytes[over]) for side in (moves.start, moves.end))
+    begun = np.append(0, most[:-1])
+    slack = (most[-1] if len(most) else 0) * 1e-6
+    astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
+    for at in np.flatnonzero(astray)[:1].tolist():
+        due = f"{format_bytes(least[at])} of its transfers have ended and {format_bytes(begun[at])} have begun"
+        yield f"the curve of link {name} has moved {format_bytes(area[at])} by {when(every[at])}, when {due}"
 
 
-def _areas(segments: tuple[LinkSegment, ...], times: Set[int]) -> Iterator[tuple[int, float, float]]:
-    """For every time at which something begins or ends: bytes that a curve has moved by then, and what a picosecond of each segment is."""
-    pieces = [(*span, segment.bytes_per_second) for span, segment in zip(spans_of(segments), segments, strict=True)]
-    area, rounding, at = 0.0, 0.0, 0
-    for time in sorted(times | {start for start, _, _ in pieces} | {end for _, end, _ in pieces}):
-        while at < len(pieces) and pieces[at][1] <= time:
-            area += (pieces[at][1] - pieces[at][0]) * pieces[at][2] / PICOSECONDS
-            rounding += pieces[at][2] / PICOSECONDS
-            at += 1
-        begun = at < len(pieces) and pieces[at][0] < time
-        partial = (time - pieces[at][0]) * pieces[at][2] / PICOSECONDS if begun else 0.0
-        yield time, area + partial, rounding + (pieces[at][2] / PICOSECONDS if begun else 0.0)
+def _moved_by(every: Ints, times: Ints, size: Ints) -> Floats:
+    """Bytes of all that comes until each of the sorted instants."""
+    order = np.argsort(times, kind="stable")
+    total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
+    return np.asarray(total[np.searchsorted(times[order], every, "right")])
+
+
+def _areas(segments: tuple[LinkSegment, ...], start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
+    """For each of the sorted instants: bytes that a curve in order has moved by then, and what a picosecond of each segment is."""
+    rate = np.fromiter((segment.bytes_per_second for segment in segments), np.float64, len(segments)) / PICOSECONDS
+    moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
+    at = np.searchsorted(np.maximum.accumulate(end), every, "right")
+    # Of the segment that has not ended, if it has begun, a part has moved.
+    start, rate = np.append(start, np.iinfo(np.int64).max), np.append(rate, 0.0)
+    begun = start[at] < every
+    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[at] + np.where(begun, rate[at], 0.0)

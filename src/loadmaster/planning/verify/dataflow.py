@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
 from loadmaster.planning.verify.facts import Facts, quoted
@@ -27,7 +27,10 @@ def dataflow(facts: Facts) -> Iterator[str]:
     yield from _ends(facts, flows, instances)
     yield from _vain(facts, flows)
     for job in facts.plan.jobs:
-        yield from _job(facts, job, flows[job.network].part(job.operators), instances)
+        part = flows[job.network].part(job.operators)
+        # Almost always a job that does all of its operators has just the operands that they have.
+        if not _is_plain(facts, job, part, instances):
+            yield from _job(facts, job, part, instances)
     yield from instances.shares(facts)
 
 
@@ -195,6 +198,19 @@ def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> I
     for storage, names in written.items():
         if len(names) > 1:
             yield f"{label} writes {len(names)} tensors for {quoted(storage)}, where one job writes one"
+
+
+def _is_plain(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> bool:
+    """Whether a job is no tile, reads just what its operators need, and writes one tensor of each storage that they make for others."""
+    if job.tiles > 1 or job.ranges or job.summed:
+        return False
+    needed = [instances.of((job.network, storage, job.mini_batch)) for storage in part.needed]
+    if not all(needed) or {operand.tensor for operand in job.reads} != set(chain.from_iterable(needed)):
+        return False
+    made = [facts.tensors[name] for name in {operand.tensor for operand in job.writes}]
+    storages = {tensor.storage for tensor in made}
+    own = all(tensor.network == job.network and tensor.mini_batch == job.mini_batch and not tensor.summed for tensor in made)
+    return own and len(storages) == len(made) and part.wanted <= storages <= part.made
 
 
 def _by_storage(

@@ -5,23 +5,21 @@ Each is built on first use: those that need sound numbers and names are first us
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints, UInt64s
+from loadmaster.core.arrays import Ints, Mask, UInt64s
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
+from loadmaster.planning.verify.columns import UNKNOWN, Columns, spans_of
 from loadmaster.targets.hardware import Memory
 
-NOWHERE = -1
+NOWHERE = UNKNOWN
 _LONGEST_NAME = 120
 """Characters of a name that a message quotes, at most."""
 
@@ -35,25 +33,23 @@ class Step(NamedTuple):
     after: tuple[str, ...]
 
 
-class Access(NamedTuple):
-    """A step's use of a tensor in a shared memory; ``place`` is the index of the allocation that holds it then, or ``NOWHERE``."""
+@dataclass(frozen=True)
+class Uses:
+    """Every use of a tensor in a memory by a step, step after step; ``held`` is the allocation that holds it then, or ``NOWHERE``.
 
-    step: int
-    tensor: str
-    memory: str
-    writes: bool
-    place: int
+    ``place`` numbers shared memories and then cores.
+    """
+
+    step: Ints
+    tensor: Ints
+    place: Ints
+    written: Mask
+    held: Ints
 
 
 def ps(seconds: float) -> int:
     """Picoseconds, in which times compare exactly."""
     return round(seconds * PICOSECONDS)
-
-
-def spans_of(records: Sequence[Any]) -> list[tuple[int, int]]:
-    """Start and end of every record in picoseconds, as :func:`ps` of each; times must be sound numbers."""
-    seconds = (np.fromiter(map(attrgetter(side), records), np.float64, len(records)) for side in ("start", "end"))
-    return list(zip(*(np.rint(each * PICOSECONDS).astype(np.int64).tolist() for each in seconds), strict=True))
 
 
 def when(picoseconds: float) -> str:
@@ -115,20 +111,27 @@ class Facts:
     @cached_property
     def makespan(self) -> int:
         """When the last job or transfer ends, in picoseconds."""
-        return max((end for spans in (spans_of(self.plan.jobs), self.moves) for _, end in spans), default=0)
+        return int(max(end.max(initial=0) for end in (self.columns.jobs[1], self.columns.transfers.end)))
 
     @cached_property
-    def moves(self) -> list[tuple[int, int]]:
-        """Start and end of every transfer, copies among them, in picoseconds."""
-        return spans_of(self.plan.transfers)
+    def columns(self) -> Columns:
+        """The plan's long lists with numbers for names."""
+        tensors = {tensor.name: number for number, tensor in enumerate(self.plan.tensors)}
+        return Columns(self.plan, tensors, {job.name: number for number, job in enumerate(self.plan.jobs)})
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All jobs, in the plan's order, then all copies."""
         jobs = [(f"job {quoted(job.name)}", job.after) for job in self.plan.jobs]
         copies = [(f"copy {quoted(copy.name)}", copy.after) for copy in self.copies]
-        spans = chain(spans_of(self.plan.jobs), spans_of(self.copies))
-        return tuple(Step(label, *span, after) for (label, after), span in zip(jobs + copies, spans, strict=True))
+        starts, ends = (side.tolist() for side in self.step_times)
+        return tuple(Step(label, start, end, after) for (label, after), start, end in zip(jobs + copies, starts, ends, strict=True))
+
+    @cached_property
+    def step_times(self) -> tuple[Ints, Ints]:
+        """When steps start and end, in picoseconds."""
+        start, end = zip(self.columns.jobs, spans_of(self.copies), strict=True)
+        return np.concatenate(start), np.concatenate(end)
 
     @cached_property
     def step_of(self) -> dict[str, int]:
@@ -153,22 +156,47 @@ class Facts:
         return turns
 
     @cached_property
-    def predecessors(self) -> list[list[int]]:
-        """For every step, the steps that its ``after`` names and the step before it on its core."""
-        before = [[self.step_of[name] for name in step.after] for step in self.steps]
-        for order in self.core_orders.values():
-            for first, second in pairwise(order):
-                before[second].append(first)
-        return before
+    def lanes(self) -> tuple[Ints, Ints]:
+        """The same as arrays, with numbers for cores."""
+        number = {core.name: i for i, core in enumerate(self.plan.target.cores)}
+        copies = len(number) + np.arange(len(self.copies))
+        core = np.fromiter((number[job.core] for job in self.plan.jobs), np.int64, len(self.plan.jobs))
+        return np.concatenate([core, copies]), np.fromiter((turn for _, turn in self.turns), np.int64, len(self.turns))
 
     @cached_property
-    def direct(self) -> list[frozenset[int]]:
-        """The same as sets."""
-        return [frozenset(before) for before in self.predecessors]
+    def waits(self) -> tuple[Ints, Ints]:
+        """Pairs of a step that ``after`` names and the step that waits for it, step after step."""
+        names = [step.after for step in self.steps]
+        after = np.repeat(np.arange(len(names)), np.fromiter(map(len, names), np.int64, len(names)))
+        return np.fromiter(map(self.step_of.__getitem__, chain.from_iterable(names)), np.int64, len(after)), after
+
+    @cached_property
+    def edges(self) -> tuple[Ints, Ints]:
+        """These pairs, and those of a step and the next on its core."""
+        pairs = [pair for order in self.core_orders.values() for pair in pairwise(order)]
+        first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return np.concatenate([self.waits[0], first]), np.concatenate([self.waits[1], second])
+
+    @cached_property
+    def predecessors(self) -> list[list[int]]:
+        """For every step, the steps that its ``after`` names and the step before it on its core."""
+        before: list[list[int]] = [[] for _ in self.steps]
+        for one, two in zip(*(side.tolist() for side in self.edges), strict=True):
+            before[two].append(one)
+        return before
 
     @cached_property
     def topological(self) -> list[int]:
         """Steps, each after its predecessors; those on or behind a cycle are left out."""
+        start, end = self.step_times
+        order = np.lexsort((end, start))
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        before, after = self.edges
+        # Almost always the order of times is one of the steps.
+        return order.tolist() if bool((rank[before] < rank[after]).all()) else self._without_cycles()
+
+    def _without_cycles(self) -> list[int]:
         waiting = [len(before) for before in self.predecessors]
         followers: list[list[int]] = [[] for _ in self.steps]
         for i, before in enumerate(self.predecessors):
@@ -187,14 +215,13 @@ class Facts:
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Lifetime of every allocation in picoseconds."""
-        return spans_of(self.plan.allocations)
+        return list(zip(*(side.tolist() for side in self.boxes[:2]), strict=True))
 
     @cached_property
     def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
         """The same as arrays, start and end, and of every allocation the first byte and the one after the last."""
-        start, end = np.array(self.spans, dtype=np.int64).reshape(-1, 2).T
-        low, size = (np.fromiter(map(attrgetter(name), self.plan.allocations), np.uint64, len(self.spans)) for name in ("offset", "bytes"))
-        return start, end, low, low + size
+        own = self.columns.allocations
+        return own.start, own.end, own.low, own.high
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
@@ -217,43 +244,31 @@ class Facts:
         """When those allocations start."""
         return {key: [self.spans[i][0] for i in group] for key, group in self.places.items()}
 
-    def place(self, tensor: str, memory: str, start: int, end: int) -> int:
-        """Allocation that holds a tensor in a memory over all of [start, end), or ``NOWHERE``."""
-        latest = bisect_right(self.place_starts.get((tensor, memory), ()), start) - 1
-        if latest < 0:
-            return NOWHERE
-        candidate = self.places[tensor, memory][latest]
-        return candidate if self.spans[candidate][1] >= end else NOWHERE
+    @cached_property
+    def uses(self) -> Uses:
+        """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source and writes at its destination."""
+        operands, moves = self.columns.operands, self.columns.transfers
+        copies = np.flatnonzero(np.fromiter((not transfer.job for transfer in self.plan.transfers), np.bool_, len(moves.job)))
+        step = np.concatenate([operands.job, np.repeat(len(self.plan.jobs) + np.arange(len(copies)), 2)])
+        tensor = np.concatenate([operands.tensor, np.repeat(moves.tensor[copies], 2)])
+        place = np.concatenate([operands.memory, np.stack([moves.source[copies], moves.destination[copies]], axis=1).ravel()])
+        written = np.concatenate([operands.written, np.tile([False, True], len(copies))])
+        start, end = self.step_times
+        return Uses(step, tensor, place, written, self.columns.held(tensor, place, start[step], end[step]))
 
     @cached_property
-    def accesses(self) -> list[Access]:
-        """Every use of a tensor in a shared memory by a job or a copy."""
-        return [
-            Access(number, tensor, memory, writes, self.place(tensor, memory, start, end))
-            for number, ((_, start, end, _), uses) in enumerate(zip(self.steps, self._uses(), strict=True))
-            for tensor, memory, writes in uses
-        ]
-
-    def _uses(self) -> Iterator[list[tuple[str, str, bool]]]:
-        """For every step, the tensors that it uses, where, and whether it writes them."""
-        for job in self.plan.jobs:
-            reads = [(operand.tensor, operand.memory, False) for operand in job.reads]
-            yield reads + [(operand.tensor, operand.memory, True) for operand in job.writes]
-        for copy in self.copies:
-            yield [(copy.tensor, copy.source, False), (copy.tensor, copy.destination, True)]
+    def deliveries(self) -> tuple[Ints, Ints]:
+        """Pairs of an allocation and a step that puts the tensor's content there: its producer, or a copy; by allocation, then step."""
+        uses = self.uses
+        puts = uses.written & (uses.held != NOWHERE)
+        puts &= (uses.step >= len(self.plan.jobs)) | (uses.step == self.columns.producer[uses.tensor])
+        held, step = uses.held[puts], uses.step[puts]
+        order = np.argsort(held, kind="stable")
+        return held[order], step[order]
 
     @cached_property
-    def deliveries(self) -> Mapping[int, list[int]]:
-        """For every allocation, the steps that put the tensor's content there: its producer, and copies."""
-        deliveries = defaultdict(list)
-        for step, tensor, _, writes, place in self.accesses:
-            if writes and (step >= len(self.plan.jobs) or self.plan.jobs[step].name == self.tensors[tensor].producer):
-                deliveries[place].append(step)
-        return deliveries
-
-    @cached_property
-    def initial(self) -> frozenset[int]:
-        """Allocations that hold their content from the start: of inputs and weights in main memory from time 0."""
-        main = self.groups.get(self.plan.target.main.name, ())
-        tensor = {i: self.plan.allocations[i].tensor for i in main if self.spans[i][0] == 0}
-        return frozenset(i for i, name in tensor.items() if not self.tensors[name].producer)
+    def initial(self) -> Mask:
+        """Whether allocations hold their content from the start: those of inputs and weights in main memory from time 0."""
+        own = self.columns.allocations
+        main = own.place == self.columns.place_number[self.plan.target.main.name]
+        return np.asarray(main & (own.start == 0) & (self.columns.producer[own.tensor] == UNKNOWN))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.units import PICOSECONDS, format_rate
 from loadmaster.planning.plan_records import PlannedJob, Rate
 from loadmaster.planning.verify.facts import Facts, ps, quoted, when
@@ -127,7 +128,8 @@ def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before those that start."""
     start, end, low, high = (column[group] for column in facts.boxes)
     lasting = start < end
-    # As Python's whole numbers, whose sums are exact however large they are.
-    size = (high - low)[lasting].astype(object)
+    size = (high - low)[lasting]
+    # Where sums may not fit 64 bits, as Python's whole numbers.
+    size = size.astype(np.int64 if float(size.sum(dtype=np.float64)) < WHOLE_LIMIT else object)
     order = np.argsort(np.concatenate([end[lasting], start[lasting]]), kind="stable")
     return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))

@@ -4,45 +4,49 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 
+from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.plan_records import PlannedAllocation
+from loadmaster.planning.verify.columns import UNKNOWN, among, distinct
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, span, when
-
-Tile = tuple[str, str, int, int]
-"""A core, a tensor, and from when to when its buffer holds a tile of it."""
 
 
 def sizes(facts: Facts) -> Iterator[str]:
     """An allocation holds all bytes of its tensor, or in a private buffer a tile of some size."""
-    for allocation in facts.plan.allocations:
-        whole = facts.tensors[allocation.tensor].bytes
-        if allocation.memory in facts.memories and allocation.bytes != whole:
-            yield f"{_label(allocation)} has {allocation.bytes} bytes, the tensor {whole}"
-        elif allocation.memory not in facts.memories and allocation.bytes == 0:
+    own, whole = facts.columns.allocations, facts.columns.tensor_bytes
+    size, shared = own.high - own.low, own.place < len(facts.memories)
+    for i in np.flatnonzero(np.where(shared, size != whole[own.tensor], size == 0)).tolist():
+        allocation = facts.plan.allocations[i]
+        if shared[i]:
+            yield f"{_label(allocation)} has {allocation.bytes} bytes, the tensor {whole[own.tensor[i]]}"
+        else:
             yield f"{_label(allocation)} has no bytes"
 
 
 def capacities(facts: Facts) -> Iterator[str]:
     """Every allocation ends inside its memory."""
-    for allocation in facts.plan.allocations:
-        capacity = facts.capacities[allocation.memory]
-        if allocation.offset + allocation.bytes > capacity:
-            excess = format_bytes(allocation.offset + allocation.bytes - capacity)
-            yield f"{_label(allocation)} at offset {allocation.offset} ends {excess} beyond the memory's {format_bytes(capacity)}"
+    own = facts.columns.allocations
+    capacity = np.array([facts.capacities[name] for name in facts.columns.place_number], dtype=np.uint64)
+    for i in np.flatnonzero(own.high > capacity[own.place]).tolist():
+        allocation, most = facts.plan.allocations[i], facts.capacities[facts.plan.allocations[i].memory]
+        excess = format_bytes(allocation.offset + allocation.bytes - most)
+        yield f"{_label(allocation)} at offset {allocation.offset} ends {excess} beyond the memory's {format_bytes(most)}"
 
 
 def alignments(facts: Facts) -> Iterator[str]:
     """Offsets in shared memories are multiples of the memory's alignment."""
-    for allocation in facts.plan.allocations:
-        memory = facts.memories.get(allocation.memory)
-        if memory is not None and allocation.offset % memory.alignment:
-            yield f"{_label(allocation)} is at offset {allocation.offset}, no multiple of {memory.alignment}"
+    own = facts.columns.allocations
+    aligned = [memory.alignment for memory in facts.plan.target.memories] + [1] * len(facts.plan.target.cores)
+    for i in np.flatnonzero(own.low % np.array(aligned, dtype=np.uint64)[own.place]).tolist():
+        allocation = facts.plan.allocations[i]
+        multiple = facts.memories[allocation.memory].alignment
+        yield f"{_label(allocation)} is at offset {allocation.offset}, no multiple of {multiple}"
 
 
 def overlaps(facts: Facts) -> Iterator[str]:
@@ -60,22 +64,20 @@ def overlaps(facts: Facts) -> Iterator[str]:
 
 def doubles(facts: Facts) -> Iterator[str]:
     """A tensor has one place at a time in a shared memory, else an operand would not say which of them it means."""
-    for (tensor, memory), group in facts.places.items():
-        for first, second in pairwise(group if memory in facts.memories else ()):
-            if facts.spans[first][1] > facts.spans[second][0]:
-                offsets = " and ".join(str(facts.plan.allocations[i].offset) for i in (first, second))
-                yield f"tensor {quoted(tensor)} is at two places of {memory} at {when(facts.spans[second][0])}: offsets {offsets}"
+    for first, second in zip(*(side.tolist() for side in facts.columns.doubled), strict=True):
+        one, two = facts.plan.allocations[first], facts.plan.allocations[second]
+        if one.memory in facts.memories:
+            offsets, since = f"{one.offset} and {two.offset}", when(facts.spans[second][0])
+            yield f"tensor {quoted(one.tensor)} is at two places of {one.memory} at {since}: offsets {offsets}"
 
 
 def tiles(facts: Facts) -> Iterator[str]:
     """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of jobs that the core runs then."""
-    needed, buffers = _tiles_of_jobs(facts), {core.name for core in facts.plan.target.cores if core.buffer}
-    private = (i for memory, group in facts.groups.items() if memory not in facts.memories for i in group)
-    given = {(facts.plan.allocations[i].memory, facts.plan.allocations[i].tensor, *facts.spans[i]) for i in private}
+    given, needed, buffered = _tile_keys(facts)
     # Almost always both are the same, and no tile need be looked at alone.
-    if not given <= needed:
+    if not among(given, needed).all():
         yield from _idle_tiles(facts)
-    if any(tile[0] in buffers for tile in needed - given):
+    if not among(needed[buffered], given).all():
         yield from _missing_tiles(facts)
 
 
@@ -89,10 +91,27 @@ def _in_turn(facts: Facts, group: list[int]) -> bool:
     return bool(np.where(start[before] == start[after], above, end[before] <= start[after]).all())
 
 
-def _tiles_of_jobs(facts: Facts) -> Set[Tile]:
-    """The tiles that are there just as long as the jobs whose operands they are."""
-    spans = zip(facts.plan.jobs, facts.steps, strict=False)
-    return {(job.core, operand.tensor, step.start, step.end) for job, step in spans for operand in (*job.reads, *job.writes)}
+def _tile_keys(facts: Facts) -> tuple[Ints, Ints, Mask]:
+    """Numbers for the tiles that are there, and for those that are there just as long as the jobs whose operands they are.
+
+    Equal numbers stand for one core, tensor and lifetime. Last, of which of the latter the core has a buffer.
+    """
+    own, operands, shared = facts.columns.allocations, facts.columns.operands, len(facts.memories)
+    private = own.place >= shared
+    cores = {core.name: shared + number for number, core in enumerate(facts.plan.target.cores)}
+    core = np.array([cores[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
+    start, end = (side[operands.job] for side in facts.columns.jobs)
+    lives = np.stack([np.concatenate([own.start[private], start]), np.concatenate([own.end[private], end])])
+    instants = distinct(lives.ravel())
+    begin, over = np.searchsorted(instants, lives)
+    where = np.concatenate([own.place[private], core])
+    # Two numbers for each tile, as one would not fit 64 bits.
+    lifetime = begin * len(instants) + over
+    life = np.searchsorted(distinct(lifetime), lifetime)
+    key = (np.concatenate([own.tensor[private], operands.tensor]) * (shared + len(cores)) + where) * (life.max(initial=0) + 1) + life
+    buffered = np.array([False] * shared + [core.buffer > 0 for core in facts.plan.target.cores], dtype=np.bool_)[core]
+    count = int(private.sum())
+    return key[:count], key[count:], buffered
 
 
 def _idle_tiles(facts: Facts) -> Iterator[str]:
@@ -131,62 +150,80 @@ def _missing_tiles(facts: Facts) -> Iterator[str]:
 def inputs(facts: Facts) -> Iterator[str]:
     """Tensors that no job produces lie in main memory from time 0."""
     main = facts.plan.target.main.name
-    for tensor in facts.plan.tensors:
-        if not tensor.producer and facts.place(tensor.name, main, 0, 0) == NOWHERE:
-            yield f"tensor {quoted(tensor.name)} has no producer and is not in {main} at the start"
+    given = np.flatnonzero(facts.columns.producer == UNKNOWN)
+    for number in given[_in_main(facts, given, 0, 0) == NOWHERE].tolist():
+        yield f"tensor {quoted(facts.plan.tensors[number].name)} has no producer and is not in {main} at the start"
 
 
 def weights(facts: Facts) -> Iterator[str]:
     """Weights keep their place in main memory to the end, so that the next run finds them there."""
     main, end = facts.plan.target.main.name, facts.makespan
-    for tensor in facts.plan.tensors:
-        if tensor.kind == "weight" and facts.place(tensor.name, main, 0, end) == NOWHERE:
-            yield f"weight {quoted(tensor.name)} is not at one place of {main} from the start to the end, {when(end)}, for the next run"
+    own = np.array([number for number, tensor in enumerate(facts.plan.tensors) if tensor.kind == "weight"], dtype=np.int64)
+    for number in own[_in_main(facts, own, 0, end) == NOWHERE].tolist():
+        name = quoted(facts.plan.tensors[number].name)
+        yield f"weight {name} is not at one place of {main} from the start to the end, {when(end)}, for the next run"
 
 
 def outputs(facts: Facts) -> Iterator[str]:
     """Outputs of the networks lie in main memory at the end, written by their producer or a copy."""
-    main = facts.plan.target.main.name
-    for tensor in facts.plan.tensors:
-        if not tensor.is_output:
-            continue
-        place = facts.place(tensor.name, main, facts.makespan, facts.makespan)
+    main, end = facts.plan.target.main.name, facts.makespan
+    own = np.array([number for number, tensor in enumerate(facts.plan.tensors) if tensor.is_output], dtype=np.int64)
+    held = _in_main(facts, own, end, end)
+    there = np.append(facts.initial, False)
+    there[facts.deliveries[0]] = True
+    for number, place in zip(own[~there[held]].tolist(), held[~there[held]].tolist(), strict=True):
+        name = quoted(facts.plan.tensors[number].name)
         if place == NOWHERE:
-            yield f"output {quoted(tensor.name)} is not in {main} at the end, {when(facts.makespan)}"
-        elif place not in facts.initial and not facts.deliveries.get(place):
-            yield f"output {quoted(tensor.name)} has a place in {main} at the end, but nothing writes it there"
+            yield f"output {name} is not in {main} at the end, {when(end)}"
+        else:
+            yield f"output {name} has a place in {main} at the end, but nothing writes it there"
+
+
+def _in_main(facts: Facts, tensors: Ints, start: int, end: int) -> Ints:
+    """The allocation that holds each of some tensors in main memory over all of [start, end)."""
+    main = facts.columns.place_number[facts.plan.target.main.name]
+    return facts.columns.held(tensors, *(np.full(len(tensors), value, dtype=np.int64) for value in (main, start, end)))
 
 
 def residence(facts: Facts) -> Iterator[str]:
     """Every operand, and both ends of every copy, has a place in its memory for as long as the step lasts."""
-    for access in facts.accesses:
-        if access.place == NOWHERE and access.memory in facts.memories:
-            step = facts.steps[access.step]
-            does = "writes" if access.writes else "reads"
-            yield (
-                f"{step.label} {does} {quoted(access.tensor)} in {access.memory} over [{when(step.start)}, {when(step.end)}), "
-                "but no allocation holds the tensor there all that time"
-            )
+    uses = facts.uses
+    for use in np.flatnonzero((uses.held == NOWHERE) & (uses.place < len(facts.memories))).tolist():
+        step, name = facts.steps[uses.step[use]], facts.plan.tensors[uses.tensor[use]].name
+        does, memory = "writes" if uses.written[use] else "reads", _memory(facts, use)
+        yield (
+            f"{step.label} {does} {quoted(name)} in {memory} over [{when(step.start)}, {when(step.end)}), "
+            "but no allocation holds the tensor there all that time"
+        )
 
 
 def arrival(facts: Facts) -> Iterator[str]:
     """What a step reads is there before the step starts: from time 0, by the producer, or by a copy into the same allocation."""
-    first = {place: min(facts.steps[step].end for step in steps) for place, steps in facts.deliveries.items()}
-    for number, tensor, memory, writes, place in facts.accesses:
-        if writes or place == NOWHERE or place in facts.initial:
-            continue
-        step = facts.steps[number]
-        if place not in first or first[place] > step.start:
-            reason = f"it is there only from {when(first[place])} on" if place in first else "nothing puts it there"
-            yield f"{step.label} reads {quoted(tensor)} from {memory} at {when(step.start)}, but {reason}"
+    uses, (held, step), (starts, ends) = facts.uses, facts.deliveries, facts.step_times
+    never = np.iinfo(np.int64).max
+    first = np.full(len(facts.plan.allocations), never)
+    np.minimum.at(first, held, ends[step])
+    reads = np.flatnonzero(~uses.written & (uses.held != NOWHERE))
+    reads = reads[~facts.initial[uses.held[reads]]]
+    for use in reads[first[uses.held[reads]] > starts[uses.step[reads]]].tolist():
+        reader, there = facts.steps[uses.step[use]], int(first[uses.held[use]])
+        reason = f"it is there only from {when(there)} on" if there != never else "nothing puts it there"
+        name = quoted(facts.plan.tensors[uses.tensor[use]].name)
+        yield f"{reader.label} reads {name} from {_memory(facts, use)} at {when(reader.start)}, but {reason}"
 
 
 def in_place(facts: Facts) -> Iterator[str]:
     """Cores use operands only in memories that allow it."""
-    barred = {memory.name for memory in facts.memories.values() if not memory.in_place}
-    for access in facts.accesses:
-        if access.memory in barred and access.step < len(facts.plan.jobs):
-            yield f"{facts.steps[access.step].label} uses {quoted(access.tensor)} in {access.memory}, where cores cannot use operands"
+    uses = facts.uses
+    barred = np.array([not memory.in_place for memory in facts.plan.target.memories] + [False] * len(facts.plan.target.cores))
+    for use in np.flatnonzero(barred[uses.place] & (uses.step < len(facts.plan.jobs))).tolist():
+        name = quoted(facts.plan.tensors[uses.tensor[use]].name)
+        yield f"{facts.steps[uses.step[use]].label} uses {name} in {_memory(facts, use)}, where cores cannot use operands"
+
+
+def _memory(facts: Facts, use: int) -> str:
+    """The name of the memory of a use."""
+    return list(facts.columns.place_number)[int(facts.uses.place[use])]
 
 
 def _label(allocation: PlannedAllocation) -> str:

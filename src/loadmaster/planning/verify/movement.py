@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
 
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.plan_records import PlannedTransfer
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Memory
-
-Need = tuple[int, int, float, PlannedTransfer]
-"""Picoseconds of a link's time (third) that a transfer needs between its start and its end."""
 
 
 def operands(facts: Facts) -> Iterator[str]:
@@ -31,6 +31,20 @@ def operands(facts: Facts) -> Iterator[str]:
 
 def streams(facts: Facts) -> Iterator[str]:
     """While a job runs, exactly the bytes of its operands move between their memories and its core."""
+    moves, (start, end) = facts.columns.transfers, facts.columns.jobs
+    served = np.flatnonzero(moves.job >= 0)
+    job = moves.job[served]
+    for number in served[(moves.start[served] < start[job]) | (moves.end[served] > end[job])].tolist():
+        transfer = facts.plan.transfers[number]
+        own = facts.jobs[transfer.job]
+        yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(own.start, own.end)}"
+    # Almost always all is as it should be, and no sums are needed.
+    if not _moves_what_is_due(facts):
+        yield from _amiss(facts)
+
+
+def _amiss(facts: Facts) -> Iterator[str]:
+    """Where the bytes that move for jobs are not those of their operands."""
     due: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for job in facts.plan.jobs:
         for operand in job.reads:
@@ -38,18 +52,29 @@ def streams(facts: Facts) -> Iterator[str]:
         for operand in job.writes:
             due[job.name, operand.tensor, job.core, operand.memory] += operand.bytes
     moved: dict[tuple[str, str, str, str], int] = defaultdict(int)
-    for transfer, (start, end) in zip(facts.plan.transfers, facts.moves, strict=True):
+    for transfer in facts.plan.transfers:
         if transfer.job:
             moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += transfer.bytes
-            step = facts.steps[facts.step_of[transfer.job]]
-            if start < step.start or end > step.end:
-                job = facts.jobs[transfer.job]
-                yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(job.start, job.end)}"
-    for key in dict.fromkeys((*due, *moved)) if due != moved else ():
+    for key in dict.fromkeys((*due, *moved)):
         if due[key] != moved[key]:
             name, tensor, source, destination = key
             way = f"{quoted(tensor)} from {source} to {destination}"
             yield f"job {quoted(name)} needs {due[key]} bytes of {way}, transfers move {moved[key]}"
+
+
+def _moves_what_is_due(facts: Facts) -> bool:
+    """Whether the transfers of jobs are their operands, one for one."""
+    moves, operands = facts.columns.transfers, facts.columns.operands
+    number = facts.columns.place_number
+    core = np.array([number[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
+    ways = np.where(operands.written, core, operands.memory), np.where(operands.written, operands.memory, core)
+    due = operands.job, operands.tensor, *ways, operands.bytes
+    own = moves.job >= 0
+    moved = [column[own] for column in (moves.job, moves.tensor, moves.source, moves.destination, moves.bytes)]
+    if len(moved[0]) != len(due[0]):
+        return False
+    first, second = (np.lexsort(columns) for columns in (due, moved))
+    return all(np.array_equal(one[first], two[second]) for one, two in zip(due, moved, strict=True))
 
 
 def copies(facts: Facts) -> Iterator[str]:
@@ -79,8 +104,12 @@ def bandwidths(facts: Facts) -> Iterator[str]:
     makespan and, for rounded times, a picosecond for each transfer since the link was last idle passes. O(n log n).
     """
     for memory in facts.memories.values():
-        needs = sorted(_needs(facts, memory), key=lambda need: need[:3])
-        for late, transfer in _late(needs, facts.makespan * 1e-9):
+        needs = _needs(facts, memory)
+        # What starts and ends together may as well be one transfer; if even so all are in time, all are.
+        if next(_late(*_as_one(*needs[:3]), facts.makespan * 1e-9), None) is None:
+            continue
+        for late, at in _late(*needs[:3], facts.makespan * 1e-9):
+            transfer = facts.plan.transfers[needs[3][at]]
             yield f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)}, which ends at {when(ps(transfer.end))}"
 
 
@@ -94,15 +123,29 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
     return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
 
 
-def _needs(facts: Facts, memory: Memory) -> Iterator[Need]:
-    for transfer, (start, end) in zip(facts.plan.transfers, facts.moves, strict=True):
-        for place, bandwidth in ((transfer.source, memory.read_bandwidth), (transfer.destination, memory.write_bandwidth)):
-            if place == memory.name and transfer.bytes:
-                yield start, end, transfer.bytes / bandwidth * PICOSECONDS, transfer
+def _needs(facts: Facts, memory: Memory) -> tuple[Ints, Ints, Floats, Ints]:
+    """When transfers over a link start and end, picoseconds of its time that each needs, and which it is; by these."""
+    moves, place = facts.columns.transfers, facts.columns.place_number[memory.name]
+    ways = ((moves.source, memory.read_bandwidth), (moves.destination, memory.write_bandwidth))
+    parts = [(np.flatnonzero((ends == place) & (moves.bytes > 0)), bandwidth) for ends, bandwidth in ways]
+    number = np.concatenate([own for own, _ in parts])
+    need = np.concatenate([moves.bytes[own] / bandwidth * PICOSECONDS for own, bandwidth in parts])
+    order = np.lexsort((number, need, moves.end[number], moves.start[number]))
+    number = number[order]
+    return moves.start[number], moves.end[number], need[order], number
 
 
-def _late(needs: list[Need], slack: float) -> Iterator[tuple[float, PlannedTransfer]]:
-    """Serve transfers, given by start, earliest end first; the first one late of each busy stretch, and by how many picoseconds."""
+def _as_one(start: Ints, end: Ints, need: Floats) -> tuple[Ints, Ints, Floats]:
+    """What starts and ends together as one transfer, in their order."""
+    if not len(start):
+        return start, end, need
+    first = np.flatnonzero(np.append(True, (start[1:] != start[:-1]) | (end[1:] != end[:-1])))
+    return start[first], end[first], np.add.reduceat(need, first)
+
+
+def _late(start: Ints, end: Ints, need: Floats, slack: float) -> Iterator[tuple[float, int]]:
+    """Serve transfers, given by start, earliest end first; of each busy stretch by how many picoseconds the first is late, and its row."""
+    needs = list(zip(start.tolist(), end.tolist(), need.tolist(), strict=True))
     clock, arrived, stretch, reported = 0.0, 0, 0, False
     waiting: list[tuple[int, int, float]] = []
     while waiting or arrived < len(needs):
@@ -111,14 +154,14 @@ def _late(needs: list[Need], slack: float) -> Iterator[tuple[float, PlannedTrans
         while arrived < len(needs) and needs[arrived][0] <= clock:
             heappush(waiting, (needs[arrived][1], arrived, needs[arrived][2]))
             arrived += 1
-        end, first, left = waiting[0]
+        due, first, left = waiting[0]
         until = needs[arrived][0] if arrived < len(needs) else math.inf
         if clock + left > until:
-            heapreplace(waiting, (end, first, left - (until - clock)))
+            heapreplace(waiting, (due, first, left - (until - clock)))
             clock = until
             continue
         heappop(waiting)
         clock += left
-        if clock - end > slack + (arrived - stretch) and not reported:
+        if clock - due > slack + (arrived - stretch) and not reported:
             reported = True
-            yield clock - end, needs[first][3]
+            yield clock - due, first

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
+import numpy as np
+
+from loadmaster.core.arrays import Ints, Mask
+from loadmaster.planning.verify.columns import among, distinct, joined
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, when
 
 
 def orders(facts: Facts) -> Iterator[str]:
     """Everything that a step's ``after`` names has ended before the step starts."""
-    for step in facts.steps:
-        for name in step.after:
-            before = facts.steps[facts.step_of[name]]
-            if before.end > step.start:
-                yield f"{step.label} starts at {when(step.start)}, before {before.label} that it waits for ends at {when(before.end)}"
+    (before, after), (start, end) = facts.waits, facts.step_times
+    for pair in np.flatnonzero(end[before] > start[after]).tolist():
+        first, step = facts.steps[before[pair]], facts.steps[after[pair]]
+        yield f"{step.label} starts at {when(step.start)}, before {first.label} that it waits for ends at {when(first.end)}"
 
 
 def cycles(facts: Facts) -> Iterator[str]:
@@ -34,17 +37,20 @@ def cycles(facts: Facts) -> Iterator[str]:
 
 def dependencies(facts: Facts) -> Iterator[str]:
     """Of the steps that put a tensor where another reads it, one is before the reader in the order, not just earlier."""
-    needs = []
-    for access in facts.accesses:
-        number, _, _, writes, place = access
-        if not writes and place != NOWHERE and place not in facts.initial:
-            start = facts.steps[number].start
-            needs.append((access, [step for step in facts.deliveries.get(place, ()) if facts.steps[step].end <= start]))
-    missing = _unordered(facts, ((source, access.step) for access, sources in needs for source in sources))
-    for access, sources in needs if missing else ():
-        if sources and all((source, access.step) in missing for source in sources):
-            reader, source = facts.steps[access.step].label, facts.steps[sources[0]].label
-            yield f"{reader} reads {quoted(access.tensor)}, but nothing makes it wait for {source} that puts it in {access.memory}"
+    uses, (held, source), (start, end) = facts.uses, facts.deliveries, facts.step_times
+    reads = np.flatnonzero(~uses.written & (uses.held != NOWHERE))
+    reads = reads[~facts.initial[uses.held[reads]]]
+    first = np.searchsorted(held, uses.held[reads])
+    owner, row = joined(first, np.searchsorted(held, uses.held[reads], "right") - first)
+    in_time = end[source[row]] <= start[uses.step[reads[owner]]]
+    owner, row = owner[in_time], row[in_time]
+    missing = _unordered(facts, source[row], uses.step[reads[owner]])
+    asked, found = (np.bincount(owner[each], minlength=len(reads)) for each in (slice(None), ~missing))
+    for number in np.flatnonzero((asked > 0) & (found == 0)).tolist():
+        use = reads[number]
+        putter, tensor = facts.steps[source[row[np.argmax(owner == number)]]].label, facts.plan.tensors[uses.tensor[use]].name
+        where = facts.plan.allocations[uses.held[use]].memory
+        yield f"{facts.steps[uses.step[use]].label} reads {quoted(tensor)}, but nothing makes it wait for {putter} that puts it in {where}"
 
 
 def races(facts: Facts) -> Iterator[str]:
@@ -53,42 +59,69 @@ def races(facts: Facts) -> Iterator[str]:
     Each allocation is compared with the latest earlier ones that had any of its bytes. Those before them need no look: the users of
     each come before the writers of the next, who are users of it. Of the users on one core, the last speaks for all.
     """
-    users: dict[int, set[int]] = defaultdict(set)
-    writers: dict[int, set[int]] = defaultdict(set)
-    for step, _, _, writes, place in facts.accesses:
-        users[place].add(step)
-        if writes:
-            writers[place].add(step)
-    pairs = []
-    for memory in facts.memories:
-        used = [i for i in facts.groups.get(memory, ()) if facts.plan.allocations[i].bytes and i in users]
-        last = {i: _last_users(facts, users[i]) for i in used}
-        pairs += [(one, two, user) for one, two in _reuses(facts, used) for user in last[one]]
-    missing = _unordered(facts, ((user, writer) for _, two, user in pairs for writer in writers[two]))
-    # Almost always none is: no pair need be looked at again.
-    for one, two, user in pairs if missing else ():
-        for writer in sorted(writer for writer in writers[two] if (user, writer) in missing):
-            earlier, later = facts.plan.allocations[one], facts.plan.allocations[two]
-            yield (
-                f"{facts.steps[writer].label} writes {quoted(later.tensor)} over {quoted(earlier.tensor)} in {later.memory} "
-                f"at offset {later.offset}, "
-                f"but nothing makes it wait for {facts.steps[user].label}, which uses {quoted(earlier.tensor)}"
-            )
+    uses = facts.uses
+    (user_of, user), (writer_of, writer) = (_steps_of(facts, mask & (uses.held != NOWHERE)) for mask in (True, uses.written))
+    used = np.zeros(len(facts.plan.allocations), dtype=np.bool_)
+    used[user_of] = True
+    used &= facts.columns.allocations.high > facts.columns.allocations.low
+    groups = ([i for i in facts.groups.get(memory, ()) if used[i]] for memory in facts.memories)
+    pairs = np.array([pair for group in groups for pair in _reuses(facts, group)], dtype=np.int64).reshape(-1, 2)
+    user_of, user = _last_on_cores(facts, user_of, user)
+    owner, row = joined(*_range_of(user_of, pairs[:, 0]))
+    one, two, before = pairs[owner, 0], pairs[owner, 1], user[row]
+    owner, row = joined(*_range_of(writer_of, two))
+    after = writer[row]
+    for pair in np.flatnonzero(_unordered(facts, before[owner], after)).tolist():
+        earlier, later = (facts.plan.allocations[each[owner[pair]]] for each in (one, two))
+        yield (
+            f"{facts.steps[after[pair]].label} writes {quoted(later.tensor)} over {quoted(earlier.tensor)} in {later.memory} "
+            f"at offset {later.offset}, "
+            f"but nothing makes it wait for {facts.steps[before[owner[pair]]].label}, which uses {quoted(earlier.tensor)}"
+        )
 
 
-def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Those (before, after) pairs of steps of which the first is no ancestor of the second.
+def _steps_of(facts: Facts, mask: Mask) -> tuple[Ints, Ints]:
+    """Pairs of an allocation and a step of those uses, each once; by allocation, then step."""
+    pairs = distinct(facts.uses.held[mask] * len(facts.steps) + facts.uses.step[mask])
+    return pairs // len(facts.steps), pairs % len(facts.steps)
+
+
+def _last_on_cores(facts: Facts, allocation: Ints, user: Ints) -> tuple[Ints, Ints]:
+    """Of the users of every allocation the last on each core, and all copies among them."""
+    core, turn = facts.lanes
+    order = np.lexsort((turn[user], core[user], allocation))
+    allocation, user = allocation[order], user[order]
+    last = np.append((allocation[1:] != allocation[:-1]) | (core[user[1:]] != core[user[:-1]]), True)[: len(user)]
+    return allocation[last], user[last]
+
+
+def _range_of(column: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Of a sorted column, where the rows of each value begin, and how many there are."""
+    first = np.searchsorted(column, values)
+    return first, np.searchsorted(column, values, "right") - first
+
+
+def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
+    """For pairs of steps, whether the first is no ancestor of the second.
 
     Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per step says whether the first of a pair
     is its ancestor, kept while a follower still needs it: O(edges x such firsts / 64). Nothing is said if the order has a
     cycle, which :func:`cycles` reports.
     """
+    missing = np.zeros(len(before), dtype=np.bool_)
     if len(facts.topological) < len(facts.steps):
-        return set()
+        return missing
+    rest = np.flatnonzero(~_plainly_ordered(facts, before, after))
     asked = defaultdict(set)
-    for before, after in pairs:
-        if not _plainly_ordered(facts, before, after):
-            asked[after].add(before)
+    for one, two in zip(before[rest].tolist(), after[rest].tolist(), strict=True):
+        asked[two].add(one)
+    strangers = _strangers(facts, asked) if asked else set()
+    missing[rest] = [pair in strangers for pair in zip(before[rest].tolist(), after[rest].tolist(), strict=True)]
+    return missing
+
+
+def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]:
+    """Pairs of a step and one before it that is asked for, but is no ancestor of it."""
     bits = {before: 1 << i for i, before in enumerate(sorted(set().union(*asked.values())))}
     followers = [0] * len(facts.steps)
     for predecessors in facts.predecessors:
@@ -96,30 +129,26 @@ def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int,
             followers[predecessor] += 1
     missing = set()
     lines: dict[int, int] = {}
-    for step in facts.topological if asked else ():
+    for step in facts.topological:
         ancestors = 0
         for predecessor in facts.predecessors[step]:
             ancestors |= lines[predecessor]
             followers[predecessor] -= 1
             if not followers[predecessor]:
                 del lines[predecessor]
-        missing |= {(before, step) for before in asked[step] if not ancestors & bits[before]}
+        missing |= {(before, step) for before in asked.get(step, ()) if not ancestors & bits[before]}
         if followers[step]:
             lines[step] = ancestors | bits.get(step, 0)
     return missing
 
 
-def _plainly_ordered(facts: Facts, before: int, after: int) -> bool:
-    """Whether a step waits for another by name, or comes later on the same core; no step comes before itself."""
-    (core, turn), (other, later) = facts.turns[before], facts.turns[after]
-    return (core == other and turn < later) or before in facts.direct[after]
-
-
-def _last_users(facts: Facts, users: Collection[int]) -> list[int]:
-    """The last of the users on each core, and all copies among them."""
-    if len(users) == 1:
-        return list(users)
-    return list({facts.turns[user][0]: user for user in sorted(users, key=lambda i: (facts.turns[i][1], i))}.values())
+def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
+    """Whether steps wait for others by name, or come later on the same core; no step comes before itself."""
+    (core, turn), (first, second), steps = facts.lanes, facts.edges, len(facts.steps)
+    plain = np.asarray((core[before] == core[after]) & (turn[before] < turn[after]))
+    others = np.flatnonzero(~plain)
+    plain[others] = among(before[others] * steps + after[others], first * steps + second)
+    return plain
 
 
 def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
+from loadmaster.core.arrays import Ints
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
-from loadmaster.planning.verify.facts import Facts, ps, quoted, span, spans_of, transfer_label, when
+from loadmaster.planning.verify.columns import UNKNOWN, spans_of
+from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Core
 
 _LARGEST = 2**63
@@ -32,8 +37,7 @@ def numbers(facts: Facts) -> Iterator[str]:
         kinds[type(record)].append(record)
     for kind, records in kinds.items():
         for name, limit in _limits(kind):
-            values = map(attrgetter(name), records)
-            for i in [i for i, value in enumerate(values) if value is not None and not 0 <= value < limit]:
+            for i in _outside(records, name, limit):
                 yield f"{name} of {_label(records[i])} is {getattr(records[i], name)!s:.40}, outside [0, {limit:.2g})"
     for place, joules in chain(facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()):
         if not 0 <= joules < _LARGEST_FLOAT:
@@ -52,6 +56,17 @@ def numbers(facts: Facts) -> Iterator[str]:
         for operator, share in core.efficiency.items():
             if not 0 < share <= 1:
                 yield f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside (0, 1]"
+
+
+def _outside(records: Sequence[Any], name: str, limit: float) -> list[int]:
+    """Of which records a number is negative or not below a limit; None is no number."""
+    # Almost always none is, and no number need be looked at alone.
+    with suppress(TypeError, OverflowError):
+        values = np.fromiter(map(attrgetter(name), records), np.float64, len(records))
+        if ((values >= 0) & (values < limit)).all():
+            return []
+    given = map(attrgetter(name), records)
+    return [i for i, value in enumerate(given) if value is not None and not 0 <= value < limit]
 
 
 def names(facts: Facts) -> Iterator[str]:
@@ -84,13 +99,7 @@ def references(facts: Facts) -> Iterator[str]:
         (plan.timings, "network", lambda timing: (timing.network,), networks),
         (plan.jobs, "network", lambda job: (job.network,), networks),
         (plan.jobs, "core", lambda job: (job.core,), cores),
-        (plan.jobs, "tensor", lambda job: [operand.tensor for operand in (*job.reads, *job.writes)], facts.tensors),
-        (plan.jobs, "shared memory", lambda job: [operand.memory for operand in (*job.reads, *job.writes)], facts.memories),
         (plan.jobs, "job or copy", attrgetter("after"), facts.step_of),
-        (plan.allocations, "tensor", lambda allocation: (allocation.tensor,), facts.tensors),
-        (plan.allocations, "memory", lambda allocation: (allocation.memory,), facts.capacities),
-        (plan.transfers, "tensor", lambda transfer: (transfer.tensor,), facts.tensors),
-        (plan.transfers, "memory or core", attrgetter("source", "destination"), facts.capacities),
         (plan.transfers, "job", lambda transfer: (transfer.job,) if transfer.job else (), facts.jobs),
         (plan.transfers, "job or copy", attrgetter("after"), facts.step_of),
     )
@@ -99,19 +108,56 @@ def references(facts: Facts) -> Iterator[str]:
         if not set(chain.from_iterable(map(names_of, records))) <= set(known):
             for record in records:
                 yield from _unknown(record, what, names_of(record), known)
+    yield from _unknown_tensors_and_places(facts)
     yield from _keys(facts, cores)
+
+
+def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
+    """What jobs, allocations and transfers say of tensors and of where they are that nothing in the plan is called."""
+    plan, columns = facts.plan, facts.columns
+    operands, own, moves = columns.operands, columns.allocations, columns.transfers
+    sides: tuple[tuple[Iterable[Any], str, Names, Collection[str], tuple[Ints, ...]], ...] = (
+        (plan.jobs, "tensor", lambda job: [operand.tensor for operand in (*job.reads, *job.writes)], facts.tensors, (operands.tensor,)),
+        (
+            plan.jobs,
+            "shared memory",
+            lambda job: [operand.memory for operand in (*job.reads, *job.writes)],
+            facts.memories,
+            (operands.memory,),
+        ),
+        (plan.allocations, "tensor", lambda allocation: (allocation.tensor,), facts.tensors, (own.tensor,)),
+        (plan.allocations, "memory", lambda allocation: (allocation.memory,), facts.capacities, (own.place,)),
+        (plan.transfers, "tensor", lambda transfer: (transfer.tensor,), facts.tensors, (moves.tensor,)),
+        (plan.transfers, "memory or core", attrgetter("source", "destination"), facts.capacities, (moves.source, moves.destination)),
+    )
+    for records, what, names_of, known, found in sides:
+        # Shared memories have smaller numbers than cores.
+        if any(((column == UNKNOWN) | (column >= len(known))).any() for column in found):
+            for record in records:
+                yield from _unknown(record, what, names_of(record), known)
 
 
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    timed: list[Any] = [*plan.jobs, *plan.allocations, *plan.transfers, *chain(*plan.links.values())]
-    for record, (start, end) in zip(timed, spans_of(timed), strict=True):
-        if start > end:
+    timed: tuple[Sequence[Any], ...] = (plan.jobs, plan.allocations, plan.transfers, *plan.links.values())
+    for records in timed:
+        for number in np.flatnonzero(np.greater(*_spans(facts, records))).tolist():
+            record = records[number]
             yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
-    for job, (start, end) in zip(plan.jobs, spans_of(plan.jobs), strict=True):
-        if end - start < ps(job.compute):
-            yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+    start, end = facts.columns.jobs
+    for number in np.flatnonzero(end - start < [ps(job.compute) for job in plan.jobs]).tolist():
+        job = plan.jobs[number]
+        yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+
+
+def _spans(facts: Facts, records: Sequence[Any]) -> tuple[Ints, Ints]:
+    """When records start and end, in picoseconds."""
+    plan, columns = facts.plan, facts.columns
+    if records is plan.jobs:
+        return columns.jobs
+    own = columns.allocations if records is plan.allocations else columns.transfers if records is plan.transfers else None
+    return spans_of(records) if own is None else (own.start, own.end)
 
 
 def compute(facts: Facts) -> Iterator[str]:
