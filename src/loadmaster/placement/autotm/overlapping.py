@@ -22,6 +22,7 @@ from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
+from loadmaster.placement.autotm.release_times import released
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import TOLD_APART, free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
@@ -40,6 +41,8 @@ _FROM_BEST = 3
 """Searches that begin at the best paths known before, each with a seed of its own."""
 _SHORT, _LAST = 10, 5
 """Parts of the work: that of each search, and of the last one, which goes on from the best of them."""
+_THRIFT = 0.1
+"""What the search charges for a copy at least, as a share of its time, so that it makes none that is of no use."""
 _MOST_USES = 20_000
 """Uses of tensors up to which the linear program is solved again until its solution is whole."""
 
@@ -176,13 +179,15 @@ def _search(
         return 0, stopped
     report("scheduling copies", 0.5)
     if len(arrays.kernel) <= _MOST_USES:
-        advice = program.paths(program.dive(solved, deadline))
+        solved = program.dive(solved, deadline)
+        advice = program.paths(solved)
     whole, _ = advice
     if not np.isfinite(best.offer(whole)):
         # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
         whole, _ = _candidate(arrays, relaxed, advice, seed, deadline)
     _, nearest = min([*scored, (best.offer(whole), len(tried))])
-    starts = [whole, *[[*tried, whole][nearest]] * _FROM_BEST]
+    timed = released(arrays, best.engines, whole, program.fetched_before(solved))
+    starts = [timed, whole, *[[*tried, whole][nearest]] * _FROM_BEST]
     return best.improve(starts, relaxed.copies, relaxed.prices, goal, seed, deadline)
 
 
@@ -262,7 +267,8 @@ class _Best:
         A search soon ends up where no small change helps, so that several short ones find more than a long one.
         """
         arrays = self.arrays
-        problem, use_prices = arrays.problem_with(*copies), _use_prices(arrays, prices)
+        seconds = _THRIFT * arrays.size[arrays.tensor] / self.sequence.link.asynchronous_to_fast
+        problem, use_prices = arrays.problem_with(*(cost + seconds for cost in copies)), _use_prices(arrays, prices)
         work = min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count))
         found: list[tuple[float, int, TensorPaths]] = []
         attempts = 0
