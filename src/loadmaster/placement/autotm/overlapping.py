@@ -200,6 +200,11 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
     stays = np.zeros(len(arrays.kernel), dtype=np.uint8)
     tail = np.zeros(arrays.tensor_count, dtype=np.uint8)
     filled = {(move.tensor, move.start) for move in placement.moves if move.to_fast}
+    earliest = np.zeros(len(arrays.kernel), dtype=np.int64)
+    for move in placement.moves:
+        if move.to_fast:
+            own = slice(int(arrays.first[move.tensor]), int(arrays.first[move.tensor + 1]))
+            earliest[own.start + int(np.searchsorted(arrays.kernel[own], move.end))] = move.start
     for stay in placement.stays:
         t = stay.tensor
         begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
@@ -220,7 +225,7 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
     cyclic = np.flatnonzero((arrays.live_range == LiveRange.CYCLIC) & (np.diff(arrays.first) > 0))
     both = stays[arrays.first[cyclic]] & tail[cyclic]
     stays[arrays.first[cyclic]], tail[cyclic] = both, both
-    return TensorPaths(mine, stays, tail)
+    return TensorPaths(mine, stays, tail, earliest)
 
 
 def copy_engines(sequence: KernelSequence) -> _native.CopyEngines:
