@@ -27,8 +27,8 @@ _FINE = 2.0**-40
 """Prices of an engine are whole multiples of this, so that they sum exactly."""
 _ROUNDS, _INTERVALS = 60, 60
 """How often rows for intervals are added, and how many at most each way."""
-_GAIN = 1e-5
-"""Share of the objective that a round must gain for another to be worth it."""
+_GAIN, _PATIENCE = 1e-4, 3
+"""Share of the objective that one of so many rounds must gain for another to be worth it: some gain nothing before others that do."""
 _DIVES, _AT_ONCE = 40, 4
 """Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in each: one in so many."""
 _LIKELY, _UNLIKELY = 0.5, 0.05
@@ -88,7 +88,7 @@ class OverlapProgram(SparseProgram):
 
     def solve(self, deadline: Deadline = NO_DEADLINE, enough: float = np.inf) -> Solved:
         """Solve the program, adding rows for intervals in which too little is copied until it takes ``enough`` or they gain little."""
-        solved = self.model.solve(deadline)
+        solved, poor = self.model.solve(deadline), 0
         for _ in range(_ROUNDS):
             if not solved.optimal or solved.objective * self._second >= enough or not self._limit_intervals(solved):
                 break
@@ -96,7 +96,8 @@ class OverlapProgram(SparseProgram):
             if not better.optimal:
                 break
             solved, gained = better, better.objective - solved.objective
-            if gained < _GAIN * solved.objective:
+            poor = poor + 1 if gained < _GAIN * solved.objective else 0
+            if poor == _PATIENCE:
                 break
         return solved
 
