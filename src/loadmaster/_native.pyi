@@ -447,12 +447,16 @@ class FoundAddresses:
     stopped: bool
 
 class TensorPaths:
-    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use."""
+    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use.
+
+    A copy back before a use starts at position ``earliest`` of it or later; None: as soon as there is room.
+    """
 
     fast: Flags
     stays: Flags
     tail: Flags
-    def __init__(self, fast: Flags, stays: Flags, tail: Flags) -> None: ...
+    earliest: Ints | None
+    def __init__(self, fast: Flags, stays: Flags, tail: Flags, earliest: Ints | None = None) -> None: ...
 
 class UsePrices:
     """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and in the slow memory."""

@@ -132,7 +132,7 @@ class _Placer:
         """Find the best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
         delayed = self.mode is Mode.ASYNC and self._must_copy()
-        first = self._solve(self._limits(), self.gap * _COUNTED if delayed else self.gap)
+        first = self._solve(self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap)
         rivals = self._rivals(strategy)
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0

@@ -32,22 +32,27 @@ void require_seconds(std::span<const double> seconds, bool finite, const char *w
 // A path for every tensor, as Python holds it and as kernels see it.
 class TensorPaths {
   public:
-    TensorPaths(nb::object fast, nb::object stays, nb::object tail) : fast(fast), stays(stays), tail(tail) {
+    TensorPaths(nb::object fast, nb::object stays, nb::object tail, nb::object earliest) : fast(fast), stays(stays), tail(tail), earliest(earliest) {
         require(nb::try_cast(fast, fast_, false) && nb::try_cast(stays, stays_, false) && nb::try_cast(tail, tail_, false), "paths: need contiguous arrays of uint8");
+        require(earliest.is_none() || nb::try_cast(earliest, earliest_, false), "paths: earliest must be a contiguous array of int64");
+        require(earliest.is_none() || earliest_.size() == fast_.size(), "paths: earliest must have an element per use");
         require(fast_.size() == stays_.size(), "paths: fast and stays must have an element per use");
     }
     TensorPaths(Paths &&paths, std::size_t uses, std::size_t tensors)
-        : TensorPaths(to_numpy(std::move(paths.fast), {uses}), to_numpy(std::move(paths.stays), {uses}), to_numpy(std::move(paths.tail), {tensors})) {}
+        : TensorPaths(to_numpy(std::move(paths.fast), {uses}), to_numpy(std::move(paths.stays), {uses}), to_numpy(std::move(paths.tail), {tensors}),
+                      paths.earliest.empty() ? nb::none() : to_numpy(std::move(paths.earliest), {uses})) {}
 
-    PathsView views() const { return {view(fast_), view(stays_), view(tail_)}; }
+    PathsView views() const { return {view(fast_), view(stays_), view(tail_), earliest.is_none() ? std::span<const std::int64_t>{} : view(earliest_)}; }
     Paths copy() const {
         const auto vector = [](const Bits &bits) { return std::vector<std::uint8_t>(bits.data(), bits.data() + bits.size()); };
-        return {vector(fast_), vector(stays_), vector(tail_)};
+        const auto from = views().earliest;
+        return {vector(fast_), vector(stays_), vector(tail_), {from.begin(), from.end()}};
     }
-    nb::object fast, stays, tail;
+    nb::object fast, stays, tail, earliest;
 
   private:
     Bits fast_, stays_, tail_;
+    Ints earliest_;
 };
 
 // Seconds of each tensor's copies on either kind of engine.
@@ -317,10 +322,11 @@ class PlacementProblem {
 
 void bind_placement(nb::module_ &module) {
     nb::class_<TensorPaths>(module, "TensorPaths")
-        .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("fast"), nb::arg("stays"), nb::arg("tail"))
+        .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("fast"), nb::arg("stays"), nb::arg("tail"), nb::arg("earliest") = nb::none())
         .def_ro("fast", &TensorPaths::fast)
         .def_ro("stays", &TensorPaths::stays)
-        .def_ro("tail", &TensorPaths::tail);
+        .def_ro("tail", &TensorPaths::tail)
+        .def_ro("earliest", &TensorPaths::earliest);
     nb::class_<CopyEngines>(module, "CopyEngines")
         .def(nb::init<Floats, Floats, Floats, Floats, double, bool>(), nb::kw_only(), nb::arg("block_in"), nb::arg("block_out"), nb::arg("overlap_in"),
              nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"));

@@ -37,7 +37,8 @@ class OverlapSearch {
     }
 
     Paths run(double goal) {
-        paths_.seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail});
+        paths_.seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail, paths_.earliest});
+        look_back();
         while (!movable_.empty() && paths_.seconds > goal && budget_.look() && !budget_.spent()) {
             attempt();
             ++paths_.rounds;
@@ -101,9 +102,11 @@ class OverlapSearch {
         const auto add = [&](std::int64_t t) {
             if (t_.size[t] > 0 && std::find(victims_.begin(), victims_.end(), t) == victims_.end()) victims_.push_back(t);
         };
-        const std::int64_t seed = movable_[below(movable_.size())];
-        add(seed);
-        const std::int64_t at = begin_[seed] + below(end_[seed] - begin_[seed]);
+        std::int64_t at = gather_late(add);
+        if (victims_.empty()) {
+            add(movable_[below(movable_.size())]);
+            at = begin_[victims_[0]] + below(end_[victims_[0]] - begin_[victims_[0]]);
+        }
         if (share() < 0.3)
             for (std::int64_t o = k_.first_operand[at]; o < k_.first_operand[at + 1]; ++o) add(owner_[k_.use[o]]);
         const std::size_t most = 1 + below(5);
@@ -112,6 +115,32 @@ class OverlapSearch {
             if (begin_[t] <= at && at < end_[t]) add(t);
         }
         std::shuffle(victims_.begin(), victims_.end(), random_);
+    }
+
+    // Often: tensors whose copies a kernel waited for, or that were copied shortly before.
+    template <class Add>
+    std::int64_t gather_late(Add add) {
+        if (late_.empty() || share() >= kLate) return -1;
+        const auto found = std::ranges::upper_bound(late_, share() * late_.back().until, {}, &Late::until);
+        const Late &late = found == late_.end() ? late_.back() : *found;
+        if (below(2)) add(late.tensor);
+        const std::size_t others = victims_.empty() ? 1 : below(3);
+        for (std::size_t i = 0; i < others; ++i) add(copied_[std::max<std::int64_t>(0, late.place - below(kBefore))]);
+        return std::min(late.position, k_.count() - 1);
+    }
+
+    // Notes what kernels waited for in the schedule that is kept.
+    void look_back() {
+        late_.clear();
+        copied_.clear();
+        place_.assign(schedule_.copies().size(), 0);
+        for (std::int64_t c : schedule_.order()) {
+            place_[c] = static_cast<std::int64_t>(copied_.size());
+            copied_.push_back(schedule_.copies()[c].tensor);
+        }
+        double until = 0;
+        for (const Stall &stall : schedule_.stalls())
+            late_.push_back({until += stall.seconds, stall.position, schedule_.copies()[stall.copy].tensor, place_[stall.copy]});
     }
 
     void save() {
@@ -167,9 +196,10 @@ class OverlapSearch {
         if (placed == victims_.size()) {
             if (!changed()) return;
             budget_.add(static_cast<std::int64_t>(t_.kernel.size()) + k_.count());
-            const double seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail});
+            const double seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail, paths_.earliest});
             if (seconds <= paths_.seconds) {
                 paths_.seconds = seconds;
+                look_back();
                 return;
             }
         }
@@ -177,6 +207,13 @@ class OverlapSearch {
         restore();
         for (std::int64_t t : victims_) occupy(t, +1);
     }
+
+    struct Late {
+        double until;  // seconds that kernels waited, up to this one
+        std::int64_t position, tensor, place;
+    };
+    static constexpr double kLate = 0.5;
+    static constexpr std::int64_t kBefore = 12;
 
     const Tensors &t_;
     const Kernels &k_;
@@ -188,6 +225,8 @@ class OverlapSearch {
     std::vector<std::int64_t> room_;  // bytes that no path takes, beside the smallest workspace
     std::vector<double> rent_;        // prices of memory before each kernel
     std::vector<std::int64_t> owner_, begin_, end_, movable_, victims_;
+    std::vector<Late> late_;
+    std::vector<std::int64_t> copied_, place_;  // tensors in the order of their copies, and where each copy is in it
     std::vector<std::uint8_t> kept_;
     Choices<double> choices_;
     ShortestPath<double> path_;

@@ -39,6 +39,7 @@ double Schedule::run() {
     next_ = arrivals_ = 0;
     held_ = retry_ = 0;
     refused_ = -1;
+    stalls_.clear();
     for (std::int64_t p = 0;; ++p) {
         complete(p);
         arrive(p);
@@ -169,7 +170,8 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
             blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t]});
             if (!paths.stays[u] && t_.reads[u]) {
                 blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
-                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
+                const std::int64_t ready = paths.earliest.empty() ? good : std::max(good, std::min(paths.earliest[u], k - 1));
+                copies_.push_back({.tensor = t, .to_fast = true, .ready = ready, .due = k, .needed = k, .after = copied});
             }
         }
         if (t_.writes[u]) {
@@ -209,19 +211,29 @@ void Schedule::release(ScheduledCopy &copy) {
 void Schedule::arrive(std::int64_t p) {
     for (; arrivals_ < fetches_.size() && copies_[fetches_[arrivals_]].due == p; ++arrivals_) {
         const std::int64_t c = fetches_[arrivals_];
+        const double since = now_ + blocked_;
         if (pending(c)) {
             if (copies_[c].after >= 0) finish(copies_[c].after, p);
             block(c, p);
         } else {
             now_ = std::max(now_, copies_[c].done);
         }
+        note(p, c, since);
     }
     complete(p);
 }
 
+void Schedule::note(std::int64_t p, std::int64_t c, double since) {
+    if (const double waited = now_ + blocked_ - since; waited > 0) stalls_.push_back({p, c, waited});
+}
+
 // Copies out that must be complete at position p.
 void Schedule::depart(std::int64_t p) {
-    for (std::int64_t c : needed_at_[p]) finish(c, p);
+    for (std::int64_t c : needed_at_[p]) {
+        const double since = now_ + blocked_;
+        finish(c, p);
+        note(p, c, since);
+    }
 }
 
 // Makes copy out c complete by position p: waits or blocks, whichever takes less.
@@ -272,17 +284,21 @@ void Schedule::make_room(std::int64_t p) {
         }
     while (used_[p] + held_ > k_.limit[p]) {
         const auto [next, queued] = next_leaving(p);
+        const double since = now_ + blocked_;
         const double block_now = next >= 0 && quicker(copies_[next]) ? blocking(copies_[next]) : kNever;
         if (!flying_.empty() && (next < 0 || (copies_[flying_.front()].held && copies_[flying_.front()].done - now_ <= block_now))) {
-            now_ = std::max(now_, copies_[flying_.front()].done);
+            const std::int64_t c = flying_.front();
+            now_ = std::max(now_, copies_[c].done);
             complete(p);
             drain(p - 1, now_);
+            note(p, c, since);
         } else if (next < 0) {
             return;
         } else if (queued && std::max(engine(false), now_) + seconds(copies_[next]) - now_ <= block_now) {
             start(next, p - 1);
         } else {
             block(next, p);
+            note(p, next, since);
         }
     }
 }

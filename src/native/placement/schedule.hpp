@@ -20,6 +20,7 @@ struct Links {
 
 struct PathsView {
     std::span<const std::uint8_t> fast, stays, tail;  // per use, per use, per tensor
+    std::span<const std::int64_t> earliest = {};      // position from which on a copy back before each use may start; empty: any
 };
 
 // A copy from position `start` to `end`, in the order in which its engine makes it; both the same: it blocks.
@@ -32,6 +33,12 @@ struct ScheduledCopy {
     std::int64_t ready = 0, due = 0, needed = 0, after = -1;
     double done = 0;
     bool held = false;  // it has left, but its room is not free yet
+};
+
+// What a kernel waited for: a copy, and how long.
+struct Stall {
+    std::int64_t position = 0, copy = 0;
+    double seconds = 0;
 };
 
 class Schedule {
@@ -50,6 +57,7 @@ class Schedule {
     const std::vector<ScheduledCopy> &copies() const { return copies_; }
     // Blocks whose copies began no earlier because of their addresses, each followed by the one that was in the way.
     std::vector<std::int64_t> held_up() const;
+    const std::vector<Stall> &stalls() const { return stalls_; }
     // Copies in the order in which they were started.
     const std::vector<std::int64_t> &order() const { return order_; }
     const std::vector<std::int64_t> &algorithms() const { return algorithm_; }
@@ -77,6 +85,7 @@ class Schedule {
     bool fits(std::int64_t c, std::int64_t p);
     bool valid(const ScheduledCopy &copy, std::int64_t p) const;
     double &engine(bool to_fast) { return free_[to_fast && !l_.shared]; }
+    void note(std::int64_t p, std::int64_t c, double since);
     double seconds(const ScheduledCopy &c) const { return (c.to_fast ? l_.overlap_in : l_.overlap_out)[c.tensor]; }
     double blocking(const ScheduledCopy &c) const { return (c.to_fast ? l_.block_in : l_.block_out)[c.tensor]; }
     // Where engines are as fast as copies that block, there is no use in blocking.
@@ -97,6 +106,7 @@ class Schedule {
     std::vector<std::uint8_t> in_slow_;
     std::vector<ScheduledCopy> copies_;
     std::vector<std::int64_t> order_;
+    std::vector<Stall> stalls_;
     std::vector<std::int64_t> fetches_;                           // by deadline
     std::vector<std::vector<std::int64_t>> ready_at_, leaving_at_, needed_at_;  // copies out, by position
     std::vector<std::pair<std::int64_t, std::int64_t>> queue_;                 // copies out that may start: a heap by (due, number), negated

@@ -21,6 +21,7 @@ struct Advice {
 
 struct Paths {
     std::vector<std::uint8_t> fast, stays, tail;  // per use, per use, per tensor
+    std::vector<std::int64_t> earliest;           // per use: when a copy back before it may start; empty: at any time
     double seconds = 0;
     std::int64_t rounds = 0;
 };

@@ -70,6 +70,7 @@ def place_at_addresses(
     offsets = _packed(sequence, arrays, paths, scheduled(arrays, paths, counted), pack)
     if offsets is None:
         return None
+    paths = TensorPaths(paths.fast, paths.stays, paths.tail)
     searched = arrays.problem.search_addresses(
         engines,
         paths,

@@ -8,12 +8,13 @@ bytes and not what pages or alignment add, hold for every division: costs and ro
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints, Mask
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.between_kernels import (
@@ -27,8 +28,9 @@ from loadmaster.placement.autotm.between_kernels import (
     search,
 )
 from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.placement.autotm.overlap_bound import overlap_bound
 from loadmaster.placement.autotm.overlap_program import OverlapProgram
-from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.autotm.overlapping import place_near, place_overlapping
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
@@ -45,6 +47,11 @@ from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
 """Distance below which the linear program's share of a tensor is taken for all of it, and its pages for whole ones."""
+
+_ROUNDING = 1e-12
+"""Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
+_GRAINS = 128
+"""Pieces of which at least so many fill the fast memory: copies of small ones are close to the program's, which are not whole."""
 
 
 def place_in_pieces(
@@ -93,18 +100,33 @@ def place_pieces_overlapping(
 ) -> PlacementSolution:
     """Place pieces of tensors as `place_overlapping` places tensors, divided as the linear program with queues divides them."""
     arrays = sequence_arrays(sequence, np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT))
-    division = None
-    if arrays.kernel_count:
-        program = OverlapProgram(arrays, sequence.link, 0)
-        solved = program.solve(deadline)
-        if len(solved.values):
-            division = divide(sequence, _cuts(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved))))
-    pieces = division.sequence if division else sequence
-    found = place_overlapping(pieces, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
-    return _divided(found, division)
+    report = progress or no_progress
+    report("solving the linear program", 0.1)
+    program = OverlapProgram(arrays, sequence.link, 0) if arrays.kernel_count else None
+    solved = program.solve(deadline) if program else None
+    if program is None or solved is None or not len(solved.values):
+        return place_overlapping(sequence, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
+    prices = program.engine_prices(solved)
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
+    bound = (1 - _ROUNDING) * overlap_bound(replace(arrays, size=bytes_), bytes_, sequence.link, prices)
+    report("placing pieces", 0.3)
+    pieces = _pieces(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved)), int(arrays.limit.max()) // _GRAINS)
+    shares = replace(prices, places=_prices_of(pieces, prices.places))
+    found = place_near(
+        pieces.division.sequence,
+        pieces.arrays,
+        pieces.paths(),
+        program.fetched_before(solved),
+        shares,
+        bound,
+        bound * (1 + gap),
+        seed,
+        deadline,
+    )
+    return _divided(replace(found, prices=prices.places.memory), pieces.division)
 
 
-def _divided(found: PlacementSolution, division: Division | None) -> PlacementSolution:
+def _divided(found: PlacementSolution, division: Division) -> PlacementSolution:
     """Note what a placement, and those nearby, are of."""
     nearby = found.nearby
     if nearby is None:
@@ -134,25 +156,61 @@ def _placed(
     """Divide tensors as a solution does, and place the pieces."""
     assert relaxed.solution is not None
     program, solved = relaxed.solution
-    fast = _bytes_there(sequence, arrays, program.shares(solved))
-    division = divide(sequence, _cuts(sequence, arrays, fast))
-    divided = sequence_arrays(division.sequence, arrays.limit)
-    of, end = np.array(division.of, dtype=np.int64), np.array(division.begin, dtype=np.int64)
-    end += [tensor.bytes for tensor in division.sequence.tensors]
-    use = arrays.first[of][divided.tensor] + np.arange(len(divided.kernel)) - divided.first[:-1][divided.tensor]
-    there = fast.uses[use] >= end[divided.tensor]
-    if moves:
-        stays = fast.gaps[use] >= end[divided.tensor]
-        guess = TensorPaths(there.astype(np.uint8), stays.astype(np.uint8), (fast.tail[of] >= end).astype(np.uint8))
-    else:
-        guess = placed_paths(divided, there)
-    shares = replace(prices, surcharge=prices.surcharge[use], noted=prices.noted[use])
+    pieces = _pieces(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved)), WHOLE_LIMIT)
+    division, divided = pieces.division, pieces.arrays
+    guess = pieces.paths() if moves else placed_paths(divided, pieces.there)
+    shares = _prices_of(pieces, prices)
     advice = Advice(shares, guess, np.zeros(divided.tensor_count), relaxed.interrupted)
     least = least_possible(division.sequence, divided, moves, deadline)
     paths, spent, stopped = search(divided, advice, least, moves, goal, seed, deadline)
     placement = placement_of(division.sequence, divided, paths, moves)
     seconds = total_seconds(division.sequence, divided, paths, placement)
     return PlacementSolution(placement, seconds, 0.0, prices.memory, stopped, {"lives": spent}, division)
+
+
+class _Pieces(NamedTuple):
+    """Pieces of tensors, the use of its tensor that each use of a piece is, and whether the piece is in the fast memory then.
+
+    ``stays`` is for the gap before each use, ``tail`` for the end.
+    """
+
+    division: Division
+    arrays: SequenceArrays
+    use: Ints
+    there: Mask
+    stays: Mask
+    tail: Mask
+
+    def paths(self) -> TensorPaths:
+        return TensorPaths(self.there.astype(np.uint8), self.stays.astype(np.uint8), self.tail.astype(np.uint8))
+
+
+def _pieces(sequence: KernelSequence, arrays: SequenceArrays, fast: _BytesThere, most: int) -> _Pieces:
+    """Divide tensors so that each piece is whole in either memory, and takes ``most`` bytes or a page."""
+    division = divide(sequence, _finer(sequence, _cuts(sequence, arrays, fast), most))
+    divided = sequence_arrays(division.sequence, arrays.limit)
+    of, end = np.array(division.of, dtype=np.int64), np.array(division.begin, dtype=np.int64)
+    end += [tensor.bytes for tensor in division.sequence.tensors]
+    use = arrays.first[of][divided.tensor] + np.arange(len(divided.kernel)) - divided.first[:-1][divided.tensor]
+    top = end[divided.tensor]
+    return _Pieces(division, divided, use, fast.uses[use] >= top, fast.gaps[use] >= top, fast.tail[of] >= end)
+
+
+def _prices_of(pieces: _Pieces, prices: Prices) -> Prices:
+    return replace(prices, surcharge=prices.surcharge[pieces.use], noted=prices.noted[pieces.use])
+
+
+def _finer(sequence: KernelSequence, cuts: list[list[int]], most: int) -> list[list[int]]:
+    """Divide pieces further where they take more than ``most`` bytes."""
+    step = max(most // max(1, sequence.page), 1) * sequence.page
+    return [
+        [
+            *itertools.chain.from_iterable(
+                range(begin, end, step) if may else (begin,) for begin, end in itertools.pairwise((0, *own, tensor.bytes))
+            )
+        ][1:]
+        for tensor, own, may in zip(sequence.tensors, cuts, divisible(sequence), strict=True)
+    ]
 
 
 class _BytesThere(NamedTuple):

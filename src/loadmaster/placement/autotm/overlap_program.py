@@ -27,14 +27,16 @@ _FINE = 2.0**-40
 """Prices of an engine are whole multiples of this, so that they sum exactly."""
 _ROUNDS, _INTERVALS = 60, 60
 """How often rows for intervals are added, and how many at most each way."""
-_GAIN = 1e-5
-"""Share of the objective that a round must gain for another to be worth it."""
+_GAIN, _PATIENCE = 1e-4, 3
+"""Share of the objective that one of so many rounds must gain for another to be worth it: some gain nothing before others that do."""
 _DIVES, _AT_ONCE = 40, 4
 """Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in each: one in so many."""
 _LIKELY, _UNLIKELY = 0.5, 0.05
 """Values above and below which fractions are fixed together: of two that exclude one another, one is no likely one."""
 _WHOLE = 1e-6
 """Distance from 0 or 1 up to which a value is whole."""
+_THRIFT = 1e-3
+"""What whole paths pay for the time of each copy, as a share of it, so that they make none that is of no use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ class OverlapProgram(SparseProgram):
 
     def solve(self, deadline: Deadline = NO_DEADLINE, enough: float = np.inf) -> Solved:
         """Solve the program, adding rows for intervals in which too little is copied until it takes ``enough`` or they gain little."""
-        solved = self.model.solve(deadline)
+        solved, poor = self.model.solve(deadline), 0
         for _ in range(_ROUNDS):
             if not solved.optimal or solved.objective * self._second >= enough or not self._limit_intervals(solved):
                 break
@@ -94,7 +96,8 @@ class OverlapProgram(SparseProgram):
             if not better.optimal:
                 break
             solved, gained = better, better.objective - solved.objective
-            if gained < _GAIN * solved.objective:
+            poor = poor + 1 if gained < _GAIN * solved.objective else 0
+            if poor == _PATIENCE:
                 break
         return solved
 
@@ -102,9 +105,12 @@ class OverlapProgram(SparseProgram):
         """Go on from a solution to one with hardly any fractions: fix the largest of them at one and tiny ones at nought, solve, and so on.
 
         Where that has no solution, fewer are fixed, or the largest alone, or that at nought. `_DIVES` solutions at most, each of them a few
-        steps of the simplex method from the one before.
+        steps of the simplex method from the one before. Copies have a small price from then on: engines that stand still make some for
+        nothing in the program, where those copied in part take no more room than those that stay.
         """
         model, whole = self.model, self.integers
+        for columns, bandwidth in ((self.drained, self.link.asynchronous_to_slow), (self.fetched, self.link.asynchronous_to_fast)):
+            model.add_cost(columns, np.full(len(columns), _THRIFT * self._byte / bandwidth / self._second))
         for _ in range(_DIVES):
             value = solved.values[whole]
             fractions = np.flatnonzero(np.abs(value - np.rint(value)) > _WHOLE)
@@ -226,6 +232,10 @@ class OverlapProgram(SparseProgram):
         """Return the bytes of fast memory that copies under way take while each kernel runs, shape (kernels,)."""
         value = solved.values
         return np.maximum(0.0, value[self.waiting[:-1]] + value[self.arrived] + value[self.fetched]) * self._byte
+
+    def fetched_before(self, solved: Solved) -> Floats:
+        """Return the bytes that the engine has copied to the fast memory before each position, shape (kernels + 1,)."""
+        return np.append(0.0, solved.values[self.fetched].cumsum()) * self._byte
 
     def engine_prices(self, solved: Solved) -> EnginePrices:
         """Return the multipliers of all rows."""

@@ -22,6 +22,7 @@ from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
+from loadmaster.placement.autotm.release_times import released
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import TOLD_APART, free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
@@ -36,10 +37,12 @@ _WORK = 3 * 10**8
 """The most uses and kernels that all attempts of the search schedule together."""
 _ROUNDING = 1e-12
 """Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
-_FROM_BEST = 3
-"""Searches that begin at the best paths known before, each with a seed of its own."""
+_FROM_BEST = 2
+"""Searches that go on from the best paths found, each with a seed of its own."""
 _SHORT, _LAST = 10, 5
-"""Parts of the work: that of each search, and of the last one, which goes on from the best of them."""
+"""Parts of the work: that of each search, and of the last one."""
+_THRIFT = 0.1
+"""What the search charges for a copy at least, as a share of its time, so that it makes none that is of no use."""
 _MOST_USES = 20_000
 """Uses of tensors up to which the linear program is solved again until its solution is whole."""
 
@@ -114,10 +117,33 @@ def place_overlapping(
     bound = certain * overlap_bound(roomy, bytes_, sequence.link, prices)
     if bound >= worth:
         return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, solved.interrupted)
-    relaxed = _Relaxed(program, solved, prices, copy_costs(arrays, bytes_, sequence.link, prices), least)
+    relaxed = _Relaxed(prices, copy_costs(arrays, bytes_, sequence.link, prices), least)
     report("placing tensors", 0.3)
     tried = [paths_of(sequence, arrays, start)] if start is not None else []
-    rounds, stopped = _search(best, relaxed, tried, bound * (1 + gap), report, seed, deadline)
+    rounds, stopped = _search(best, program, solved, relaxed, tried, bound * (1 + gap), report, seed, deadline)
+    return _solution(best, relaxed, bound, rounds, seed, stopped)
+
+
+def place_near(
+    sequence: KernelSequence,
+    arrays: SequenceArrays,
+    whole: TensorPaths,
+    fetched: Floats,
+    prices: EnginePrices,
+    bound: float,
+    goal: float,
+    seed: int,
+    deadline: Deadline,
+) -> PlacementSolution:
+    """Place tensors near a linear program's paths, which are ``whole``; ``fetched``: the bytes that it copies back before each position.
+
+    The search ends at ``goal`` seconds.
+    """
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
+    relaxed = _Relaxed(prices, copy_costs(arrays, bytes_, sequence.link, prices), least_paths(sequence, arrays, True))
+    best = _Best(sequence, arrays, None)
+    best.offer(relaxed.least)
+    rounds, stopped = _improve(best, relaxed, whole, fetched, [], goal, seed, deadline)
     return _solution(best, relaxed, bound, rounds, seed, stopped)
 
 
@@ -149,20 +175,26 @@ def _nearby(known: _Best, relaxed: _Relaxed, limits: Ints, bound: float, goal: f
 
 @dataclass(frozen=True, eq=False)
 class _Relaxed:
-    """The linear program, its solution and prices, seconds of a copy in and out at each use at those, and the least possible paths."""
+    """The linear program's prices, seconds of a copy in and out at each use at those, and the least possible paths."""
 
-    program: OverlapProgram
-    solved: Solved
     prices: EnginePrices
     copies: tuple[Floats, Floats]
     least: TensorPaths
 
 
 def _search(
-    best: _Best, relaxed: _Relaxed, tried: list[TensorPaths], goal: float, report: Progress, seed: int, deadline: Deadline
+    best: _Best,
+    program: OverlapProgram,
+    solved: Solved,
+    relaxed: _Relaxed,
+    tried: list[TensorPaths],
+    goal: float,
+    report: Progress,
+    seed: int,
+    deadline: Deadline,
 ) -> tuple[int, bool]:
     """Schedule paths that are near the linear program's, then search around them; attempts made, and whether it was stopped."""
-    program, solved, arrays = relaxed.program, relaxed.solved, best.arrays
+    arrays = best.arrays
     advice = program.paths(solved)
     stopped = solved.interrupted
     if not stopped:
@@ -171,19 +203,34 @@ def _search(
         tighter = replace(arrays, limit=np.maximum(arrays.limit - under_way, _needed(arrays, relaxed.least)))
         paths, stopped = _candidate(tighter, relaxed, advice, seed, deadline)
         tried = [*tried, paths]
-    scored = [(best.offer(paths), n) for n, paths in enumerate(tried)]
-    if not scored or stopped or best.seconds <= goal:
+    scores = [best.offer(paths) for paths in tried]
+    if not tried or stopped or best.seconds <= goal:
         return 0, stopped
     report("scheduling copies", 0.5)
     if len(arrays.kernel) <= _MOST_USES:
-        advice = program.paths(program.dive(solved, deadline))
-    whole, _ = advice
+        solved = program.dive(solved, deadline)
+        advice = program.paths(solved)
+    nearest = tried[int(np.argmin(scores))]
+    return _improve(best, relaxed, advice[0], program.fetched_before(solved), [nearest], goal, seed, deadline)
+
+
+def _improve(
+    best: _Best,
+    relaxed: _Relaxed,
+    whole: TensorPaths,
+    fetched: Floats,
+    others: list[TensorPaths],
+    goal: float,
+    seed: int,
+    deadline: Deadline,
+) -> tuple[int, bool]:
+    """Search around ``whole`` paths, with copies back from when the linear program makes them or from any time, and around others."""
+    arrays = best.arrays
     if not np.isfinite(best.offer(whole)):
         # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
-        whole, _ = _candidate(arrays, relaxed, advice, seed, deadline)
-    _, nearest = min([*scored, (best.offer(whole), len(tried))])
-    starts = [whole, *[[*tried, whole][nearest]] * _FROM_BEST]
-    return best.improve(starts, relaxed.copies, relaxed.prices, goal, seed, deadline)
+        whole, _ = _candidate(arrays, relaxed, (whole, np.zeros(arrays.tensor_count)), seed, deadline)
+    timed = released(arrays, best.engines, whole, fetched)
+    return best.improve([timed, whole, *others], relaxed.copies, relaxed.prices, goal, seed, deadline)
 
 
 def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: TensorPlacement) -> TensorPaths:
@@ -195,6 +242,11 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
     stays = np.zeros(len(arrays.kernel), dtype=np.uint8)
     tail = np.zeros(arrays.tensor_count, dtype=np.uint8)
     filled = {(move.tensor, move.start) for move in placement.moves if move.to_fast}
+    earliest = np.zeros(len(arrays.kernel), dtype=np.int64)
+    for move in placement.moves:
+        if move.to_fast:
+            own = slice(int(arrays.first[move.tensor]), int(arrays.first[move.tensor + 1]))
+            earliest[own.start + int(np.searchsorted(arrays.kernel[own], move.end))] = move.start
     for stay in placement.stays:
         t = stay.tensor
         begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
@@ -215,7 +267,7 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
     cyclic = np.flatnonzero((arrays.live_range == LiveRange.CYCLIC) & (np.diff(arrays.first) > 0))
     both = stays[arrays.first[cyclic]] & tail[cyclic]
     stays[arrays.first[cyclic]], tail[cyclic] = both, both
-    return TensorPaths(mine, stays, tail)
+    return TensorPaths(mine, stays, tail, earliest)
 
 
 def copy_engines(sequence: KernelSequence) -> _native.CopyEngines:
@@ -262,16 +314,17 @@ class _Best:
         A search soon ends up where no small change helps, so that several short ones find more than a long one.
         """
         arrays = self.arrays
-        problem, use_prices = arrays.problem_with(*copies), _use_prices(arrays, prices)
+        seconds = _THRIFT * arrays.size[arrays.tensor] / self.sequence.link.asynchronous_to_fast
+        problem, use_prices = arrays.problem_with(*(cost + seconds for cost in copies)), _use_prices(arrays, prices)
         work = min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count))
         found: list[tuple[float, int, TensorPaths]] = []
         attempts = 0
-        for number in range(len(starts) + 1):
-            last = number == len(starts)
+        for number in range(len(starts) + _FROM_BEST + 1):
+            last = number == len(starts) + _FROM_BEST
             searched = problem.search_overlapping(
                 use_prices,
                 self.engines,
-                min(found)[2] if last else starts[number],
+                starts[number] if number < len(starts) else min(found)[2],
                 goal=goal,
                 seed=seed + number,
                 nodes=work // (_LAST if last else _SHORT),
