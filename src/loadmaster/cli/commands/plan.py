@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from loadmaster.cli.beside import beside
+from loadmaster.cli.clock import spent
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -40,7 +41,6 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
-from loadmaster.cli.start import spent
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal, overflowing
-from loadmaster.planning.joint.judged import Judged, Remark
 from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -104,6 +104,46 @@ class Evaluation:
         """The score of what comes to an end."""
         assert self.score is not None
         return self.score
+
+
+def fingerprint(order: Ints) -> bytes:
+    """What stands for an order where it is looked up."""
+    return blake2b(order.tobytes(), digest_size=16).digest()
+
+
+@dataclass
+class Remark:
+    """What is remembered of an evaluation: its score, None if it never ends, and energy times time, once that was asked for."""
+
+    score: Score | None
+    cost: int | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An order with choices, and what it comes to; it is evaluated again where more is asked for than is remembered.
+
+    Searches that begin alike evaluate many orders again.
+    """
+
+    problem: JointProblem
+    order: Ints
+    options: JointOptions
+    remark: Remark
+    made: Evaluation | None = None
+    """The evaluation, where it was just made."""
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """All that comes of the order."""
+        return self.made or self.problem.evaluate(self.order, self.options)
+
+    def cost(self) -> int:
+        """Energy times time, in femtojoules times picoseconds."""
+        if self.remark.cost is None:
+            run = self.evaluation.run
+            self.remark.cost = self.problem.energy_of(run) * run.makespan
+        return self.remark.cost
 
 
 class JointProblem:

@@ -14,10 +14,9 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
-from loadmaster.planning.joint.judged import fingerprint
 from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, LAGS, SLIGHT_WAIT, Design, Neighbours
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
 from loadmaster.planning.joint.single_streams import SingleStreams
 from loadmaster.planning.joint.timed_orders import timed_keys
 
