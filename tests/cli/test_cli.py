@@ -232,6 +232,20 @@ main()"""
     assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
 
 
+def test_a_time_limit_counts_from_the_start_of_the_program() -> None:
+    code = """import loadmaster.planning.planner as planner
+original = planner.plan
+def call(graphs, machine, **options):
+    print("left", options["time_limit"] < 100)
+    return original(graphs, machine, **options)
+planner.plan = call
+from loadmaster.cli.start import main
+main()"""
+    arguments = ["plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--cut", "none", "--time-limit", "100", "--json"]
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("left True\n"), "reading networks is part of it"
+
+
 def signalled(tmp_path: Path, sent: str, when: str) -> subprocess.CompletedProcess[str]:
     """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is called."""
     module, _, name = when.rpartition(".")

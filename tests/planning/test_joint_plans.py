@@ -248,6 +248,23 @@ def test_the_same_seed_finds_the_same() -> None:
     assert (first.order == second.order).all()
 
 
+def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = npu(2, 4096)
+    work = lower([residual_chain(3)], machine, mini_batches=3)
+    problem, counts = joint_problem(work, machine), []
+    evaluate = problem.evaluate
+    monkeypatch.setattr(problem, "evaluate", lambda *given: counts.append(1) or evaluate(*given))
+    found = []
+    for _ in range(2):
+        before = len(counts)
+        found.append((JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40), len(counts) - before))
+    (first, many), (second, few) = found
+    assert first.evaluation.judged == second.evaluation.judged
+    assert (first.order == second.order).all()
+    assert few < many / 2
+    assert not problem.towards(problem.goal)._remarks, "another goal judges otherwise"
+
+
 def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)

@@ -1,5 +1,7 @@
 """Packing: nothing overlaps, nothing ends past the capacity, and reuse says who must be done first."""
 
+import math
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning import packing
 from loadmaster.planning.address_reuse import reuse_pairs
-from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.packing import Packings, most_alive, pack, pack_all
 
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
 
@@ -143,3 +145,19 @@ def test_reuse_pairs_are_those_found_byte_by_byte(rows) -> None:
     start, offset, size = ([row[i] for row in rows] for i in range(3))
     pairs = list(reuse_pairs(start, offset, size))
     assert set(pairs) == naive_reuse(start, offset, size)
+
+
+def test_what_was_packed_before_is_not_packed_again_unless_time_ran() -> None:
+    asked = []
+
+    def search(start, end, size, *, capacity: int, alignment: int, seconds: float = math.inf):
+        asked.append((capacity, seconds))
+        return pack_all(start, end, size, capacity=capacity, alignment=alignment)
+
+    packings, stays, room = Packings(), columns([(0, 4, 3), (2, 4, 5)]), {"capacity": 8, "alignment": 1}
+    first = packings.once(search, *stays, **room, seconds=math.inf)
+    assert packings.once(search, *stays, **room, seconds=math.inf) is first
+    assert packings.once(search, *stays, **{**room, "capacity": 7}, seconds=math.inf) is None
+    assert asked == [(8, math.inf), (7, math.inf)]
+    packings.once(search, *stays, **room, seconds=9.0)
+    assert asked[2:] == [(8, 9.0)], "time may have ended what was found before"
