@@ -1,14 +1,18 @@
-"""``python -m benchmarks.defines_case``: DeFiNES' first case study, FSRCNN on its Meta-prototype-like machine, planned by Loadmaster.
+"""``python -m benchmarks.defines_case``: DeFiNES' first case study, FSRCNN on its
+Meta-prototype-like machine, planned by Loadmaster.
 
-DeFiNES (Mei et al., HPCA 2023) tries tile sizes from 1 x 1 to whole images in three ways of keeping what tiles share. The scale of its
-heat maps (``plot_artifact.py`` of its artifact) goes from the best to the worst of these: ``PUBLISHED``.
+DeFiNES (Mei et al., HPCA 2023) tries tile sizes from 1 x 1 to whole images in three ways of keeping
+what tiles share. The scale of its heat maps (``plot_artifact.py`` of its artifact) goes from the
+best to the worst of these: ``PUBLISHED``.
 
-Its array unrolls 32 output channels, 2 input channels and 4 x 4 output positions; Loadmaster's has 32 output channels and 32 output
-positions, of the same 1,024 multiply-accumulates a cycle, so that a layer of one input channel fills it where DeFiNES' is half idle (0.8
-million cycles of the first layer). Two memories of 1 MiB, for weights and for activations, are one of 2 MiB here, of the two bandwidths
-together; the local ones of 32 KiB and 64 KiB are a buffer of 96 KiB. Energies are those of its files, the mean of reading and writing and
-of the two memories, in picojoules a byte. Its registers take 0.02 pJ a multiply-accumulate (a sum is read and written for every two), of
-which Loadmaster counts 10 bytes for each: 0.002 pJ a byte.
+Its array unrolls 32 output channels, 2 input channels and 4 x 4 output positions; Loadmaster's has
+32 output channels and 32 output positions, of the same 1,024 multiply-accumulates a cycle, so that
+a layer of one input channel fills it where DeFiNES' is half idle (0.8 million cycles of the first
+layer). Two memories of 1 MiB, for weights and for activations, are one of 2 MiB here, of the two
+bandwidths together; the local ones of 32 KiB and 64 KiB are a buffer of 96 KiB. Energies are those
+of its files, the mean of reading and writing and of the two memories, in picojoules a byte. Its
+registers take 0.02 pJ a multiply-accumulate (a sum is read and written for every two), of which
+Loadmaster counts 10 bytes for each: 0.002 pJ a byte.
 """
 
 from __future__ import annotations
@@ -19,9 +23,19 @@ from benchmarks.targets import target_of
 from loadmaster.workloads.graph import Graph
 
 PUBLISHED = {"best": (18, 1.8), "worst": (1026, 47.3)}
-"""Millions of cycles and millijoules, each over all of DeFiNES' schedules by itself: two schedules may be meant."""
+"""Millions of cycles and millijoules, each over all of DeFiNES' schedules by itself: two schedules
+may be meant."""
 
-_LAYERS = ((1, 56, 5), (56, 12, 1), (12, 12, 3), (12, 12, 3), (12, 12, 3), (12, 12, 3), (12, 56, 1), (56, 16, 3))
+_LAYERS = (
+    (1, 56, 5),
+    (56, 12, 1),
+    (12, 12, 3),
+    (12, 12, 3),
+    (12, 12, 3),
+    (12, 12, 3),
+    (12, 56, 1),
+    (56, 16, 3),
+)
 """Input channels, output channels and kernel of the convolutions, none of them padded."""
 
 _TARGET = """
@@ -79,7 +93,11 @@ def ours(objective: str, cut: str) -> None:
     made = plan.metrics
     row(f"Loadmaster, {objective}, cut {cut}", made.makespan.value * 1e3, made.energy.value * 1e3)
     if cut != "none":
-        row("  no plan has less than", made.makespan.lower_bound * 1e3, made.energy.lower_bound * 1e3)
+        row(
+            "  no plan has less than",
+            made.makespan.lower_bound * 1e3,
+            made.energy.lower_bound * 1e3,
+        )
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
-"""What planning jointly is worth: ``python -m benchmarks.joint [--targets NAME ...] [--capacities MIB ...] [--bandwidths GBS ...] ...``.
+"""What planning jointly is worth: ``python -m benchmarks.joint [--targets NAME ...] [--capacities
+MIB ...] [--bandwidths GBS ...] ...``.
 
-Every task (real networks, planned together) on every target, scratchpad, bandwidth and number of mini-batches, three ways: mapping alone
-(fused jobs, operands from and to main memory), the separate pipeline (map, place, allocate once: ``rounds=0``), and jointly. Prints
-makespans, the bound of mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the joint bound; and
-geometric means over the cases. Times and energies are estimates of the cost model. ``--objective`` plans for something else than makespan:
-then ``x sep.`` and ``gap`` are of that.
+Every task (real networks, planned together) on every target, scratchpad, bandwidth and number of
+mini-batches, three ways: mapping alone (fused jobs, operands from and to main memory), the separate
+pipeline (map, place, allocate once: ``rounds=0``), and jointly. Prints makespans, the bound of
+mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the
+joint bound; and geometric means over the cases. Times and energies are estimates of the cost model.
+``--objective`` plans for something else than makespan: then ``x sep.`` and ``gap`` are of that.
 """
 
 from __future__ import annotations
@@ -31,9 +33,17 @@ from loadmaster.workloads.lowering.instantiate import lower
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TASKS = {
     "vision": ("onnx:resnet50", "onnx:inception_v1", "onnx:squeezenet"),
-    "language": tuple(str(FIXTURES / f"{name}.onnx.gz") for name in ("bert-base", "gpt2", "mobilebert")),
-    "recommendation": tuple(str(FIXTURES / f"{name}.onnx.gz") for name in ("dlrm", "ncf", "wide-and-deep")),
-    "mix": ("onnx:resnet50", str(FIXTURES / "bert-base.onnx.gz"), str(FIXTURES / "mobilenetv2.onnx.gz")),
+    "language": tuple(
+        str(FIXTURES / f"{name}.onnx.gz") for name in ("bert-base", "gpt2", "mobilebert")
+    ),
+    "recommendation": tuple(
+        str(FIXTURES / f"{name}.onnx.gz") for name in ("dlrm", "ncf", "wide-and-deep")
+    ),
+    "mix": (
+        "onnx:resnet50",
+        str(FIXTURES / "bert-base.onnx.gz"),
+        str(FIXTURES / "mobilenetv2.onnx.gz"),
+    ),
 }
 
 
@@ -79,15 +89,32 @@ class Row:
 
 
 def mapping_bound(graphs: Sequence[Graph], target: Target, mini_batches: int) -> float:
-    """Seconds that every plan takes whose jobs read and write main memory: arithmetic over cores, and all operands over the main link."""
+    """Seconds that every plan takes whose jobs read and write main memory: arithmetic over cores,
+    and all operands over the main link."""
     work = lower(graphs, target, mini_batches=mini_batches)
     table = job_table(work, target)
-    bandwidth = [target.main.write_bandwidth if write else target.main.read_bandwidth for write in table.operand_write.tolist()]
-    traffic = sum(moved / speed for moved, speed in zip(table.moved.min(axis=1).tolist(), bandwidth, strict=True))
-    return max(traffic, makespan_bound(work.jobs, work.tensors, table, target).picoseconds / PICOSECONDS)
+    bandwidth = [
+        target.main.write_bandwidth if write else target.main.read_bandwidth
+        for write in table.operand_write.tolist()
+    ]
+    traffic = sum(
+        moved / speed
+        for moved, speed in zip(table.moved.min(axis=1).tolist(), bandwidth, strict=True)
+    )
+    return max(
+        traffic, makespan_bound(work.jobs, work.tensors, table, target).picoseconds / PICOSECONDS
+    )
 
 
-def measure(task: str, name: str, mebibytes: int, speed: float, mini_batches: int, rounds: int, objective: str) -> Row:
+def measure(
+    task: str,
+    name: str,
+    mebibytes: int,
+    speed: float,
+    mini_batches: int,
+    rounds: int,
+    objective: str,
+) -> Row:
     """Plan one case the three ways and check every plan."""
     graphs = [lm.load(network, precision="int8") for network in TASKS[task]]
     settings = [f"dram.bandwidth={speed} GB/s"]
@@ -96,7 +123,9 @@ def measure(task: str, name: str, mebibytes: int, speed: float, mini_batches: in
     plans, seconds = [], []
     for machine, number in ((alone, 0), (target, 0), (target, rounds)):
         began = time.process_time()
-        plans.append(lm.plan(graphs, machine, mini_batches=mini_batches, rounds=number, objective=objective))
+        plans.append(
+            lm.plan(graphs, machine, mini_batches=mini_batches, rounds=number, objective=objective)
+        )
         seconds.append(time.process_time() - began)
         assert lm.verify(plans[-1]) == (), (task, name, mebibytes, speed, mini_batches)
     mapped, separate, joint = (plan.metrics.makespan.value for plan in plans)
@@ -114,8 +143,16 @@ def measure(task: str, name: str, mebibytes: int, speed: float, mini_batches: in
         separate,
         joint,
         plans[2].metrics.makespan.lower_bound,
-        (plans[0].metrics.traffic[main].value, plans[1].metrics.traffic[main].value, plans[2].metrics.traffic[main].value),
-        (plans[0].metrics.energy.value, plans[1].metrics.energy.value, plans[2].metrics.energy.value),
+        (
+            plans[0].metrics.traffic[main].value,
+            plans[1].metrics.traffic[main].value,
+            plans[2].metrics.traffic[main].value,
+        ),
+        (
+            plans[0].metrics.energy.value,
+            plans[1].metrics.energy.value,
+            plans[2].metrics.energy.value,
+        ),
         plans[2].metrics.energy.lower_bound,
         objective,
         (plans[1].objective.value, plans[2].objective.value),
@@ -136,11 +173,12 @@ def show(row: Row) -> None:
     traffic = "/".join(f"{size / 1e6:.0f}" for size in row.traffic)
     energy = "/".join(f"{joules * 1e3:.1f}" for joules in row.energy)
     print(
-        f"{row.task:14} {row.target:9} {row.mebibytes:3d} {row.gigabytes_per_second:4g} {row.mini_batches:2d} {row.jobs:5d} "
-        f"{row.mapping * 1e3:9.3f} {row.mapping_bound * 1e3:9.3f} {row.separate * 1e3:9.3f} {row.joint * 1e3:9.3f} "
-        f"{row.over_mapping:6.2f} {row.over_separate:6.2f} {row.gap:6.3f} {row.peak:5.2f} {traffic:>17} {energy:>23} "
-        f"{row.energy_bound * 1e3:8.1f} "
-        f"{row.separate_seconds:5.1f} {row.joint_seconds:5.1f}",
+        f"{row.task:14} {row.target:9} {row.mebibytes:3d} {row.gigabytes_per_second:4g}"
+        f" {row.mini_batches:2d} {row.jobs:5d} {row.mapping * 1e3:9.3f}"
+        f" {row.mapping_bound * 1e3:9.3f} {row.separate * 1e3:9.3f} {row.joint * 1e3:9.3f}"
+        f" {row.over_mapping:6.2f} {row.over_separate:6.2f} {row.gap:6.3f} {row.peak:5.2f}"
+        f" {traffic:>17} {energy:>23} {row.energy_bound * 1e3:8.1f} {row.separate_seconds:5.1f}"
+        f" {row.joint_seconds:5.1f}",
         flush=True,
     )
 
@@ -151,26 +189,45 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--targets", nargs="+", default=["edge-npu", "m3e-s2", "m3e-s4", "m3e-s6"])
     parser.add_argument("--capacities", nargs="+", type=int, default=[1, 8, 32], metavar="MIB")
-    parser.add_argument("--bandwidths", nargs="+", type=float, default=[1, 4, 16, 64], metavar="GB/S")
+    parser.add_argument(
+        "--bandwidths", nargs="+", type=float, default=[1, 4, 16, 64], metavar="GB/S"
+    )
     parser.add_argument("--mini-batches", nargs="+", type=int, default=[1, 4, 8])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--objective", default="throughput", choices=OBJECTIVES)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
     print(
-        "task           target    MiB GB/s mb  jobs  alone/ms  bound/ms  separate     joint x bound x sep.   gap  peak "
-        "MB alone/sep/joint      mJ alone/sep/joint mJ bound CPU s sep/joint"
+        "task           target    MiB GB/s mb  jobs  alone/ms  bound/ms  separate     joint x bound"
+        " x sep.   gap  peak MB alone/sep/joint      mJ alone/sep/joint mJ bound CPU s sep/joint"
     )
-    cases = itertools.product(arguments.targets, arguments.tasks, arguments.capacities, arguments.bandwidths, arguments.mini_batches)
+    cases = itertools.product(
+        arguments.targets,
+        arguments.tasks,
+        arguments.capacities,
+        arguments.bandwidths,
+        arguments.mini_batches,
+    )
     rows = []
     for target, task, capacity, bandwidth, batches in cases:
-        rows.append(measure(task, target, capacity, bandwidth, batches, arguments.rounds, arguments.objective))
+        rows.append(
+            measure(
+                task, target, capacity, bandwidth, batches, arguments.rounds, arguments.objective
+            )
+        )
         show(rows[-1])
         if arguments.json:
             arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    for what, pick in (("over mapping's bound", "over_mapping"), ("over the separate plan", "over_separate"), ("gap to the bound", "gap")):
+    for what, pick in (
+        ("over mapping's bound", "over_mapping"),
+        ("over the separate plan", "over_separate"),
+        ("gap to the bound", "gap"),
+    ):
         values = [getattr(row, pick) for row in rows]
-        print(f"{what}: geometric mean {geometric_mean(values):.3f}, {min(values):.3f} to {max(values):.3f}")
+        print(
+            f"{what}: geometric mean {geometric_mean(values):.3f}, {min(values):.3f} to"
+            f" {max(values):.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping [DIR] [--tables] [--networks] [--speed] [--all] [--tasks A,B] ...``.
+"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping [DIR] [--tables]
+[--networks] [--speed] [--all] [--tasks A,B] ...``.
 
-DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``: tasks x settings S1 to S6 x bandwidths x
-strategies, throughput relative to MAGMA's as in the paper, and the bound's; ``--all`` takes every group of a task, not the first only.
-``--networks``: the same for real networks of each task, read through ONNX, pooled and cut into groups of 100, with the `dataflow` cost
-model, and what flexible arrays gain; this needs no DIR.
-``--speed``: mappings evaluated per CPU second, and how many times that is what plain Python does in the same run.
+DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``:
+tasks x settings S1 to S6 x bandwidths x strategies, throughput relative to MAGMA's as in the paper,
+and the bound's; ``--all`` takes every group of a task, not the first only. ``--networks``: the same
+for real networks of each task, read through ONNX, pooled and cut into groups of 100, with the
+`dataflow` cost model, and what flexible arrays gain; this needs no DIR. ``--speed``: mappings
+evaluated per CPU second, and how many times that is what plain Python does in the same run.
 """
 
 from __future__ import annotations
@@ -35,14 +37,47 @@ from loadmaster.targets.load import target
 TASKS = ("conv", "lang", "recom", "mix")
 """Vision, language, recommendation, and all of them."""
 SMALL, LARGE = (1, 2, 4, 8, 16), (1, 16, 256)
-SETTINGS = {"m3e-s1": SMALL, "m3e-s2": SMALL, "m3e-s3": LARGE, "m3e-s4": LARGE, "m3e-s5": LARGE, "m3e-s6": LARGE}
+SETTINGS = {
+    "m3e-s1": SMALL,
+    "m3e-s2": SMALL,
+    "m3e-s3": LARGE,
+    "m3e-s4": LARGE,
+    "m3e-s5": LARGE,
+    "m3e-s6": LARGE,
+}
 ROOT = Path(__file__).parents[1]
-VISION = ("onnx:resnet50", "fixtures/mobilenetv2.onnx.gz", "onnx:squeezenet", "onnx:shufflenet", "onnx:vgg19", "onnx:inception_v1")
+VISION = (
+    "onnx:resnet50",
+    "fixtures/mobilenetv2.onnx.gz",
+    "onnx:squeezenet",
+    "onnx:shufflenet",
+    "onnx:vgg19",
+    "onnx:inception_v1",
+)
 LANGUAGE = ("fixtures/bert-base.onnx.gz", "fixtures/gpt2.onnx.gz", "fixtures/mobilebert.onnx.gz")
 RECOMMENDATION = ("fixtures/dlrm.onnx.gz", "fixtures/ncf.onnx.gz", "fixtures/wide-and-deep.onnx.gz")
-NETWORKS = {"vision": VISION, "language": LANGUAGE, "recom": RECOMMENDATION, "mix": VISION[:3] + LANGUAGE + RECOMMENDATION}
+NETWORKS = {
+    "vision": VISION,
+    "language": LANGUAGE,
+    "recom": RECOMMENDATION,
+    "mix": VISION[:3] + LANGUAGE + RECOMMENDATION,
+}
 """Real networks of each task."""
-SHOWN = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa", "ga", "de", "pso", "cma-es", "a2c", "ppo")
+SHOWN = (
+    "magma",
+    "auto",
+    "herald",
+    "ai-mt",
+    "random",
+    "es",
+    "tbpsa",
+    "ga",
+    "de",
+    "pso",
+    "cma-es",
+    "a2c",
+    "ppo",
+)
 """The paper's strategies; those whose library is not installed are shown as absent."""
 
 
@@ -53,7 +88,9 @@ def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
-def cases(folder: Path, tasks: list[str], settings: list[str], every: bool, cost: str) -> Iterator[tuple[str, str, int, JobAnalysis]]:
+def cases(
+    folder: Path, tasks: list[str], settings: list[str], every: bool, cost: str
+) -> Iterator[tuple[str, str, int, JobAnalysis]]:
     """Group, setting, GB/s and job analysis."""
     for task in tasks:
         files = sorted((folder / "instances").glob(f"{task}.*.csv"))
@@ -85,41 +122,68 @@ def relative(magma: float, group: Group, bound: GroupBound, name: str) -> float 
 def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -> None:
     """Throughput relative to MAGMA's, and what the bound leaves possible."""
     others = [name for name in strategies if name not in ("magma", "auto")]
-    print(f"cost model {arguments.cost}; throughput relative to MAGMA's with {arguments.magma_samples} samples: 1 is equal, more is better")
+    print(
+        f"cost model {arguments.cost}; throughput relative to MAGMA's with"
+        f" {arguments.magma_samples} samples: 1 is equal, more is better"
+    )
     columns = "  ".join(f"{name:>7}" for name in ["auto", *others, "bound"])
-    print(f"{'group':8} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'gap':>8}  {'CPU s':>5}")
+    print(
+        f"{'group':8} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'gap':>8} "
+        f" {'CPU s':>5}"
+    )
     ratios: dict[str, list[float]] = {name: [] for name in ["auto", *others, "bound"]}
     gaps: list[float] = []
     for name, setting, bandwidth, table in cases(
-        folder, arguments.tasks.split(","), arguments.settings.split(","), arguments.all, arguments.cost
+        folder,
+        arguments.tasks.split(","),
+        arguments.settings.split(","),
+        arguments.all,
+        arguments.cost,
     ):
         group = group_of(table, bandwidth * 1e9)
         bound = group_bound(group)
         auto = map_jobs(table, bandwidth * 1e9)
         magma = searched(group, bound, "magma", arguments.magma_samples)
-        row: dict[str, float | None] = {"auto": magma / auto.makespan} | {other: relative(magma, group, bound, other) for other in others}
+        row: dict[str, float | None] = {"auto": magma / auto.makespan} | {
+            other: relative(magma, group, bound, other) for other in others
+        }
         row["bound"] = magma / auto.lower_bound
         for column, ratio in row.items():
             ratios[column] += [] if ratio is None else [ratio]
         gaps.append(auto.gap)
         shown = "  ".join(" absent" if ratio is None else f"{ratio:7.3f}" for ratio in row.values())
         print(
-            f"{name:8} {setting:7} {bandwidth:4}  {magma * 1e3:9.4f}  {shown}  {auto.gap:8.3%}  {auto.cpu_seconds:5.2f}  {auto.status}",
+            f"{name:8} {setting:7} {bandwidth:4}  {magma * 1e3:9.4f}  {shown}  {auto.gap:8.3%} "
+            f" {auto.cpu_seconds:5.2f}  {auto.status}",
             flush=True,
         )
-    means = "  ".join(f"{math.exp(np.mean(np.log(values))):7.3f}" if values else " absent" for values in ratios.values())
+    means = "  ".join(
+        f"{math.exp(np.mean(np.log(values))):7.3f}" if values else " absent"
+        for values in ratios.values()
+    )
     print(f"{'geometric mean':34}{means}")
-    behind, close = sum(ratio < 1 - 1e-9 for ratio in ratios["auto"]), sum(gap < 0.01 for gap in gaps)
-    print(f"auto behind MAGMA in {behind} of {len(gaps)}; within 1 % of its bound in {close}, median gap {np.median(gaps):.4%}")
+    behind, close = (
+        sum(ratio < 1 - 1e-9 for ratio in ratios["auto"]),
+        sum(gap < 0.01 for gap in gaps),
+    )
+    print(
+        f"auto behind MAGMA in {behind} of {len(gaps)}; within 1 % of its bound in {close}, median"
+        f" gap {np.median(gaps):.4%}"
+    )
 
 
 def networks(arguments: argparse.Namespace) -> None:
-    """Throughput over all jobs of real networks, in groups of 100, relative to MAGMA's, and on flexible arrays relative to fixed ones."""
+    """Throughput over all jobs of real networks, in groups of 100, relative to MAGMA's, and on
+    flexible arrays relative to fixed ones."""
     print(
-        "cost model dataflow, int8; throughput relative to MAGMA's: 1 is equal, more is better; flexible: auto's, relative to fixed arrays"
+        "cost model dataflow, int8; throughput relative to MAGMA's: 1 is equal, more is better;"
+        " flexible: auto's, relative to fixed arrays"
     )
     columns = "  ".join(f"{name:>7}" for name in ("auto", "herald", "ai-mt", "bound"))
-    print(f"{'task':9} {'jobs':>4} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'flexible':>8}")
+    print(
+        f"{'task':9} {'jobs':>4} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns} "
+        f" {'flexible':>8}"
+    )
     for task, sources in NETWORKS.items():
         paths = [source if source.startswith("onnx:") else str(ROOT / source) for source in sources]
         for setting in arguments.settings.split(","):
@@ -127,14 +191,19 @@ def networks(arguments: argparse.Namespace) -> None:
             flexible = read_pool(paths, _flexible(target(setting)), precision="int8").analysis
             for bandwidth in LARGE:
                 magma, auto, herald, ai_mt = (
-                    map_jobs(fixed, bandwidth * 1e9, strategy=name, group_size=100) for name in ("magma", "auto", "herald", "ai-mt")
+                    map_jobs(fixed, bandwidth * 1e9, strategy=name, group_size=100)
+                    for name in ("magma", "auto", "herald", "ai-mt")
                 )
                 shaped = map_jobs(flexible, bandwidth * 1e9, group_size=100)
-                ratios = [magma.makespan / each for each in (auto.makespan, herald.makespan, ai_mt.makespan, auto.lower_bound)]
+                ratios = [
+                    magma.makespan / each
+                    for each in (auto.makespan, herald.makespan, ai_mt.makespan, auto.lower_bound)
+                ]
                 shown = "  ".join(f"{ratio:7.3f}" for ratio in ratios)
                 print(
-                    f"{task:9} {len(fixed.jobs):4} {setting:7} {bandwidth:4}  {magma.makespan * 1e3:9.4f}  {shown}  "
-                    f"{auto.makespan / shaped.makespan:8.3f}",
+                    f"{task:9} {len(fixed.jobs):4} {setting:7} {bandwidth:4} "
+                    f" {magma.makespan * 1e3:9.4f}  {shown} "
+                    f" {auto.makespan / shaped.makespan:8.3f}",
                     flush=True,
                 )
 
@@ -168,7 +237,10 @@ def plain_python(group: Group, queues: list[list[int]]) -> float:
 
 def speed() -> None:
     """Mappings per CPU second of one thread, on random groups."""
-    print(f"{'jobs':>6} {'cores':>5}  {'plain Python':>12}  {'queues':>16}  {'genomes':>16}  {'annealing moves':>16}  {'MAGMA 10,000':>12}")
+    print(
+        f"{'jobs':>6} {'cores':>5}  {'plain Python':>12}  {'queues':>16}  {'genomes':>16} "
+        f" {'annealing moves':>16}  {'MAGMA 10,000':>12}"
+    )
     for jobs, cores in ((100, 4), (100, 8), (100, 16), (1000, 16), (10_000, 64)):
         generator = np.random.default_rng(jobs + cores)
         shape = jobs, cores
@@ -179,25 +251,39 @@ def speed() -> None:
         queues = group.decode(core, priority)
         some = max(1, 5000 // jobs)
         lists = [
-            [[int(job) for job in part[part < jobs]] for part in np.split(row, np.flatnonzero(row == jobs)[:-1])] for row in queues[:some]
+            [
+                [int(job) for job in part[part < jobs]]
+                for part in np.split(row, np.flatnonzero(row == jobs)[:-1])
+            ]
+            for row in queues[:some]
         ]
-        seconds, python = clocked(lambda group=group, lists=lists: [plain_python(group, each) for each in lists])
+        seconds, python = clocked(
+            lambda group=group, lists=lists: [plain_python(group, each) for each in lists]
+        )
         plain = some / seconds
         seconds, native = min(
-            (clocked(lambda group=group, queues=queues: group.makespans(queues)) for _ in range(3)), key=lambda pair: pair[0]
+            (clocked(lambda group=group, queues=queues: group.makespans(queues)) for _ in range(3)),
+            key=lambda pair: pair[0],
         )
         assert np.allclose(native[:some], python, rtol=1e-9)
         by_queue = count / seconds
-        by_genome = count / min(clocked(partial(group.native.scores, core, priority))[0] for _ in range(3))
+        by_genome = count / min(
+            clocked(partial(group.native.scores, core, priority))[0] for _ in range(3)
+        )
         moves = annealing_speed(group, queues[:1], count)
-        print(f"{'':13}  two threads: {scaling(group, queues):.2f} times as fast as one", flush=True)
+        print(
+            f"{'':13}  two threads: {scaling(group, queues):.2f} times as fast as one", flush=True
+        )
         magma = f"{magma_seconds(group) * 1e3:9.1f} ms" if jobs <= 1000 else ""
-        ratios = "  ".join(f"{rate:9.0f} {rate / plain:5.0f}x" for rate in (by_queue, by_genome, moves))
+        ratios = "  ".join(
+            f"{rate:9.0f} {rate / plain:5.0f}x" for rate in (by_queue, by_genome, moves)
+        )
         print(f"{jobs:6} {cores:5}  {plain:12.0f}  {ratios}  {magma:>12}", flush=True)
 
 
 def scaling(group: Group, queues: np.ndarray) -> float:
-    """How many times as fast two threads evaluate a population, by the wall clock; the best of five each."""
+    """How many times as fast two threads evaluate a population, by the wall clock; the best of five
+    each."""
 
     def wall(threads: int) -> float:
         started = time.perf_counter()
@@ -212,8 +298,16 @@ def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
     best, score = queues, group.makespans(queues)
     least, tried, seconds = score, 0, 0.0
     for stream, temperature in enumerate(np.geomspace(3e-2, 1e-5, 20)):
-        options = {"temperature": np.array([temperature]), "samples": max(1, count // 20), "target": 0.0, "seed": 1, "stream": stream}
-        spent, walked = clocked(partial(group.native.anneal, queues, best, score, least, threads=1, **options))
+        options = {
+            "temperature": np.array([temperature]),
+            "samples": max(1, count // 20),
+            "target": 0.0,
+            "seed": 1,
+            "stream": stream,
+        }
+        spent, walked = clocked(
+            partial(group.native.anneal, queues, best, score, least, threads=1, **options)
+        )
         queues, best, score, least = walked.queues, walked.best, walked.score, walked.best_score
         tried, seconds = tried + walked.tried, seconds + spent
     return tried / seconds
@@ -235,8 +329,24 @@ def magma_seconds(group: Group) -> float:
 
     def run() -> None:
         score = grouped.native.scores(core, priority)
-        rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.05, "crossover_accel": 0.05}
-        grouped.native.evolve(core, priority, score, **rates, elites=10, parents=10, first_generation=0, generations=110, seed=0, threads=1)
+        rates = {
+            "mutation": 0.05,
+            "crossover_gen": 0.9,
+            "crossover_rg": 0.05,
+            "crossover_accel": 0.05,
+        }
+        grouped.native.evolve(
+            core,
+            priority,
+            score,
+            **rates,
+            elites=10,
+            parents=10,
+            first_generation=0,
+            generations=110,
+            seed=0,
+            threads=1,
+        )
 
     return min(clocked(run)[0] for _ in range(3))
 

@@ -1,7 +1,9 @@
-"""Models as people train them, under budgets: the peak of each of the first steps, watched from outside of the process.
+"""Models as people train them, under budgets: the peak of each of the first steps, watched from
+outside of the process.
 
-``python -m benchmarks.models [NAME ...] [--budgets 50,30] [--steps 10] [--small] [--slow-memory DIR]`` prints a table in Markdown with the
-peak above the imports and the budget. Every way of running is a process of its own.
+``python -m benchmarks.models [NAME ...] [--budgets 50,30] [--steps 10] [--small] [--slow-memory
+DIR]`` prints a table in Markdown with the peak above the imports and the budget. Every way of
+running is a process of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from loadmaster.integrations.torch_compile.compare.measurement import status_byt
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained: its factory in `benchmarks.networks.hugging_face`, batch, optimizer, and what the loop does besides."""
+    """How a model is trained: its factory in `benchmarks.networks.hugging_face`, batch, optimizer,
+    and what the loop does besides."""
 
     factory: str
     batch: int
@@ -52,7 +55,8 @@ def made(case: Training, small: bool) -> tuple[Any, Any]:
 
 
 def train(name: str, budget: str, small: str, folder: str) -> None:
-    """Make a step for each line on the standard input; print when imports are done, and after each step its seconds."""
+    """Make a step for each line on the standard input; print when imports are done, and after each
+    step its seconds."""
     import torch
 
     from loadmaster.integrations.torch_compile.backend import loadmaster
@@ -70,19 +74,31 @@ def train(name: str, budget: str, small: str, folder: str) -> None:
     module.train()
     optimizer = getattr(torch.optim, case.optimizer)(module.parameters(), lr=1e-4)
     options = {"fast_memory": budget, "slow_memory": folder or None}
-    call = module if budget == "eager" else torch.compile(module, backend=loadmaster, options=options)
+    call = (
+        module if budget == "eager" else torch.compile(module, backend=loadmaster, options=options)
+    )
     for _ in sys.stdin:
         start, busy = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
         for _ in range(case.accumulated):
             out = call(**inputs) if isinstance(inputs, dict) else call(*inputs)
-            loss = out if isinstance(out, torch.Tensor) else out[0] if isinstance(out, tuple) else out.loss
+            loss = (
+                out
+                if isinstance(out, torch.Tensor)
+                else out[0]
+                if isinstance(out, tuple)
+                else out.loss
+            )
             loss.backward()
             del out
         if case.clipped:
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
-        row: dict[str, Any] = {"loss": loss.item(), "seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+        row: dict[str, Any] = {
+            "loss": loss.item(),
+            "seconds": time.perf_counter() - start,
+            "cpu_seconds": time.process_time() - busy,
+        }
         if budget != "eager":
             model = model_of(call)
             row |= {
@@ -97,23 +113,31 @@ def train(name: str, budget: str, small: str, folder: str) -> None:
 
 
 def warm_up(budget: str) -> None:
-    """Have the libraries and the compiler take the memory that they keep: a few steps of something small."""
+    """Have the libraries and the compiler take the memory that they keep: a few steps of something
+    small."""
     import torch
 
     module, inputs = made(CASES["bert"], True)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4)
-    call = module if budget == "eager" else torch.compile(module, backend="loadmaster", options={"fast_memory": "100%"})
+    call = (
+        module
+        if budget == "eager"
+        else torch.compile(module, backend="loadmaster", options={"fast_memory": "100%"})
+    )
     for _ in range(3):
         call(**inputs).loss.backward()
         optimizer.step()
 
 
 def watched(name: str, budget: str, small: bool, folder: str, steps: int) -> list[dict[str, Any]]:
-    """The rows of `train` with the peak of anonymous memory in each step, above the imports; the kernel's own high-water mark."""
+    """The rows of `train` with the peak of anonymous memory in each step, above the imports; the
+    kernel's own high-water mark."""
     script = "import sys; from benchmarks.models import train; train(*sys.argv[1:])"
     command = [sys.executable, "-c", script, name, budget, "small" if small else "", folder]
     rows: list[dict[str, Any]] = []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -131,7 +155,13 @@ def watched(name: str, budget: str, small: bool, folder: str, steps: int) -> lis
                 break
             now = status_bytes(process.pid)
             shared = max(one["RssFile"] + one["RssShmem"] for one in (now, before))
-            rows.append(json.loads(line) | {"peak": now["VmHWM"] - shared - empty, "rest": now["RssAnon"] - empty})
+            rows.append(
+                json.loads(line)
+                | {
+                    "peak": now["VmHWM"] - shared - empty,
+                    "rest": now["RssAnon"] - empty,
+                }
+            )
         process.kill()
     return rows
 
@@ -157,7 +187,8 @@ def report(name: str, budget: str, rows: list[dict[str, Any]]) -> None:
         f"{statistics.median(row['seconds'] for row in later):.2f}",
         f"{statistics.median(row['cpu_seconds'] for row in later):.2f}",
         _mib(done[-1].get("moved")),
-        "; ".join([*done[-1].get("fallbacks", []), *failed]) or f"{done[-1].get('graphs', '-')} graphs, loss {done[-1]['loss']:.6f}",
+        "; ".join([*done[-1].get("fallbacks", []), *failed])
+        or f"{done[-1].get('graphs', '-')} graphs, loss {done[-1]['loss']:.6f}",
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
 
@@ -171,7 +202,10 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--slow-memory", default="")
     given = parser.parse_args()
-    print("| model | budget | budget MiB | planned MiB | peak of each step, MiB | s/step | CPU s/step | moved MiB | what else |")
+    print(
+        "| model | budget | budget MiB | planned MiB | peak of each step, MiB | s/step | CPU s/step"
+        " | moved MiB | what else |"
+    )
     print("|" + "---|" * 9)
     for name in given.names or CASES:
         for budget in given.budgets.split(","):

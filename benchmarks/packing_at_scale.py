@@ -1,8 +1,10 @@
-"""How tight and fast packing is for many buffers: ``python -m benchmarks.packing_at_scale [--count N] [--only FAMILY] [FILE.csv ...]``.
+"""How tight and fast packing is for many buffers: ``python -m benchmarks.packing_at_scale [--count
+N] [--only FAMILY] [FILE.csv ...]``.
 
-For every family, and every file in MiniMalloc's CSV: peak / load bound, CPU seconds of `loadmaster.allocate`, its check included, and
-peak memory of the process. Every case runs in a process of its own. With ``--rivals``
-omnimalloc's greedy packs the same data there too, if it can be imported and the set is small enough for its quadratic memory.
+For every family, and every file in MiniMalloc's CSV: peak / load bound, CPU seconds of
+`loadmaster.allocate`, its check included, and peak memory of the process. Every case runs in a
+process of its own. With ``--rivals`` omnimalloc's greedy packs the same data there too, if it can
+be imported and the set is small enough for its quadratic memory.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def model_like(count: int, seed: int) -> Plain:
     """A layer per instant: most outputs die after a few layers, some live long."""
     random = np.random.default_rng(seed)
     lower = np.arange(count)
-    length = np.where(random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count))
+    length = np.where(
+        random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count)
+    )
     return lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64)
 
 
@@ -52,21 +56,37 @@ def sliding(count: int, seed: int, window: int) -> Plain:
 
 
 def tiling(count: int, seed: int, pinwheels: bool, shrunk: float = 0, most: int = 500) -> Plain:
-    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: nothing lines up; its height is enough for all.
+    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: nothing
+    lines up; its height is enough for all.
 
-    Each cut splits a piece, chosen by area, in two; with ``pinwheels`` every other one splits it in five, which no straight cut undoes.
-    Ends lose up to 3 of 10,000 instants, or up to the part ``shrunk`` of the lifetime.
+    Each cut splits a piece, chosen by area, in two; with ``pinwheels`` every other one splits it in
+    five, which no straight cut undoes. Ends lose up to 3 of 10,000 instants, or up to the part
+    ``shrunk`` of the lifetime.
     """
     random, height, margin = np.random.default_rng(seed), 1 << 20, 16
     pieces = [(0, 10_000, 0, height)]
     while len(pieces) < min(count, most):
-        area = np.array([(upper - lower) * (high - low) for lower, upper, low, high in pieces], dtype=np.float64)
+        area = np.array(
+            [(upper - lower) * (high - low) for lower, upper, low, high in pieces], dtype=np.float64
+        )
         lower, upper, low, high = pieces.pop(int(random.choice(len(pieces), p=area / area.sum())))
         wide, tall = upper - lower > 4 * margin, high - low > 4 * margin
         if pinwheels and wide and tall and random.random() < 0.5:
-            a, b = sorted((lower + margin + random.choice(upper - lower - 2 * margin, 2, replace=False)).tolist())
-            c, d = sorted((low + margin + random.choice(high - low - 2 * margin, 2, replace=False)).tolist())
-            pieces += [(lower, b, low, c), (b, upper, low, d), (a, upper, d, high), (lower, a, c, high), (a, b, c, d)]
+            a, b = sorted(
+                (
+                    lower + margin + random.choice(upper - lower - 2 * margin, 2, replace=False)
+                ).tolist()
+            )
+            c, d = sorted(
+                (low + margin + random.choice(high - low - 2 * margin, 2, replace=False)).tolist()
+            )
+            pieces += [
+                (lower, b, low, c),
+                (b, upper, low, d),
+                (a, upper, d, high),
+                (lower, a, c, high),
+                (a, b, c, d),
+            ]
         elif wide and (not tall or random.random() < 0.5):
             cut = int(random.integers(lower + margin, upper - margin))
             pieces += [(lower, cut, low, high), (cut, upper, low, high)]
@@ -76,7 +96,9 @@ def tiling(count: int, seed: int, pinwheels: bool, shrunk: float = 0, most: int 
         else:
             pieces.append((lower, upper, low, high))
     begin, end, bottom, top = np.array(pieces).T
-    late, early = random.integers(0, (shrunk * (end - begin)).astype(np.int64) + 1 if shrunk else 4, (2, len(pieces)))
+    late, early = random.integers(
+        0, (shrunk * (end - begin)).astype(np.int64) + 1 if shrunk else 4, (2, len(pieces))
+    )
     return begin + late, np.maximum(end - early, begin + late + 1), top - bottom
 
 
@@ -86,15 +108,24 @@ def identical(count: int, seed: int) -> Plain:
 
 
 def holed(count: int, seed: int, longest: int) -> lm.Problem:
-    """Lifetimes of up to ``longest`` instants, each with one or two absences of any length; at most 10,000 buffers."""
+    """Lifetimes of up to ``longest`` instants, each with one or two absences of any length; at most
+    10,000 buffers."""
     random = np.random.default_rng(seed)
     count = min(count, HOLED)
     buffers = []
     for index in range(count):
         lower, length = int(random.integers(0, count)), int(random.integers(5, longest + 1))
-        marks = np.unique(random.integers(lower + 1, lower + length, 2 * int(random.integers(1, 3)))).tolist()
+        marks = np.unique(
+            random.integers(lower + 1, lower + length, 2 * int(random.integers(1, 3)))
+        ).tolist()
         edges = [lower, *marks[: len(marks) // 2 * 2], lower + length]
-        buffers.append(lm.Buffer.during(str(index), list(zip(edges[::2], edges[1::2], strict=True)), int(random.integers(1, 1000))))
+        buffers.append(
+            lm.Buffer.during(
+                str(index),
+                list(zip(edges[::2], edges[1::2], strict=True)),
+                int(random.integers(1, 1000)),
+            )
+        )
     return lm.problem_of(buffers)
 
 
@@ -118,7 +149,10 @@ def read(path: Path) -> Plain:
     """Plain columns of a file."""
     with path.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    lower, upper, size = (np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("lower", "upper", "size"))
+    lower, upper, size = (
+        np.array([int(row[name]) for row in rows], dtype=np.int64)
+        for name in ("lower", "upper", "size")
+    )
     return lower, upper, size
 
 
@@ -130,7 +164,12 @@ def measure(name: str, make: Callable[[], Plain | lm.Problem], rivals: bool) -> 
     took = time.process_time() - started
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     ratio = (answer.peak or 0) / answer.lower_bound
-    print(f"{name:22} {len(answer.offsets):8} {ratio:8.4f} {took:8.2f} {memory:8.0f} MiB  {answer.status}", end="", flush=True)
+    print(
+        f"{name:22} {len(answer.offsets):8} {ratio:8.4f} {took:8.2f} {memory:8.0f} MiB "
+        f" {answer.status}",
+        end="",
+        flush=True,
+    )
     if rivals and isinstance(case, tuple) and len(case[0]) <= RIVAL_COPES_WITH:
         _rival(case, answer.lower_bound)
     print(flush=True)
@@ -143,27 +182,45 @@ def _rival(plain: Plain, bound: int) -> None:
     except ImportError:
         return
     rows = zip(*(column.tolist() for column in plain), strict=True)
-    buffers = tuple(Allocation(id=i, size=size, start=lower, end=upper) for i, (lower, upper, size) in enumerate(rows))
+    buffers = tuple(
+        Allocation(id=i, size=size, start=lower, end=upper)
+        for i, (lower, upper, size) in enumerate(rows)
+    )
     started = time.process_time()
     peak = max(placed.offset + placed.size for placed in GreedyByAllAllocator().allocate(buffers))
     print(f"   omnimalloc {peak / bound:.4f} {time.process_time() - started:8.2f}", end="")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rivals", action="store_true")
-    parser.add_argument("--only", action="append", choices=FAMILIES, help="these families only; may be repeated; all by default")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=FAMILIES,
+        help="these families only; may be repeated; all by default",
+    )
     arguments = parser.parse_args()
     wanted = arguments.only or list(FAMILIES)
-    cases: list[tuple[str, Callable[[], Plain | lm.Problem]]] = [(path.stem, partial(read, path)) for path in arguments.files]
-    cases += [(name, partial(family, arguments.count, arguments.seed)) for name, family in FAMILIES.items() if name in wanted]
+    cases: list[tuple[str, Callable[[], Plain | lm.Problem]]] = [
+        (path.stem, partial(read, path)) for path in arguments.files
+    ]
+    cases += [
+        (name, partial(family, arguments.count, arguments.seed))
+        for name, family in FAMILIES.items()
+        if name in wanted
+    ]
     print(f"{'':22} {'buffers':>8} {'/ bound':>8} {'CPU s':>8} {'memory':>8}")
     for name, make in cases:
         # A process each, which makes its own buffers, so that peak memory is its own.
-        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, make, arguments.rivals))
+        process = multiprocessing.get_context("fork").Process(
+            target=measure, args=(name, make, arguments.rivals)
+        )
         process.start()
         process.join()
 

@@ -1,7 +1,9 @@
-"""Where the time of a plan goes: ``python -m benchmarks.planning [MODEL ...] [--target NAME] [--repeat N] [--operators N]``.
+"""Where the time of a plan goes: ``python -m benchmarks.planning [MODEL ...] [--target NAME]
+[--repeat N] [--operators N]``.
 
-Plans the given networks (by default ResNet-50 and BERT-base together, then a generated graph of 2,000 operators) from file to written
-report and prints the seconds of every stage: the median over the repeats, each with a fresh load.
+Plans the given networks (by default ResNet-50 and BERT-base together, then a generated graph of
+2,000 operators) from file to written report and prints the seconds of every stage: the median over
+the repeats, each with a fresh load.
 """
 
 from __future__ import annotations
@@ -50,12 +52,20 @@ def generated_network(operators: int, folder: Path) -> Path:
     for index in range(operators // 3):
         channels = 32 + 16 * (index % 4 == 0)
         for name, into, out in (("up", 32, channels), ("down", channels, 32)):
-            weight = TensorProto(name=f"{name}{index}.w", data_type=TensorProto.FLOAT, dims=[out, into, 3, 3])
+            weight = TensorProto(
+                name=f"{name}{index}.w", data_type=TensorProto.FLOAT, dims=[out, into, 3, 3]
+            )
             weight.data_location = TensorProto.EXTERNAL
             weight.external_data.add(key="location", value="absent.bin")
             weights.append(weight)
-        nodes.append(helper.make_node("Conv", [last, f"up{index}.w"], [f"up{index}"], pads=[1, 1, 1, 1]))
-        nodes.append(helper.make_node("Conv", [f"up{index}", f"down{index}.w"], [f"down{index}"], pads=[1, 1, 1, 1]))
+        nodes.append(
+            helper.make_node("Conv", [last, f"up{index}.w"], [f"up{index}"], pads=[1, 1, 1, 1])
+        )
+        nodes.append(
+            helper.make_node(
+                "Conv", [f"up{index}", f"down{index}.w"], [f"down{index}"], pads=[1, 1, 1, 1]
+            )
+        )
         nodes.append(helper.make_node("Add", [f"down{index}", last], [f"sum{index}"]))
         last = f"sum{index}"
     shape = [1, 32, 28, 28]
@@ -88,7 +98,10 @@ def time_plan(models: list[str], target: str, out: Path) -> dict[str, float]:
     if violations:
         raise SystemExit(f"the plan does not hold: {violations[0].message}")
     bound = plan.metrics.makespan.lower_bound
-    print(f"{len(plan.jobs)} jobs, makespan {plan.metrics.makespan.value * 1e3:.3f} ms, {plan.metrics.makespan.value / bound:.3f} x bound")
+    print(
+        f"{len(plan.jobs)} jobs, makespan {plan.metrics.makespan.value * 1e3:.3f} ms,"
+        f" {plan.metrics.makespan.value / bound:.3f} x bound"
+    )
     return dict(watch.seconds)
 
 
@@ -104,11 +117,15 @@ def report(title: str, runs: list[dict[str, float]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*")
     parser.add_argument("--target", default="edge-npu")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--operators", type=int, default=2000, help="size of the generated graph; 0 for none")
+    parser.add_argument(
+        "--operators", type=int, default=2000, help="size of the generated graph; 0 for none"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -116,11 +133,24 @@ def main() -> None:
         if arguments.models:
             cases.append((" + ".join(arguments.models), arguments.models))
         else:
-            cases.append(("ResNet-50 + BERT-base", ["onnx:resnet50", str(ROOT / "fixtures" / "bert-base.onnx.gz")]))
+            cases.append(
+                (
+                    "ResNet-50 + BERT-base",
+                    ["onnx:resnet50", str(ROOT / "fixtures" / "bert-base.onnx.gz")],
+                )
+            )
             if arguments.operators:
-                cases.append((f"generated, {arguments.operators} operators", [str(generated_network(arguments.operators, out))]))
+                cases.append(
+                    (
+                        f"generated, {arguments.operators} operators",
+                        [str(generated_network(arguments.operators, out))],
+                    )
+                )
         for title, models in cases:
-            report(f"{title} on {arguments.target}", [time_plan(models, arguments.target, out) for _ in range(arguments.repeat)])
+            report(
+                f"{title} on {arguments.target}",
+                [time_plan(models, arguments.target, out) for _ in range(arguments.repeat)],
+            )
 
 
 if __name__ == "__main__":

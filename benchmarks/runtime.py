@@ -1,8 +1,10 @@
-"""Plans that run in PyTorch, against rivals, on the same steps in the same process, measured in turns.
+"""Plans that run in PyTorch, against rivals, on the same steps in the same process, measured in
+turns.
 
-``python -m benchmarks.runtime [training|inference|operators ...] [--device cuda] [--network NAME] [--budgets 70,50,30]
-[--slow-memory DIR]`` prints tables in Markdown: training steps under budgets, peaks of inference, and what variants of operators that
-write into a given tensor allocate beside it.
+``python -m benchmarks.runtime [training|inference|operators ...] [--device cuda] [--network NAME]
+[--budgets 70,50,30] [--slow-memory DIR]`` prints tables in Markdown: training steps under budgets,
+peaks of inference, and what variants of operators that write into a given tensor allocate beside
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ TRAINING = {
     "bert": ("benchmarks.networks.hugging_face:bert", {"cpu": 2, "cuda": 64}, "adamw"),
     "vit": ("benchmarks.networks.hugging_face:vit", {"cpu": 2, "cuda": 64}, "adamw"),
 }
-"""Factory, batch by device, and an optimizer that is part of the step: a step takes a second or a few on two cores."""
+"""Factory, batch by device, and an optimizer that is part of the step: a step takes a second or a
+few on two cores."""
 INFERENCE = {
     "resnet18": ("benchmarks.runtime:resnet18", {"cpu": 8, "cuda": 256}),
     "resnet50": ("benchmarks.networks.resnet:resnet50", {"cpu": 8, "cuda": 256}),
@@ -61,9 +64,13 @@ def resnet18(batch):  # type: ignore[no-untyped-def]
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:
             super().__init__()
             self.body = nn.Sequential(
-                conv_unit(inputs, outputs, 3, stride, 1), nn.Conv2d(outputs, outputs, 3, 1, 1), nn.BatchNorm2d(outputs)
+                conv_unit(inputs, outputs, 3, stride, 1),
+                nn.Conv2d(outputs, outputs, 3, 1, 1),
+                nn.BatchNorm2d(outputs),
             )
-            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride) if inputs != outputs else nn.Identity()
+            self.shortcut = (
+                nn.Conv2d(inputs, outputs, 1, stride) if inputs != outputs else nn.Identity()
+            )
 
         def forward(self, x):  # type: ignore[no-untyped-def]
             return (self.body(x) + self.shortcut(x)).relu()
@@ -75,7 +82,11 @@ def resnet18(batch):  # type: ignore[no-untyped-def]
         for block in (Basic(inputs, outputs, 2 if stage else 1), Basic(outputs, outputs, 1))
     ]
     stem = [conv_unit(3, 64, 7, 2, 3), nn.MaxPool2d(3, 2, 1)]
-    return labelled(nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)), batch, 224)
+    return labelled(
+        nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)),
+        batch,
+        224,
+    )
 
 
 def encoder(batch):  # type: ignore[no-untyped-def]
@@ -84,30 +95,70 @@ def encoder(batch):  # type: ignore[no-untyped-def]
     from torch import nn
 
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
-    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), (torch.randn(batch, 512, 512),)
+    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), (
+        torch.randn(batch, 512, 512),
+    )
 
 
 def _measured(
-    factory: str, given: argparse.Namespace, training: bool, batch: int, budgets: list[float], optimizer: str = ""
+    factory: str,
+    given: argparse.Namespace,
+    training: bool,
+    batch: int,
+    budgets: list[float],
+    optimizer: str = "",
 ) -> dict[str, Any]:
     """A process of its own for each network: peaks do not see each other's libraries."""
-    arguments = [factory, given.device, int(training), batch, json.dumps(budgets), given.slow_memory or "", given.steps, optimizer]
+    arguments = [
+        factory,
+        given.device,
+        int(training),
+        batch,
+        json.dumps(budgets),
+        given.slow_memory or "",
+        given.steps,
+        optimizer,
+    ]
     script = "import sys; from benchmarks.runtime import measure; measure(*sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, IndexError):
         return {"failed": (done.stderr.strip().splitlines() or ["no output"])[-1]}
 
 
-def measure(factory: str, device: str, training: str, batch: str, budgets: str, slow_memory: str, steps: str, optimizer: str) -> None:
+def measure(
+    factory: str,
+    device: str,
+    training: str,
+    batch: str,
+    budgets: str,
+    slow_memory: str,
+    steps: str,
+    optimizer: str,
+) -> None:
     """Print the figures of a network, as JSON."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from loadmaster.integrations.torch_compile.running import run
 
     shares = json.loads(budgets)
     options: dict[str, Any] = {"fast_memory": shares[0], "slow_memory": slow_memory or None}
-    result, _ = run(factory, int(batch), training == "1", device, options, int(steps), True, optimizer or None, budgets=shares[1:])
+    result, _ = run(
+        factory,
+        int(batch),
+        training == "1",
+        device,
+        options,
+        int(steps),
+        True,
+        optimizer or None,
+        budgets=shares[1:],
+    )
     print(json.dumps(result))
 
 
@@ -137,53 +188,95 @@ def training(given: argparse.Namespace) -> None:
     _head("network, way", "peak MiB", "s/step", "moved MiB", "what else")
     for network in given.network or TRAINING:
         factory, batches, optimizer = TRAINING[network]
-        result = _measured(factory, given, True, batches[given.device], [budget / 100 for budget in budgets], optimizer)
+        result = _measured(
+            factory,
+            given,
+            True,
+            batches[given.device],
+            [budget / 100 for budget in budgets],
+            optimizer,
+        )
         if "failed" in result:
             _row(network, "-", "-", "-", result["failed"])
             continue
         base = result["unmoved_step_seconds"]
         equal = "gradients equal" if result["gradients_equal"] else "GRADIENTS DIFFER"
-        _row(f"{network}, graphs unmoved", _mib(result["unmoved_measured_peak"]), _seconds(base, base), "0", equal)
+        _row(
+            f"{network}, graphs unmoved",
+            _mib(result["unmoved_measured_peak"]),
+            _seconds(base, base),
+            "0",
+            equal,
+        )
         busy = result["executor_step_cpu_seconds"] / result["unmoved_step_cpu_seconds"] - 1
-        _row(f"{network}, executor, nothing moved", "", _seconds(result["executor_step_seconds"], base), "0", f"{busy:+.1%} CPU time")
+        _row(
+            f"{network}, executor, nothing moved",
+            "",
+            _seconds(result["executor_step_seconds"], base),
+            "0",
+            f"{busy:+.1%} CPU time",
+        )
         for budget, plan in zip(budgets, result["budgets"], strict=True):
             _row(
                 f"{network}, budget {budget:.0f} %: {_mib(plan['budget'])} MiB",
-                *_plan_cells(plan, base, result["rivals"]["eager"], ASKED[given.device].get(int(budget))),
+                *_plan_cells(
+                    plan, base, result["rivals"]["eager"], ASKED[given.device].get(int(budget))
+                ),
             )
         for name, way in result["rivals"].items():
-            _row(f"{network}, {name}", _mib(way["measured_peak"]), _seconds(way["step_seconds"], base), "", _against(way, base))
+            _row(
+                f"{network}, {name}",
+                _mib(way["measured_peak"]),
+                _seconds(way["step_seconds"], base),
+                "",
+                _against(way, base),
+            )
 
 
-def _plan_cells(plan: dict[str, Any], base: float, eager: dict[str, Any], asked: float | None) -> Iterator[str]:
+def _plan_cells(
+    plan: dict[str, Any], base: float, eager: dict[str, Any], asked: float | None
+) -> Iterator[str]:
     if "failed" in plan:
         yield from ("-", "-", "-", plan["failed"])
         return
-    yield from (_mib(plan["measured_peak"]), _seconds(plan["step_seconds"], base), _mib(plan["moved_bytes"]))
+    yield from (
+        _mib(plan["measured_peak"]),
+        _seconds(plan["step_seconds"], base),
+        _mib(plan["moved_bytes"]),
+    )
     times = "" if "failed" in eager else f"{_times_of_eager(plan, eager, asked)}; "
     yield (
-        f"planned {_mib(plan['planned_peak'])} MiB; {times}"
-        f"predicted {plan['predicted_step_seconds']:.2f} s, steps took {_ratio(plan['measured_over_predicted'])} of it"
+        f"planned {_mib(plan['planned_peak'])} MiB; {times}predicted"
+        f" {plan['predicted_step_seconds']:.2f} s, steps took"
+        f" {_ratio(plan['measured_over_predicted'])} of it"
     )
 
 
 def _times_of_eager(plan: dict[str, Any], eager: dict[str, Any], asked: float | None) -> str:
     slower, busy = (plan[name] / eager[name] for name in ("step_seconds", "step_cpu_seconds"))
-    reached = "" if asked is None else f" (asked {asked}x: {'reached' if slower <= asked else 'missed'})"
+    reached = (
+        "" if asked is None else f" (asked {asked}x: {'reached' if slower <= asked else 'missed'})"
+    )
     return f"{slower:.2f}x eager's time{reached}, {busy:.2f}x its processor time"
 
 
 def _ratio(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
-    return f"{found['ratio']:.2f}" + ("" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})")
+    return f"{found['ratio']:.2f}" + (
+        "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
+    )
 
 
 def _against(way: dict[str, Any], base: float) -> str:
     if "failed" in way:
         return str(way["failed"])
     mine = way["loadmaster_at_its_peak"]
-    shown = mine["failed"].split(":")[0] if "failed" in mine else f"{_seconds(mine['step_seconds'], base)}"
+    shown = (
+        mine["failed"].split(":")[0]
+        if "failed" in mine
+        else f"{_seconds(mine['step_seconds'], base)}"
+    )
     beaten = "yes" if way["beaten"] else (way["difference"] or {"verdict": "-"})["verdict"]
     return f"plan at its peak: {shown}; beaten: {beaten}"
 
@@ -202,11 +295,18 @@ def inference(given: argparse.Namespace) -> None:
             peak = way["measured_peak"]
             above = None if peak is None else peak - result["resident"]
             planned = result["planned_peak"] if way is plan else None
-            _row(f"{network}, {name}", _mib(planned), _mib(peak), _mib(above), way.get("failed") or _seconds(way["step_seconds"]))
+            _row(
+                f"{network}, {name}",
+                _mib(planned),
+                _mib(peak),
+                _mib(above),
+                way.get("failed") or _seconds(way["step_seconds"]),
+            )
 
 
 def operators(_: argparse.Namespace) -> None:
-    """What operators allocate beside a result that they are given, and beside one at a planned address."""
+    """What operators allocate beside a result that they are given, and beside one at a planned
+    address."""
     import torch
 
     from loadmaster import _native
@@ -220,9 +320,19 @@ def operators(_: argparse.Namespace) -> None:
         kept = call()
         seen = _native.stop_recording()
         del kept
-        return max((sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i) for i in range(len(seen))), default=0)
+        return max(
+            (
+                sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i)
+                for i in range(len(seen))
+            ),
+            default=0,
+        )
 
-    x, images, weight = torch.randn(512, 1024), torch.randn(8, 64, 56, 56), torch.randn(64, 64, 3, 3)
+    x, images, weight = (
+        torch.randn(512, 1024),
+        torch.randn(8, 64, 56, 56),
+        torch.randn(64, 64, 3, 3),
+    )
     aten = torch.ops.aten
     convolution = (images, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     made = (images, None, None, None, None, True, 0.1, 1e-5)
@@ -241,12 +351,25 @@ def operators(_: argparse.Namespace) -> None:
             several = isinstance(results, tuple)
             outs = results if several else (results,)
             size = sum(out.nbytes for out in outs)
-            overload = next(o for o in packet.overloads() if o.endswith("out") and "dimname" not in o and "names" not in o)
-            named = [argument.name for argument in getattr(packet, overload)._schema.arguments if argument.is_out]
+            overload = next(
+                o
+                for o in packet.overloads()
+                if o.endswith("out") and "dimname" not in o and "names" not in o
+            )
+            named = [
+                argument.name
+                for argument in getattr(packet, overload)._schema.arguments
+                if argument.is_out
+            ]
             given = dict(zip(named, outs, strict=True))
             out_variant = allocated(lambda: getattr(packet, overload)(*arguments, **given))  # noqa: B023
             planned = allocated(lambda: packet(*arguments)) - size  # noqa: B023
-            _row(name, f"{size / 2**20:.1f}", f"{out_variant / 2**20:.1f}", f"{max(planned, 0) / 2**20:.1f}")
+            _row(
+                name,
+                f"{size / 2**20:.1f}",
+                f"{out_variant / 2**20:.1f}",
+                f"{max(planned, 0) / 2**20:.1f}",
+            )
 
 
 def _conditions(given: argparse.Namespace) -> str:
@@ -254,21 +377,35 @@ def _conditions(given: argparse.Namespace) -> str:
 
     folder = Path(given.slow_memory or os.environ.get("TMPDIR", "/tmp"))
     mounts = [line.split()[:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    disk = max((m for m in mounts if folder.resolve().is_relative_to(m[1])), key=lambda m: len(m[1]))
-    machine = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    disk = max(
+        (m for m in mounts if folder.resolve().is_relative_to(m[1])), key=lambda m: len(m[1])
+    )
+    machine = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        "",
+    )
     if given.device == "cuda":
         ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        machine += ", " + subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        machine += (
+            ", " + subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        )
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
-        f"{given.device}: {machine or platform.machine()}; torch {torch.__version__}, {torch.get_num_threads()} threads; "
-        f"disk {disk[0]} ({disk[2]}) at {folder}; load at the start {load}"
+        f"{given.device}: {machine or platform.machine()}; torch {torch.__version__},"
+        f" {torch.get_num_threads()} threads; disk {disk[0]} ({disk[2]}) at {folder}; load at the"
+        f" start {load}"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["training", "inference", "operators"], metavar="TABLE")
+    parser.add_argument(
+        "tables", nargs="*", default=["training", "inference", "operators"], metavar="TABLE"
+    )
     parser.add_argument("--network", action="append")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--budgets", default="70,50,30")

@@ -1,8 +1,8 @@
 """Published silicon beside estimates: ``python -m benchmarks.silicon [--write]``.
 
-Prints, for chips whose papers give measured figures, every figure beside Loadmaster's estimate for the bundled target of that chip, as
-the tables of docs/silicon.md; ``--write`` puts them there. Published figures are copied from the papers named beside them; estimates are
-made here.
+Prints, for chips whose papers give measured figures, every figure beside Loadmaster's estimate for
+the bundled target of that chip, as the tables of docs/silicon.md; ``--write`` puts them there.
+Published figures are copied from the papers named beside them; estimates are made here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution as a paper measured it: its loops, processing and total latency in ms, DRAM traffic in MB, power of the chip in mW.
+    """A convolution as a paper measured it: its loops, processing and total latency in ms, DRAM
+    traffic in MB, power of the chip in mW.
 
-    ``compression`` is how many times more the traffic would be without run-length coding, 0 where the paper does not say.
+    ``compression`` is how many times more the traffic would be without run-length coding, 0 where
+    the paper does not say.
     """
 
     name: str
@@ -43,7 +45,9 @@ class Layer:
     compression: float = 0.0
 
 
-def _conv(k: int, c: int, out: int, taps: int, batch: int, stride: int = 1, groups: int = 1) -> LoopNest:
+def _conv(
+    k: int, c: int, out: int, taps: int, batch: int, stride: int = 1, groups: int = 1
+) -> LoopNest:
     """A square convolution of a batch; ``k`` and ``c`` are those of all groups."""
     return LoopNest(
         k=k // groups,
@@ -60,7 +64,8 @@ def _conv(k: int, c: int, out: int, taps: int, batch: int, stride: int = 1, grou
     )
 
 
-# Chen et al., JSSC 2017: table V (AlexNet, batch 4), and figure 9 for what run-length coding saves. 1 V, 200 MHz.
+# Chen et al., JSSC 2017: table V (AlexNet, batch 4), and figure 9 for what run-length coding saves.
+# 1 V, 200 MHz.
 ALEXNET = (
     Layer("CONV1", _conv(96, 3, 55, 11, 4, stride=4), 16.5, 20.9, 5.0, 332, 1.2),
     Layer("CONV2", _conv(256, 96, 27, 5, 4, groups=2), 39.2, 41.9, 4.0, 288, 1.4),
@@ -88,7 +93,8 @@ VGG = (
 
 @dataclass(frozen=True)
 class Application:
-    """An application of the paper on tensor processing units: layers with weights, all weights, batch, and measured TOPS."""
+    """An application of the paper on tensor processing units: layers with weights, all weights,
+    batch, and measured TOPS."""
 
     name: str
     layers: int
@@ -97,7 +103,8 @@ class Application:
     tops: float
 
 
-# Jouppi et al., ISCA 2017: tables 1 and 3. Shapes are not published: layers are taken to be square and equal.
+# Jouppi et al., ISCA 2017: tables 1 and 3. Shapes are not published: layers are taken to be square
+# and equal.
 TPU = (
     Application("MLP0", 5, 20e6, 200, 12.3),
     Application("MLP1", 4, 5e6, 168, 9.7),
@@ -107,24 +114,48 @@ TPU = (
 
 
 def work_of(nests: Sequence[LoopNest], bits: int) -> Workload:
-    """One job for each nest, with an input, a weight and an output of its own; padding is not read."""
+    """One job for each nest, with an input, a weight and an output of its own; padding is not
+    read."""
     jobs, tensors = [], []
     for number, nest in enumerate(nests):
         width = bits // 8
-        inputs = nest.groups * nest.batch * nest.c * _read(nest.y, nest.r, nest.stride[0]) * _read(nest.x, nest.s, nest.stride[1])
+        inputs = (
+            nest.groups
+            * nest.batch
+            * nest.c
+            * _read(nest.y, nest.r, nest.stride[0])
+            * _read(nest.x, nest.s, nest.stride[1])
+        )
         weights = nest.groups * nest.k * nest.c * nest.r * nest.s
         outputs = nest.groups * nest.batch * nest.k * nest.y * nest.x
         operands = [
             Operand(f"{number}/{role}", size * width, role, 0)
             for role, size in ((Role.INPUT, inputs), (Role.WEIGHT, weights), (Role.OUTPUT, outputs))
         ]
-        tensors += [TensorInstance(o.tensor, "", o.tensor, 0, o.bytes, "activation") for o in operands]
-        jobs.append(Job(str(number), "", 0, "Conv", (str(number),), (nest,), 0, bits, tuple(operands[:2]), tuple(operands[2:]), ()))
+        tensors += [
+            TensorInstance(o.tensor, "", o.tensor, 0, o.bytes, "activation") for o in operands
+        ]
+        jobs.append(
+            Job(
+                str(number),
+                "",
+                0,
+                "Conv",
+                (str(number),),
+                (nest,),
+                0,
+                bits,
+                tuple(operands[:2]),
+                tuple(operands[2:]),
+                (),
+            )
+        )
     return Workload((), tuple(jobs), tuple(tensors))
 
 
 def _read(out: int, taps: int, stride: int) -> int:
-    """Positions of the input along an axis without the padding that keeps sizes, where filters move by one."""
+    """Positions of the input along an axis without the padding that keeps sizes, where filters move
+    by one."""
     return (out - 1) * stride + taps if stride > 1 else out
 
 
@@ -138,20 +169,28 @@ class Estimate:
     energy: float
 
 
-def estimates(nests: Sequence[LoopNest], target: Target, bits: int, streamed: Sequence[Role] = tuple(Role)) -> list[Estimate]:
+def estimates(
+    nests: Sequence[LoopNest], target: Target, bits: int, streamed: Sequence[Role] = tuple(Role)
+) -> list[Estimate]:
     """Loadmaster's estimate of every nest; operands that are not ``streamed`` stay on chip."""
     work = work_of(nests, bits)
     costs = job_costs(work, target)
     (kind,) = costs.kinds
-    quick = job_costs(work, replace(target, main=replace(target.main, read_bandwidth=1e30, write_bandwidth=1e30))).kinds[0]
+    quick = job_costs(
+        work, replace(target, main=replace(target.main, read_bandwidth=1e30, write_bandwidth=1e30))
+    ).kinds[0]
     energy = inside_energy(kind.core, Amounts(work.jobs), kind.delivered)
     from_main = np.isin(costs.operands.role, [list(Role).index(role) for role in streamed])
     found = []
     for number in range(len(nests)):
         mine = (costs.operands.job == number) & from_main
-        read, written = (int(kind.moved[mine & (costs.operands.write == way)].sum()) for way in (False, True))
+        read, written = (
+            int(kind.moved[mine & (costs.operands.write == way)].sum()) for way in (False, True)
+        )
         total = max(float(kind.seconds[number]), target.main.link_seconds(read, written))
-        found.append(Estimate(float(quick.seconds[number]), total, read + written, float(energy[number])))
+        found.append(
+            Estimate(float(quick.seconds[number]), total, read + written, float(energy[number]))
+        )
     return found
 
 
@@ -162,7 +201,10 @@ def eyeriss_table(layers: Sequence[Layer]) -> Iterator[str]:
     heading = f"DRAM{' uncoded' if coded else ''}, MB"
     yield (
         "| layer | "
-        + " | ".join(f"{what}: {Label.PUBLISHED} | {Label.ESTIMATED} | " for what in ("processing, ms", "total, ms", heading))
+        + " | ".join(
+            f"{what}: {Label.PUBLISHED} | {Label.ESTIMATED} | "
+            for what in ("processing, ms", "total, ms", heading)
+        )
         + "|"
     )
     yield "|---|" + "---:|" * 9
@@ -180,14 +222,20 @@ def eyeriss_table(layers: Sequence[Layer]) -> Iterator[str]:
     ]
     sums = ("all", *(sum(row[column] for row in rows) for column in range(1, 7)))  # type: ignore[misc]
     for row in (*rows, sums):
-        cells = [f"{row[at]:.1f} | {row[at + 1]:.1f} | {_apart(row[at + 1], row[at])}" for at in (1, 3, 5)]  # type: ignore[call-overload]
+        cells = [
+            f"{row[at]:.1f} | {row[at + 1]:.1f} | {_apart(row[at + 1], row[at])}"
+            for at in (1, 3, 5)
+        ]  # type: ignore[call-overload]
         yield f"| {row[0]} | {' | '.join(cells)} |"
 
 
 def tpu_table() -> Iterator[str]:
     """Lines of the table of applications on the first tensor processing unit."""
     target = read_target("tpu-v1")
-    yield f"| application | layers with weights | weights | batch | TOPS: {Label.PUBLISHED} | {Label.ESTIMATED} | |"
+    yield (
+        f"| application | layers with weights | weights | batch | TOPS: {Label.PUBLISHED} |"
+        f" {Label.ESTIMATED} | |"
+    )
     yield "|---|" + "---:|" * 6
     for app in TPU:
         side = round((app.weights / app.layers) ** 0.5)
@@ -231,7 +279,9 @@ def on_page(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="put the tables into docs/silicon.md")
     if parser.parse_args().write:
         PAGE.write_text(on_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

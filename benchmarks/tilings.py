@@ -1,7 +1,8 @@
 """What choosing a tiling for each job is worth: ``python -m benchmarks.tilings [--cut auto]``.
 
-Plans three networks on ``edge-npu`` with slow main memories and small private buffers, with the tilings that a plan begins with and with
-those that it chooses for where it leaves operands; prints makespan, traffic of the main memory, bound and processor time as a table.
+Plans three networks on ``edge-npu`` with slow main memories and small private buffers, with the
+tilings that a plan begins with and with those that it chooses for where it leaves operands; prints
+makespan, traffic of the main memory, bound and processor time as a table.
 """
 
 from __future__ import annotations
@@ -39,24 +40,41 @@ def planned(network: str, target: lm.Target, cut: str) -> tuple[lm.Plan, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cut", choices=("auto", "none"), default="none")
     cut = parser.parse_args().cut
     print(
-        "| network | main memory | buffers, scratchpad | as begun, ms, MB | chosen, ms, MB | | bound, ms | seconds |\n" + "|---" * 8 + "|"
+        "| network | main memory | buffers, scratchpad | as begun, ms, MB | chosen, ms, MB | |"
+        " bound, ms | seconds |\n" + "|---" * 8 + "|"
     )
-    for (name, network), (buffer, scratchpad), bandwidth in ((n, m, b) for n in NETWORKS.items() for m in MEMORIES for b in BANDWIDTHS):
+    for (name, network), (buffer, scratchpad), bandwidth in (
+        (n, m, b) for n in NETWORKS.items() for m in MEMORIES for b in BANDWIDTHS
+    ):
         changes = [f"dram.bandwidth={bandwidth}", f"scratchpad.capacity={scratchpad}"]
-        target = lm.target("edge-npu", [*changes, f"cores.ws.buffer={buffer}", f"cores.lb.buffer={buffer}"])
+        target = lm.target(
+            "edge-npu", [*changes, f"cores.ws.buffer={buffer}", f"cores.lb.buffer={buffer}"]
+        )
         with patch("loadmaster.planning.contest.retiled", as_begun):
             before, short = planned(network, target, cut)
         after, long = planned(network, target, cut)
         figures = [
-            f"{plan.metrics.makespan.value * 1e3:.3f}, {plan.metrics.traffic[target.main.name].value / 1e6:.2f}" for plan in (before, after)
+            f"{plan.metrics.makespan.value * 1e3:.3f},"
+            f" {plan.metrics.traffic[target.main.name].value / 1e6:.2f}"
+            for plan in (before, after)
         ]
         change = after.metrics.makespan.value / before.metrics.makespan.value - 1
         bound = after.metrics.makespan.lower_bound * 1e3
-        cells = (name, bandwidth, f"{buffer}, {scratchpad}", *figures, f"{change:+.1%}", f"{bound:.3f}", f"{short:.1f}, {long:.1f}")
+        cells = (
+            name,
+            bandwidth,
+            f"{buffer}, {scratchpad}",
+            *figures,
+            f"{change:+.1%}",
+            f"{bound:.3f}",
+            f"{short:.1f}, {long:.1f}",
+        )
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -1,7 +1,9 @@
-"""Tune MAGMA's rates by Bayesian optimisation: ``python -m benchmarks.tune_magma DIR [--trials N] [--seeds N]``.
+"""Tune MAGMA's rates by Bayesian optimisation: ``python -m benchmarks.tune_magma DIR [--trials N]
+[--seeds N]``.
 
-DIR is a folder with M3E's ``instances``. What is minimised is the mean logarithm of the makespan after 10,000 samples over its bound, on
-groups and settings where mappings differ. What comes out of the default arguments is ``magma.DEFAULTS``. Needs the extra `search`.
+DIR is a folder with M3E's ``instances``. What is minimised is the mean logarithm of the makespan
+after 10,000 samples over its bound, on groups and settings where mappings differ. What comes out of
+the default arguments is ``magma.DEFAULTS``. Needs the extra `search`.
 """
 
 from __future__ import annotations
@@ -49,13 +51,22 @@ def main() -> None:
     arguments = parser.parse_args()
     problems = []
     for name, setting, bandwidth in CASES:
-        table = analyse(read_job_list(arguments.folder / "instances" / f"{name}.csv"), target(setting), "maestro")
+        table = analyse(
+            read_job_list(arguments.folder / "instances" / f"{name}.csv"),
+            target(setting),
+            "maestro",
+        )
         group = group_of(table, bandwidth * 1e9)
         problems.append((group, group_bound(group)))
 
     def excess(settings: dict[str, float]) -> float:
-        runs = [(group, bound, seed) for group, bound in problems for seed in range(arguments.seeds)]
-        searches = [Search(group, bound, seed=seed, samples=10_000, settings=settings) for group, bound, seed in runs]
+        runs = [
+            (group, bound, seed) for group, bound in problems for seed in range(arguments.seeds)
+        ]
+        searches = [
+            Search(group, bound, seed=seed, samples=10_000, settings=settings)
+            for group, bound, seed in runs
+        ]
         for search in searches:
             magma.run(search)
         return float(np.mean([math.log(search.score / search.bound.score) for search in searches]))
@@ -77,7 +88,10 @@ def main() -> None:
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.enqueue_trial(PAPER)
     study.optimize(objective, n_trials=arguments.trials)
-    print(f"the paper's rates: {excess(PAPER):.4%} over the bound; best of {arguments.trials} trials: {study.best_value:.4%}")
+    print(
+        f"the paper's rates: {excess(PAPER):.4%} over the bound; best of {arguments.trials} trials:"
+        f" {study.best_value:.4%}"
+    )
     for name, value in study.best_params.items():
         print(f"    {name!r}: {value:.4g},")
 

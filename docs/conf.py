@@ -1,7 +1,9 @@
-"""The documentation site: `make docs` builds it into build/site. Broken links and faulty docstrings fail the build.
+"""The documentation site: `make docs` builds it into build/site. Broken links and faulty docstrings
+fail the build.
 
-The pages are Markdown. Two are completed when the site is built, with what the code says of itself: reference/commands.md from the
-command line's own options, and reference/python.md from the docstrings of every name on ``loadmaster``.
+The pages are Markdown. Two are completed when the site is built, with what the code says of itself:
+reference/commands.md from the command line's own options, and reference/python.md from the
+docstrings of every name on ``loadmaster``.
 """
 
 from __future__ import annotations
@@ -94,8 +96,13 @@ def _command_section(name: str, command: Any) -> str:
     context = command.context_class(command, info_name=f"loadmaster {name}")
     usage = " ".join(["loadmaster", *name.split(), *command.collect_usage_pieces(context)])
     records = (option.get_help_record(context) for option in command.params)
-    rows = "\n".join(f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in records if record)
-    return f"## {name}\n\n```text\n{usage}\n```\n\n{command.help}\n\n| argument or option | meaning |\n|---|---|\n{rows}"
+    rows = "\n".join(
+        f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in records if record
+    )
+    return (
+        f"## {name}\n\n```text\n{usage}\n```\n\n{command.help}\n\n| argument or option | meaning"
+        f" |\n|---|---|\n{rows}"
+    )
 
 
 def _cell(text: str) -> str:
@@ -110,16 +117,29 @@ def _complete(_: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "\n\n" + _COMPLETED[page]()
 
 
-def _by_home(application: Sphinx, environment: Any, node: pending_xref, content: nodes.Element) -> nodes.Node | None:
+def _by_home(
+    application: Sphinx, environment: Any, node: pending_xref, content: nodes.Element
+) -> nodes.Node | None:
     """Docstrings name where things live; the reader finds them as ``loadmaster.NAME``."""
     name = _PUBLIC.get(str(node.get("reftarget", "")))
     if node.get("refdomain") != "py" or name is None:
         return None
     python = environment.get_domain("py")
-    return python.resolve_xref(environment, node["refdoc"], application.builder, node["reftype"], f"loadmaster.{name}", node, content)
+    return python.resolve_xref(
+        environment,
+        node["refdoc"],
+        application.builder,
+        node["reftype"],
+        f"loadmaster.{name}",
+        node,
+        content,
+    )
 
 
-_PUBLIC = {home.replace(":", ".") if ":" in home else f"{home}.{name}": name for name, home in loadmaster._HOMES.items()}
+_PUBLIC = {
+    home.replace(":", ".") if ":" in home else f"{home}.{name}": name
+    for name, home in loadmaster._HOMES.items()
+}
 
 
 def setup(application: Sphinx) -> None:

@@ -31,25 +31,43 @@ class Picture:
 PICTURES = (
     Picture(
         "plan",
-        "plan fixtures/mobilenetv2.onnx.gz onnx:squeezenet --target edge-npu --precision int8 --mini-batches 2 --rounds 1",
+        "plan fixtures/mobilenetv2.onnx.gz onnx:squeezenet --target edge-npu --precision int8"
+        " --mini-batches 2 --rounds 1",
         "report.html",
         "Schedule and bandwidth",
     ),
     Picture(
         "sweep",
-        "plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=512KiB:4MiB --sweep bandwidth=4GB/s:16GB/s --rounds 0",
+        "plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=512KiB:4MiB"
+        " --sweep bandwidth=4GB/s:16GB/s --rounds 0",
         "sweep.html",
         "Time over area",
     ),
-    Picture("allocate", "allocate fixtures/buffers.csv --capacity 64KiB", "report.html", "Memory over time"),
+    Picture(
+        "allocate",
+        "allocate fixtures/buffers.csv --capacity 64KiB",
+        "report.html",
+        "Memory over time",
+    ),
     Picture(
         "map",
-        "map onnx:squeezenet onnx:shufflenet --target m3e-s2 --bandwidth 2GB/s --precision int8 --samples 2000",
+        "map onnx:squeezenet onnx:shufflenet --target m3e-s2 --bandwidth 2GB/s --precision int8"
+        " --samples 2000",
         "report.html",
         "Schedule",
     ),
-    Picture("place", "place onnx:squeezenet --target optane-server --batch 64 --fast 50%", "report.html", "Fast memory over time"),
-    Picture("inspect", "inspect onnx:resnet50 --precision int8 --target edge-npu", "report.html", "Roofline"),
+    Picture(
+        "place",
+        "place onnx:squeezenet --target optane-server --batch 64 --fast 50%",
+        "report.html",
+        "Fast memory over time",
+    ),
+    Picture(
+        "inspect",
+        "inspect onnx:resnet50 --precision int8 --target edge-npu",
+        "report.html",
+        "Roofline",
+    ),
 )
 SCROLL = """
 const found = [...document.querySelectorAll("h2")].find((h) => h.textContent.startsWith(arguments[0]))
@@ -65,7 +83,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made, browser() as driver:
         for picture in PICTURES:
             out = Path(made) / picture.name
-            command = [sys.executable, "-m", "loadmaster", *picture.command.split(), "--quiet", "--out", str(out)]
+            command = [
+                sys.executable,
+                "-m",
+                "loadmaster",
+                *picture.command.split(),
+                "--quiet",
+                "--out",
+                str(out),
+            ]
             subprocess.run(command, check=True, cwd=ROOT)
             resize(driver, HEIGHT, WIDTH)
             driver.get((out / picture.page).as_uri())

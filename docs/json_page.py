@@ -9,7 +9,10 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "loadmaster"
-SCHEMAS = (*sorted((PACKAGE / "cli" / "schemas").glob("*.json")), PACKAGE / "planning" / "plan.schema.json")
+SCHEMAS = (
+    *sorted((PACKAGE / "cli" / "schemas").glob("*.json")),
+    PACKAGE / "planning" / "plan.schema.json",
+)
 PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
@@ -62,11 +65,23 @@ def page() -> str:
 
 def _section(schema: dict[str, Any]) -> str:
     lines = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _rows(schema, "")]
-    return "\n".join([f"## `{schema['title']}`", "", schema["description"], "", "| field | type | meaning |", "|---|---|---|", *lines, ""])
+    return "\n".join(
+        [
+            f"## `{schema['title']}`",
+            "",
+            schema["description"],
+            "",
+            "| field | type | meaning |",
+            "|---|---|---|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def _rows(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Fields of an object and of what is in it: `[]` stands for an item of a list, `{}` for a name of the plan's own."""
+    """Fields of an object and of what is in it: `[]` stands for an item of a list, `{}` for a name
+    of the plan's own."""
     for name, part in schema.get("properties", {}).items():
         needed = "" if name in schema["required"] else ", not always there"
         yield f"{prefix}{name}", _kind(part) + needed, part["description"].replace("|", "\\|")

@@ -1,4 +1,5 @@
-"""Takes docs/plan.png, the README's picture, of the report that `make demo` writes: python docs/picture.py
+"""Takes docs/plan.png, the README's picture, of the report that `make demo` writes: python
+docs/picture.py
 
 Needs Chromium with its driver, and the package selenium.
 """
@@ -48,7 +49,9 @@ def browser() -> Iterator[webdriver.Chrome]:
     options.binary_location = shutil.which("chromium") or "chromium"
     for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+    )
     try:
         yield driver
     finally:

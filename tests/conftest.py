@@ -1,4 +1,5 @@
-"""For all tests: no cache of the user's, no limits of time, and in CI no skip but those that a machine without a GPU may have."""
+"""For all tests: no cache of the user's, no limits of time, and in CI no skip but those that a
+machine without a GPU may have."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from hypothesis import HealthCheck, settings
 from tests.support.needs import MAY_BE_MISSING
 
 os.environ["LOADMASTER_CACHE"] = ""
-# Two workers with two threads of torch each, which wait for one another by spinning, take twice the time.
+# Two workers with two threads of torch each, which wait for one another by spinning, take twice the
+# time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Started in the background, or by nohup, tests inherit that these are ignored, and what they start would never be interrupted.
+# Started in the background, or by nohup, tests inherit that these are ignored, and what they start
+# would never be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -31,22 +34,29 @@ ABSENT = os.environ.get("LOADMASTER_ABSENT", "").split()
 
 
 def may_be_skipped(reason: str) -> bool:
-    return any(known in reason for known in MAY_BE_MISSING) or any(re.search(rf"\b{re.escape(name)}\b", reason) for name in ABSENT)
+    return any(known in reason for known in MAY_BE_MISSING) or any(
+        re.search(rf"\b{re.escape(name)}\b", reason) for name in ABSENT
+    )
 
 
 def without_skip(report: Any) -> Any:
-    """The report of a test or of a module, as a failure if it was skipped for want of something that must be there."""
+    """The report of a test or of a module, as a failure if it was skipped for want of something
+    that must be there."""
     if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
         path, line, reason = report.longrepr
         if not may_be_skipped(reason):
             report.outcome = "failed"
-            report.longrepr = f"{path}:{line}: {reason}: with LOADMASTER_REQUIRE=1 nothing that can be installed may be missing"
+            report.longrepr = (
+                f"{path}:{line}: {reason}: with LOADMASTER_REQUIRE=1 nothing that can be installed"
+                " may be missing"
+            )
     return report
 
 
 @pytest.fixture(scope="module")
 def little_effort() -> Iterator[None]:
-    """Searches of plans in this process take few of the same steps: for modules about what comes of a plan, not about how good it is."""
+    """Searches of plans in this process take few of the same steps: for modules about what comes of
+    a plan, not about how good it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loadmaster.planning.contest._MOST_REFINED", 60)
         patch.setattr("loadmaster.planning.cutting.choice._MOST_RUN", 400_000)

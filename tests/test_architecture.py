@@ -1,4 +1,5 @@
-"""The layout of the package: what may import what, without circles, and verifiers that know records only."""
+"""The layout of the package: what may import what, without circles, and verifiers that know records
+only."""
 
 from __future__ import annotations
 
@@ -14,7 +15,21 @@ import pytest
 import loadmaster
 
 ROOT = Path(loadmaster.__file__).parent
-PACKAGES = (*("core", "targets", "workloads", "allocation", "placement", "cost", "mapping", "planning", "report", "integrations", "cli"),)
+PACKAGES = (
+    *(
+        "core",
+        "targets",
+        "workloads",
+        "allocation",
+        "placement",
+        "cost",
+        "mapping",
+        "planning",
+        "report",
+        "integrations",
+        "cli",
+    ),
+)
 """In order: a package imports only those before it."""
 RECORDS = {
     "allocation.verify": {"allocation.problem"},
@@ -25,15 +40,28 @@ RECORDS = {
         "allocation.answer",
         "allocation.rules",
     },
-    "placement.verify": {"allocation.problem", "allocation.verify", "placement.sequence", "placement.decisions"},
-    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph", "workloads.network_timing"},
+    "placement.verify": {
+        "allocation.problem",
+        "allocation.verify",
+        "placement.sequence",
+        "placement.decisions",
+    },
+    "planning.verify": {
+        "planning.plan_records",
+        "targets.hardware",
+        "workloads.job",
+        "workloads.graph",
+        "workloads.network_timing",
+    },
 }
-"""What verifiers may import, beside ``core`` and each other in their own folder; records are checked for what they import in turn."""
+"""What verifiers may import, beside ``core`` and each other in their own folder; records are
+checked for what they import in turn."""
 NATIVE = "_native"
 OUTSIDE = frozenset({*sys.stdlib_module_names, "numpy"})
 """What verifiers may import that is not ours."""
 BY_NAME = {("planning.plan", "report.write"), ("core.shown", "report.notebook")}
-"""Imports against the order, by name when a method is called: a plan writes its own report, and answers show themselves.
+"""Imports against the order, by name when a method is called: a plan writes its own report, and
+answers show themselves.
 
 There are no others."""
 
@@ -51,24 +79,37 @@ def modules() -> dict[str, Path]:
 
 
 def named(node: ast.AST) -> list[str]:
-    """Dotted names that an import names, absolute: modules or what is in them; of ``import_module``, what its text begins with."""
+    """Dotted names that an import names, absolute: modules or what is in them; of
+    ``import_module``, what its text begins with."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
         return [f"{node.module}.{alias.name}" for alias in node.names]
-    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+    if (
+        isinstance(node, ast.Call)
+        and node.args
+        and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__")
+    ):
         text = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
-        return [text.value] if isinstance(text, ast.Constant) and isinstance(text.value, str) else []
+        return (
+            [text.value] if isinstance(text, ast.Constant) and isinstance(text.value, str) else []
+        )
     return []
 
 
 def imported(node: ast.AST) -> list[str]:
     """Dotted names below ``loadmaster`` that an import names."""
-    return [name.removeprefix("loadmaster.") for name in named(node) if name.startswith("loadmaster.")]
+    return [
+        name.removeprefix("loadmaster.") for name in named(node) if name.startswith("loadmaster.")
+    ]
 
 
 def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
 def imports_of(tree: ast.AST, types: bool) -> list[str]:
@@ -82,7 +123,10 @@ def imports_of(tree: ast.AST, types: bool) -> list[str]:
 def module_of(name: str) -> str | None:
     """The module that a dotted name is, or is in."""
     parts = name.split(".")
-    return next((".".join(parts[:k]) for k in range(len(parts), 0, -1) if ".".join(parts[:k]) in modules()), None)
+    return next(
+        (".".join(parts[:k]) for k in range(len(parts), 0, -1) if ".".join(parts[:k]) in modules()),
+        None,
+    )
 
 
 @cache
@@ -92,9 +136,12 @@ def tree_of(module: str) -> ast.Module:
 
 @cache
 def imports(module: str, types: bool = True) -> frozenset[str]:
-    """Modules that a module imports, inside functions too; ``types`` says whether those for type checkers alone count."""
+    """Modules that a module imports, inside functions too; ``types`` says whether those for type
+    checkers alone count."""
     found = {module_of(name) for name in imports_of(tree_of(module), types)}
-    return frozenset(name for name in found if name and name != module and (module, name) not in BY_NAME)
+    return frozenset(
+        name for name in found if name and name != module and (module, name) not in BY_NAME
+    )
 
 
 @cache
@@ -110,7 +157,11 @@ def reach(module: str) -> frozenset[str]:
 
 
 def test_the_package_holds_these_packages_and_nothing_else() -> None:
-    entries = {path.name for path in ROOT.iterdir() if path.name != "__pycache__" and not path.name.endswith(".so")}
+    entries = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.name != "__pycache__" and not path.name.endswith(".so")
+    }
     assert entries == {*PACKAGES, "__init__.py", "__main__.py", "py.typed", "_native.pyi"}
 
 
@@ -138,7 +189,11 @@ def test_no_folder_imports_itself_by_way_of_its_neighbours(folder: str) -> None:
     for module in modules():
         if module.startswith(f"{folder}."):
             entry = ".".join(module.split(".")[:depth])
-            inside = {".".join(name.split(".")[:depth]) for name in imports(module) if name.startswith(f"{folder}.")}
+            inside = {
+                ".".join(name.split(".")[:depth])
+                for name in imports(module)
+                if name.startswith(f"{folder}.")
+            }
             graph.setdefault(entry, set()).update(inside - {entry})
     try:
         TopologicalSorter(graph).prepare()
@@ -150,27 +205,67 @@ def test_no_folder_imports_itself_by_way_of_its_neighbours(folder: str) -> None:
 def test_verifiers_import_records_only(verifier: str) -> None:
     for module in modules():
         if module == verifier or module.startswith(f"{verifier}."):
-            beyond = {name for name in reach(module) if name.split(".")[0] != "core" and name not in RECORDS[verifier]}
-            beyond -= {name for name in beyond if name == verifier or name.startswith(f"{verifier}.")}
+            beyond = {
+                name
+                for name in reach(module)
+                if name.split(".")[0] != "core" and name not in RECORDS[verifier]
+            }
+            beyond -= {
+                name for name in beyond if name == verifier or name.startswith(f"{verifier}.")
+            }
             # Importing a module runs the __init__ of its packages, which hold nothing.
-            assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
+            assert not {name for name in beyond if modules()[name].name != "__init__.py"}, (
+                f"{module} reaches {sorted(beyond)}"
+            )
 
 
 def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides() -> None:
-    """They read what frontends make and the cost model counts; cutting, scheduling, placing and packing are strange to them.
+    """They read what frontends make and the cost model counts; cutting, scheduling, placing and
+    packing are strange to them.
 
     Only the function that calls them computes bounds again, by the code that bounds plans.
     """
-    given = ("core", "targets", "cost", "planning.against", "planning.verify", "workloads.frontends")
-    records = {"planning.plan_records", "planning.decisions", "workloads.graph", "workloads.job", "workloads.window"}
-    records |= {"workloads.network_timing", "workloads.lowering.remembered", "workloads.lowering.single_assignment"}
+    given = (
+        "core",
+        "targets",
+        "cost",
+        "planning.against",
+        "planning.verify",
+        "workloads.frontends",
+    )
+    records = {
+        "planning.plan_records",
+        "planning.decisions",
+        "workloads.graph",
+        "workloads.job",
+        "workloads.window",
+    }
+    records |= {
+        "workloads.network_timing",
+        "workloads.lowering.remembered",
+        "workloads.lowering.single_assignment",
+    }
     records |= {"workloads.lowering.without_copies"}
     checks = [module for module in modules() if module.startswith("planning.against.")]
     assert len(checks) > 3
     for module in checks:
-        beyond = {name for name in reach(module) if not f"{name}.".startswith(tuple(f"{each}." for each in given)) and name not in records}
-        assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
-    deciders = ("allocation.", "placement.", "planning.joint.", "planning.residency.", "planning.packing", "planning.planner")
+        beyond = {
+            name
+            for name in reach(module)
+            if not f"{name}.".startswith(tuple(f"{each}." for each in given))
+            and name not in records
+        }
+        assert not {name for name in beyond if modules()[name].name != "__init__.py"}, (
+            f"{module} reaches {sorted(beyond)}"
+        )
+    deciders = (
+        "allocation.",
+        "placement.",
+        "planning.joint.",
+        "planning.residency.",
+        "planning.packing",
+        "planning.planner",
+    )
     caller = reach("planning.verify_against")
     assert not [name for name in caller if name.startswith(deciders)]
 
@@ -182,13 +277,17 @@ def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifie
             for reached in (module, *sorted(reach(module))):
                 names = {name for node in ast.walk(tree_of(reached)) for name in named(node)}
                 beyond = {
-                    name for name in names if name.split(".")[0] not in OUTSIDE | {"loadmaster"} or name.startswith("loadmaster._native")
+                    name
+                    for name in names
+                    if name.split(".")[0] not in OUTSIDE | {"loadmaster"}
+                    or name.startswith("loadmaster._native")
                 }
                 assert not beyond, f"{module} reaches {sorted(beyond)} in {reached}"
 
 
 def test_modules_import_from_where_things_are() -> None:
-    """Neither relative to themselves nor from ``loadmaster``, which would hide what a module depends on."""
+    """Neither relative to themselves nor from ``loadmaster``, which would hide what a module
+    depends on."""
     for module in modules():
         tree = tree_of(module)
         facade = {
@@ -199,12 +298,25 @@ def test_modules_import_from_where_things_are() -> None:
             if alias.name == "loadmaster"
         }
         for node in ast.walk(tree):
-            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}, line {node.lineno}: a relative import"
-            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) and node.module == "loadmaster" else []
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in facade:
+            assert not (isinstance(node, ast.ImportFrom) and node.level), (
+                f"{module}, line {node.lineno}: a relative import"
+            )
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.ImportFrom) and node.module == "loadmaster"
+                else []
+            )
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in facade
+            ):
                 names = [node.attr]
             beyond = {*names} - {NATIVE, "__version__"}
-            assert not beyond, f"{module} takes {sorted(beyond)} from loadmaster: import from the module that defines it"
+            assert not beyond, (
+                f"{module} takes {sorted(beyond)} from loadmaster: import from the module that"
+                " defines it"
+            )
 
 
 def section(heading: str) -> str:
@@ -229,7 +341,9 @@ def test_the_files_that_the_page_points_to_are_there() -> None:
     files = re.findall(r"[\w/]+\.(?:py|cpp)", section("Where to look"))
     native = Path(__file__).parents[1] / "src"
     assert len(files) > 10
-    assert not [file for file in files if not ((native if file.endswith(".cpp") else ROOT) / file).exists()]
+    assert not [
+        file for file in files if not ((native if file.endswith(".cpp") else ROOT) / file).exists()
+    ]
 
 
 def test_packages_hold_no_code_of_their_own() -> None:
@@ -238,15 +352,26 @@ def test_packages_hold_no_code_of_their_own() -> None:
         if path.name == "__init__.py":
             body = ast.parse(path.read_text()).body
             # What other programs load is named by the folder of their integration.
-            doors = [line for line in body[1:] if module.startswith("integrations.") and isinstance(line, ast.ImportFrom)]
+            doors = [
+                line
+                for line in body[1:]
+                if module.startswith("integrations.") and isinstance(line, ast.ImportFrom)
+            ]
             assert len(body) == 1 + len(doors), f"{module}: an __init__.py holds a docstring only"
 
 
 def test_types_of_arrays_and_the_clock_have_one_home() -> None:
-    """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches read the clock of core/deadline.py."""
-    homes = {r"^\w+ = NDArray\[": "core.arrays", r"\bos\.replace\(": "core.files", r"\btime\.perf_counter\(": ""}
+    """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches
+    read the clock of core/deadline.py."""
+    homes = {
+        r"^\w+ = NDArray\[": "core.arrays",
+        r"\bos\.replace\(": "core.files",
+        r"\btime\.perf_counter\(": "",
+    }
     searches = {"allocation", "placement", "mapping", "planning"}
     for module, path in modules().items():
         for pattern, home in homes.items():
             if module != home and (home or module.split(".")[0] in searches):
-                assert not re.search(pattern, path.read_text(), flags=re.MULTILINE), f"{module} has {pattern}"
+                assert not re.search(pattern, path.read_text(), flags=re.MULTILINE), (
+                    f"{module} has {pattern}"
+                )

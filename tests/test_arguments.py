@@ -1,4 +1,5 @@
-"""Arguments of the public functions: what is of the wrong type, or misspelt, is refused in one line with what to do."""
+"""Arguments of the public functions: what is of the wrong type, or misspelt, is refused in one line
+with what to do."""
 
 from typing import Any
 
@@ -6,7 +7,13 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.core.arguments import instead
-from loadmaster.core.errors import AllocationError, LoadmasterError, MappingError, PlanError, TargetError
+from loadmaster.core.errors import (
+    AllocationError,
+    LoadmasterError,
+    MappingError,
+    PlanError,
+    TargetError,
+)
 
 WRONG = (5, 2.5, "text", None, True, object(), [3], {"a": 1}, b"bytes")
 
@@ -41,7 +48,10 @@ def test_wrong_types_are_refused_and_never_escape(wrong: Any) -> None:
 
 
 def test_messages_say_what_to_pass() -> None:
-    with pytest.raises(PlanError, match=r"^plan: target is 'edge-npu', of type str: give a Target, from loadmaster\.target$"):
+    with pytest.raises(
+        PlanError,
+        match=r"^plan: target is 'edge-npu', of type str: give a Target, from loadmaster\.target$",
+    ):
         lm.plan([], "edge-npu")  # type: ignore[arg-type]
     with pytest.raises(MappingError, match=r"bandwidth is '16 GB/s', of type str: give a number"):
         lm.map_jobs(analysis(), "16 GB/s")  # type: ignore[arg-type]
@@ -54,7 +64,9 @@ def analysis() -> Any:
 
 
 def test_one_override_needs_no_list() -> None:
-    assert lm.target("edge-npu", "dram.bandwidth=1 GB/s") == lm.target("edge-npu", ["dram.bandwidth=1 GB/s"])
+    assert lm.target("edge-npu", "dram.bandwidth=1 GB/s") == lm.target(
+        "edge-npu", ["dram.bandwidth=1 GB/s"]
+    )
     with pytest.raises(TargetError, match=r"^--set 'a': write PATH=VALUE"):
         lm.target("m3e-s1", "a")
 
@@ -75,14 +87,35 @@ def test_misspellings_are_met_half_way(name: str, known: tuple[str, ...], answer
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lm.target("egde-npu"), "there is no bundled target 'egde-npu': did you mean edge-npu?"),
-        (lambda: lm.target("edge-npu", ["dram.bandwith=1 GB/s"]), "dram.bandwith: there is no such field: did you mean bandwidth?"),
-        (lambda: lm.target("edge-npu", ["cores.wz.rows=1"]), "cores has no 'wz': choose one of ws, lb"),
-        (lambda: lm.target("edge-npu", ["drma.bandwidth=1"]), "there is no table 'drma': did you mean dram?"),
+        (
+            lambda: lm.target("egde-npu"),
+            "there is no bundled target 'egde-npu': did you mean edge-npu?",
+        ),
+        (
+            lambda: lm.target("edge-npu", ["dram.bandwith=1 GB/s"]),
+            "dram.bandwith: there is no such field: did you mean bandwidth?",
+        ),
+        (
+            lambda: lm.target("edge-npu", ["cores.wz.rows=1"]),
+            "cores has no 'wz': choose one of ws, lb",
+        ),
+        (
+            lambda: lm.target("edge-npu", ["drma.bandwidth=1"]),
+            "there is no table 'drma': did you mean dram?",
+        ),
         (lambda: lm.load("onnx:squeeznet"), "did you mean squeezenet?"),
-        (lambda: lm.load("onnx:squeezenet", precision="in8"), "there is no precision 'in8': did you mean int8?"),
-        (lambda: lm.allocate(([0], [1], [2]), strategy="gredy"), "there is no strategy 'gredy': did you mean greedy?"),
-        (lambda: lm.plan([lm.load("onnx:squeezenet")], lm.target("edge-npu"), objective="enrgy"), "did you mean energy?"),
+        (
+            lambda: lm.load("onnx:squeezenet", precision="in8"),
+            "there is no precision 'in8': did you mean int8?",
+        ),
+        (
+            lambda: lm.allocate(([0], [1], [2]), strategy="gredy"),
+            "there is no strategy 'gredy': did you mean greedy?",
+        ),
+        (
+            lambda: lm.plan([lm.load("onnx:squeezenet")], lm.target("edge-npu"), objective="enrgy"),
+            "did you mean energy?",
+        ),
         (lambda: lm.map_jobs(analysis(), 1e9, strategy="anealing"), "did you mean annealing?"),
         (lambda: lm.map_jobs(analysis(), 1e9, objective="makspan"), "did you mean makespan?"),
     ],

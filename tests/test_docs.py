@@ -1,4 +1,5 @@
-"""Every example in the README and in docs/, sub-folders included, runs as it is printed, in the order of its page."""
+"""Every example in the README and in docs/, sub-folders included, runs as it is printed, in the
+order of its page."""
 
 import ast
 import re
@@ -29,7 +30,9 @@ def examples(page: Path) -> list[tuple[str, str]]:
 
 
 def of(pages: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages])
+    return pytest.mark.parametrize(
+        "page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+    )
 
 
 def run_commands(body: str) -> None:
@@ -63,7 +66,8 @@ RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
 
 @pytest.fixture
 def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points of sweeps are planned by a thread of this process; the tests of sweeps have processes."""
+    """Points of sweeps are planned by a thread of this process; the tests of sweeps have
+    processes."""
 
     @contextmanager
     def thread(count: int | None = None) -> Iterator[Executor]:
@@ -76,7 +80,9 @@ def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("sweeps_here")
 @of([page for page in PAGES if examples(page)])
-def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     monkeypatch.chdir(tmp_path)
     for language, body in examples(page):
@@ -88,7 +94,8 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
 def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `make demo` does once everything is installed, and then the three commands that it names."""
+    """What `make demo` does once everything is installed, and then the three commands that it
+    names."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     monkeypatch.chdir(tmp_path)
     recipe = (ROOT / "Makefile").read_text().split("\ndemo: ")[1].split("\n\n")[0]
@@ -96,14 +103,18 @@ def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that
     assert len(commands) == 4
     run_commands("\n".join(commands))
     plan = lm.Plan.load("demo-plan/plan.json")
-    assert [(network.precision, network.mini_batches) for network in plan.networks] == [("int8", 4)] * 2
+    assert [(network.precision, network.mini_batches) for network in plan.networks] == [
+        ("int8", 4)
+    ] * 2
     assert plan.metrics.makespan.value < 0.8 * plan.search[0].value
     assert "demo-plan/report.html" in recipe
 
 
 @of([page for page in PAGES if any(language == "python" for language, _ in examples(page))])
 def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page: Path) -> None:
-    for node in ast.walk(ast.parse("\n".join(body for language, body in examples(page) if language == "python"))):
+    for node in ast.walk(
+        ast.parse("\n".join(body for language, body in examples(page) if language == "python"))
+    ):
         if isinstance(node, ast.Import):
             assert not [alias.name for alias in node.names if alias.name.startswith("loadmaster.")]
         if isinstance(node, ast.ImportFrom):

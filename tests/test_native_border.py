@@ -1,4 +1,5 @@
-"""What native code is handed is checked where it is handed over: no array of a wrong length or type reaches a kernel."""
+"""What native code is handed is checked where it is handed over: no array of a wrong length or type
+reaches a kernel."""
 
 import numpy as np
 import pytest
@@ -34,7 +35,13 @@ def joint_problem() -> JointProblem:
     machine = npu(2)
     work = lower([residual_chain(1)], machine)
     table = job_table(work, machine)
-    return JointProblem(work, table, machine, goal_of(work, "throughput", None, {}, {}), EnergyModel(table, energy_rates(machine)))
+    return JointProblem(
+        work,
+        table,
+        machine,
+        goal_of(work, "throughput", None, {}, {}),
+        EnergyModel(table, energy_rates(machine)),
+    )
 
 
 def placement_problem() -> _native.PlacementProblem:
@@ -75,7 +82,9 @@ def test_every_array_must_have_its_length_and_its_type(case) -> None:
             with pytest.raises(TypeError):
                 native(**arguments | {name: wrong})
         with pytest.raises(TypeError):
-            native(**{key: other for key, other in arguments.items() if key != name}, wrong_name=value)
+            native(
+                **{key: other for key, other in arguments.items() if key != name}, wrong_name=value
+            )
 
 
 def test_numbers_out_of_range_are_refused(case) -> None:

@@ -11,14 +11,23 @@ import loadmaster as lm
 
 
 def imported_for_type_checkers() -> dict[str, str]:
-    """Module, and its name there if that is another one, of every name that ``loadmaster/__init__.py`` imports under ``TYPE_CHECKING``."""
+    """Module, and its name there if that is another one, of every name that
+    ``loadmaster/__init__.py`` imports under ``TYPE_CHECKING``."""
     found = {}
-    (block,) = (node for node in ast.parse(Path(lm.__file__).read_text()).body if isinstance(node, ast.If))
+    (block,) = (
+        node for node in ast.parse(Path(lm.__file__).read_text()).body if isinstance(node, ast.If)
+    )
     for node in block.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("loadmaster."):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.startswith("loadmaster.")
+        ):
             for alias in node.names:
                 public = alias.asname or alias.name
-                found[public] = node.module if public == alias.name else f"{node.module}:{alias.name}"
+                found[public] = (
+                    node.module if public == alias.name else f"{node.module}:{alias.name}"
+                )
     return found
 
 

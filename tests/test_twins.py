@@ -1,4 +1,5 @@
-"""Rules that are written in Python and again in C++, for speed: each pair names the other, and here the two agree."""
+"""Rules that are written in Python and again in C++, for speed: each pair names the other, and here
+the two agree."""
 
 import dataclasses
 import math
@@ -32,45 +33,72 @@ def joint_problem(machine, batches=1, blocks=2):
     work = lower([residual_chain(blocks)], machine, mini_batches=batches)
     table = job_table(work, machine)
     goal = goal_of(work, "throughput", None, {}, {})
-    return work, table, JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+    return (
+        work,
+        table,
+        JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine))),
+    )
 
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, batches: int) -> None:
-    """Bytes over a link in seconds, whole picoseconds, and which results go to main memory: job_times.py and admission.cpp."""
+    """Bytes over a link in seconds, whole picoseconds, and which results go to main memory:
+    job_times.py and admission.cpp."""
     machine = npu(1, room, copies=False)
     work, table, problem = joint_problem(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     _, placement, _ = problem.decisions(found)
-    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    times = job_times(
+        table,
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+        placement.streamed,
+    )
     assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
     assert bool((found.run.row_stay >= 0).any()) == (room > 256)
 
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(room: int, batches: int) -> None:
+def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(
+    room: int, batches: int
+) -> None:
     """Which results go to main memory: joint/problem.py and job_times.py."""
     machine = npu(1, room)
     work, table, problem = joint_problem(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
-    used = memories_used(table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    used = memories_used(
+        table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed
+    )
     copied = sum(work.tensors[copy.tensor].bytes for copy in placement.copies)
-    assert problem.energy_of(found.run) == problem.energy.of_plan(schedule.core, *used, copied, found.run.makespan)
+    assert problem.energy_of(found.run) == problem.energy.of_plan(
+        schedule.core, *used, copied, found.run.makespan
+    )
 
 
 @pytest.mark.parametrize("engine", [1e8, 7e8, 9e12])
 def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: float) -> None:
     """Bytes over the slowest of engine and links: replay.py and admission.cpp."""
     machine = npu(1, 2**20)
-    machine = dataclasses.replace(machine, copy=dataclasses.replace(machine.copy, asynchronous_to_fast=engine))
+    machine = dataclasses.replace(
+        machine, copy=dataclasses.replace(machine.copy, asynchronous_to_fast=engine)
+    )
     work, table, problem = joint_problem(machine)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
     assert placement.copies
-    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    times = job_times(
+        table,
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+        placement.streamed,
+    )
     timeline = replay(work, times, machine, schedule, placement)
     first = len(work.jobs)
     # The first job waits for the first prefetch, which has the links to itself.
@@ -80,8 +108,11 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
 
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
-def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores: int, batches: int) -> None:
-    """Whenever a core is idle, the first ready job in order goes where it ends first: dispatch.cpp and admission.cpp."""
+def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
+    random, cores: int, batches: int
+) -> None:
+    """Whenever a core is idle, the first ready job in order goes where it ends first: dispatch.cpp
+    and admission.cpp."""
     machine = npu(cores, 64)
     work, table, problem = joint_problem(machine, batches)
     keys = [random.random() for _ in work.jobs]
@@ -94,17 +125,29 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores
     priority[order] = -np.arange(len(order))
     nothing, everything = (np.full(len(work.tensors), value) for value in (False, True))
     times = job_times(table, machine, nothing, nothing, everything)
-    graph = task_graph([(before, job) for job, record in enumerate(work.jobs) for before in record.after], len(work.jobs))
+    graph = task_graph(
+        [(before, job) for job, record in enumerate(work.jobs) for before in record.after],
+        len(work.jobs),
+    )
     release = np.zeros(len(order), dtype=np.int64)
-    listed = graph.dispatch(priority=priority, duration=times.duration, demand=times.demand, release=release)
+    listed = graph.dispatch(
+        priority=priority, duration=times.duration, demand=times.demand, release=release
+    )
     assert found.run.makespan == listed.makespan
     assert found.run.core.tolist() == listed.core.tolist()
     assert found.run.end.tolist() == listed.end.tolist()
 
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3), st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]),
+)
 @settings(max_examples=60, deadline=None)
-def test_a_mapping_scores_what_its_makespan_and_energy_make(seed: int, jobs: int, cores: int, weights) -> None:
+def test_a_mapping_scores_what_its_makespan_and_energy_make(
+    seed: int, jobs: int, cores: int, weights
+) -> None:
     """Energy and score of a mapping: group.py and genome.cpp."""
     generator = np.random.default_rng(seed)
     group = Group(*(generator.lognormal(0, 1, (jobs, cores)) for _ in range(3)), weights)
@@ -112,13 +155,18 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(seed: int, jobs: int
     priority = generator.integers(0, 2**32, (4, jobs), dtype=np.uint32)
     queues = group.decode(core, priority)
     owner = [core_and_position(row[None, :], cores)[0] for row in queues]
-    expected = [group.score(float(m), group.energy_of(c)) for m, c in zip(group.makespans(queues), owner, strict=True)]
+    expected = [
+        group.score(float(m), group.energy_of(c))
+        for m, c in zip(group.makespans(queues), owner, strict=True)
+    ]
     assert group.native.scores(core, priority) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
 @settings(max_examples=150, deadline=None)
-def test_paths_take_as_long_in_the_search_as_their_placement(seed: int, moves: bool, room: int) -> None:
+def test_paths_take_as_long_in_the_search_as_their_placement(
+    seed: int, moves: bool, room: int
+) -> None:
     """Stays, copies, algorithms and seconds of paths: sequence_arrays.py and search.cpp."""
     sequence = random_sequence(seed)
     arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))
@@ -141,6 +189,8 @@ def test_paths_take_as_long_in_the_search_as_their_placement(seed: int, moves: b
         seconds=math.inf,
     )
     placement = placement_of(sequence, arrays, found.paths, moves)
-    assert found.seconds == pytest.approx(total_seconds(sequence, arrays, found.paths, placement), rel=1e-9)
+    assert found.seconds == pytest.approx(
+        total_seconds(sequence, arrays, found.paths, placement), rel=1e-9
+    )
     again = paths_of(sequence, arrays, placement)
     assert (again.fast == found.paths.fast).all()

@@ -1,15 +1,19 @@
-"""How fast and how tight offsets are: ``python -m benchmarks.allocation [DIR] [--only SECTION] [--full] [--json FILE]``.
+"""How fast and how tight offsets are: ``python -m benchmarks.allocation [DIR] [--only SECTION]
+[--full] [--json FILE]``.
 
-paper    the TelaMalloc paper's evaluation on real networks, and on the instances of DIR (MiniMalloc's CSV: id,lower,upper,size) whose
+paper    the TelaMalloc paper's evaluation on real networks, and on the instances of DIR
+(MiniMalloc's CSV: id,lower,upper,size) whose
          names end in a capacity, if it is given
 micro    its micro-benchmarks
 learned  TelaMalloc with and without learned backtrack targets
-search   the exact search on DIR and on tilings: CPU seconds until a packing fits the capacity in the name, over several seeds; then the
+search   the exact search on DIR and on tilings: CPU seconds until a packing fits the capacity in
+the name, over several seeds; then the
          smallest peak, its proven bound and CPU seconds; then small calls
 
-`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same process on the same data. The default is a
-subset that takes a few minutes: TelaMalloc's features are switched off on fewer networks, and only instances with a capacity in their
-name are minimised; ``--full`` is everything.
+`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same
+process on the same data. The default is a subset that takes a few minutes: TelaMalloc's features
+are switched off on fewer networks, and only instances with a capacity in their name are minimised;
+``--full`` is everything.
 """
 
 from __future__ import annotations
@@ -23,7 +27,17 @@ from rich.console import Console
 from benchmarks.allocation.instances import Plain, networks, read, tiling
 from benchmarks.allocation.learned import print_learned
 from benchmarks.allocation.micro import print_micro
-from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_capacities, print_evaluation, records
+from benchmarks.allocation.paper import (
+    LIMITS,
+    TIGHT,
+    ablate,
+    cases,
+    evaluate,
+    print_ablation,
+    print_capacities,
+    print_evaluation,
+    records,
+)
 from benchmarks.allocation.rivals import rival_lines
 from benchmarks.allocation.search import fit, minimise, small
 from loadmaster.allocation.rules import problem_of
@@ -47,14 +61,18 @@ def capacity_of(name: str) -> int | None:
 
 def paper_section(arguments: argparse.Namespace, console: Console) -> dict[str, object]:
     found: dict[str, object] = {}
-    challenging = [(name, plain) for name, plain in instances(arguments.folder) if capacity_of(name)]
+    challenging = [
+        (name, plain) for name, plain in instances(arguments.folder) if capacity_of(name)
+    ]
     of_networks = list(networks())
     for title, group in (("Real networks", of_networks), ("MiniMalloc's instances", challenging)):
         if group:
             rows = evaluate(cases(group, LIMITS, arguments.seconds), console)
             print_evaluation(title, rows, console)
             found[title] = records(rows)
-    named = [(name, plain, capacity) for name, plain in challenging if (capacity := capacity_of(name))]
+    named = [
+        (name, plain, capacity) for name, plain in challenging if (capacity := capacity_of(name))
+    ]
     if named:
         found["published capacity"] = records(print_capacities(named, arguments.seconds, console))
     ablated = [*(of_networks if arguments.full else of_networks[:4]), *challenging]
@@ -83,14 +101,29 @@ def search_section(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="a section; may be given more than once")
-    parser.add_argument("--full", action="store_true", help="everything, not the subset that takes a few minutes")
+    parser.add_argument(
+        "--only", choices=SECTIONS, action="append", help="a section; may be given more than once"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="everything, not the subset that takes a few minutes"
+    )
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="time limit of every search, rivals' too")
-    parser.add_argument("--rivals", action="store_true", help="run rivals in the section 'search', too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows of 'paper', 'micro' and 'learned' go as well")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="time limit of every search, rivals' too"
+    )
+    parser.add_argument(
+        "--rivals", action="store_true", help="run rivals in the section 'search', too"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where the rows of 'paper', 'micro' and 'learned' go as well",
+    )
     arguments = parser.parse_args()
     console = Console(width=160)
     chosen = arguments.only or SECTIONS
@@ -100,7 +133,9 @@ def main() -> None:
     if "micro" in chosen:
         found["micro"] = print_micro(arguments.repeat, console)
     if "learned" in chosen:
-        challenging = [problem_of(plain) for name, plain in instances(arguments.folder) if capacity_of(name)]
+        challenging = [
+            problem_of(plain) for name, plain in instances(arguments.folder) if capacity_of(name)
+        ]
         found["learned"] = print_learned(challenging, console)
     if "search" in chosen:
         search_section(arguments)

@@ -1,4 +1,5 @@
-"""What learned backtrack targets buy: TelaMalloc with and without the bundled model, on instances that it was not trained on."""
+"""What learned backtrack targets buy: TelaMalloc with and without the bundled model, on instances
+that it was not trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from rich.table import Table
 
 from benchmarks.allocation.instances import clocked
 from benchmarks.allocation.paper import clock
-from loadmaster.allocation.backtracking.learning import HORIZON, at_limits, bundled, generated, record
+from loadmaster.allocation.backtracking.learning import (
+    HORIZON,
+    at_limits,
+    bundled,
+    generated,
+    record,
+)
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 
@@ -25,8 +32,9 @@ def oracle_line(console: Console) -> None:
     latest = samples.features[:, 0] == 0
     best = (samples.regret[latest] == 0).mean()
     console.print(
-        f"{latest.sum()} held-out backtracks with a choice: the latest placement to blame is the best target in {best:.0%} of them; "
-        f"it costs {samples.cost[latest].mean():.0f} steps, {samples.regret[latest].mean() * HORIZON:.0f} more than the oracle's"
+        f"{latest.sum()} held-out backtracks with a choice: the latest placement to blame is the"
+        f" best target in {best:.0%} of them; it costs {samples.cost[latest].mean():.0f} steps,"
+        f" {samples.regret[latest].mean() * HORIZON:.0f} more than the oracle's"
     )
 
 
@@ -35,10 +43,16 @@ def print_learned(challenging: Iterable[Problem], console: Console) -> list[dict
     oracle_line(console)
     table = Table(title="TelaMalloc with learned backtrack targets")
     for heading in ("instances", "targets", "solved", "steps", "steps, geometric mean", "CPU sum"):
-        table.add_column(heading, justify="left" if heading in ("instances", "targets") else "right")
+        table.add_column(
+            heading, justify="left" if heading in ("instances", "targets") else "right"
+        )
     cases = {
         "generated, held out": list(at_limits(generated(60, HELD_OUT))),
-        "MiniMalloc's, 100-110 %": [(p, c * limit // 100) for p, c in at_limits(challenging, (1.0,)) for limit in range(100, 111)],
+        "MiniMalloc's, 100-110 %": [
+            (p, c * limit // 100)
+            for p, c in at_limits(challenging, (1.0,))
+            for limit in range(100, 111)
+        ],
     }
     rows: list[dict[str, object]] = []
     for title, some in cases.items():
@@ -59,7 +73,9 @@ def print_learned(challenging: Iterable[Problem], console: Console) -> list[dict
     return rows
 
 
-def compare(title: str, name: str, cases: list[tuple[Problem, int]], options: Options) -> dict[str, object]:
+def compare(
+    title: str, name: str, cases: list[tuple[Problem, int]], options: Options
+) -> dict[str, object]:
     """Totals over all cases."""
     solved = steps = 0
     seconds = logarithms = 0.0

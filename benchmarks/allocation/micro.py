@@ -1,4 +1,5 @@
-"""The paper's micro-benchmarks: from no overlap to fully overlapping blocks; CPU time from arrays to offsets at the load bound."""
+"""The paper's micro-benchmarks: from no overlap to fully overlapping blocks; CPU time from arrays
+to offsets at the load bound."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def blocks(count: int, overlap: str, seed: int) -> Plain:
 
 
 def measure(overlap: str, count: int, repeat: int) -> tuple[list[float], int, list[float]]:
-    """CPU seconds of TelaMalloc over ``repeat`` sets, how many of them it packed, and CPU seconds of CP-SAT on some."""
+    """CPU seconds of TelaMalloc over ``repeat`` sets, how many of them it packed, and CPU seconds
+    of CP-SAT on some."""
     times, packed, theirs = [], 0, []
     for seed in range(repeat):
         plain = blocks(count, overlap, seed)
@@ -52,7 +54,22 @@ def print_micro(repeat: int, console: Console) -> list[dict[str, object]]:
         for count in COUNTS:
             times, packed, theirs = measure(overlap, count, repeat)
             other = clock(statistics.median(theirs)) if theirs else "-"
-            table.add_row(overlap, str(count), f"{packed}/{repeat}", clock(statistics.median(times)), clock(max(times)), other)
-            rows.append({"overlap": overlap, "blocks": count, "packed": packed, "seconds": times, "cp_sat_seconds": theirs})
+            table.add_row(
+                overlap,
+                str(count),
+                f"{packed}/{repeat}",
+                clock(statistics.median(times)),
+                clock(max(times)),
+                other,
+            )
+            rows.append(
+                {
+                    "overlap": overlap,
+                    "blocks": count,
+                    "packed": packed,
+                    "seconds": times,
+                    "cp_sat_seconds": theirs,
+                }
+            )
     console.print(table)
     return rows

@@ -1,7 +1,8 @@
-"""The evaluation of the TelaMalloc paper: memory limits from 100 to 120 % of the load bound, and each feature switched off in turn.
+"""The evaluation of the TelaMalloc paper: memory limits from 100 to 120 % of the load bound, and
+each feature switched off in turn.
 
-A limit is solved if a packing within it is found. Times are CPU seconds from arrays to offsets; those of CP-SAT are without building its
-model in Python, which takes as long again.
+A limit is solved if a packing within it is found. Times are CPU seconds from arrays to offsets;
+those of CP-SAT are without building its model in Python, which takes as long again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.allocation.instances import Plain, clocked, load_of, packing_problem
-from benchmarks.allocation.rivals import at_hand, cp_sat_model, cp_sat_solve, omni_telamalloc, omnimalloc
+from benchmarks.allocation.rivals import (
+    at_hand,
+    cp_sat_model,
+    cp_sat_solve,
+    omni_telamalloc,
+    omnimalloc,
+)
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
@@ -60,20 +67,30 @@ class Case:
         return Outcome(self.instance, self.limit, allocator, solved, seconds, *counts)
 
 
-def cases(instances: Iterable[tuple[str, Plain]], limits: Iterable[int], seconds: float) -> list[Case]:
+def cases(
+    instances: Iterable[tuple[str, Plain]], limits: Iterable[int], seconds: float
+) -> list[Case]:
     """Every instance at every limit."""
     chosen = tuple(limits)
-    return [Case(name, plain, problem_of(plain), at, seconds, load_of(plain) * at // 100) for name, plain in instances for at in chosen]
+    return [
+        Case(name, plain, problem_of(plain), at, seconds, load_of(plain) * at // 100)
+        for name, plain in instances
+        for at in chosen
+    ]
 
 
 def by_best_fit(case: Case) -> Outcome:
-    seconds, offsets = clocked(lambda: place(case.problem, best_fit.order(case.problem), best_fit=True))
+    seconds, offsets = clocked(
+        lambda: place(case.problem, best_fit.order(case.problem), best_fit=True)
+    )
     return case.outcome("best-fit", peak_of(case.problem, offsets) <= case.capacity, seconds)
 
 
 def by_greedy(case: Case) -> Outcome:
     seconds, offsets = clocked(lambda: place(case.problem, next(greedy.orders(case.problem))))
-    return case.outcome("greedy (by size)", peak_of(case.problem, offsets) <= case.capacity, seconds)
+    return case.outcome(
+        "greedy (by size)", peak_of(case.problem, offsets) <= case.capacity, seconds
+    )
 
 
 def by_telamalloc(case: Case, options: Options | None = None, name: str = "telamalloc") -> Outcome:
@@ -86,11 +103,22 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
             break
     assert search is not None
     counts = search.counts
-    return case.outcome(name, offsets is not None, seconds, counts.steps, counts.minor_backtracks, counts.major_backtracks)
+    return case.outcome(
+        name,
+        offsets is not None,
+        seconds,
+        counts.steps,
+        counts.minor_backtracks,
+        counts.major_backtracks,
+    )
 
 
 def by_exact(case: Case) -> Outcome:
-    seconds, found = clocked(lambda: packing_problem(case.plain).fit(case.capacity, nodes=NODES, seconds=4 * case.seconds))
+    seconds, found = clocked(
+        lambda: packing_problem(case.plain).fit(
+            case.capacity, nodes=NODES, seconds=4 * case.seconds
+        )
+    )
     return case.outcome("exact", found.status == "feasible", seconds, found.nodes)
 
 
@@ -107,11 +135,17 @@ def by_omnimalloc(case: Case) -> Outcome:
 
 def by_omni_telamalloc(case: Case) -> Outcome:
     seconds, peak = clocked(lambda: omni_telamalloc(case.plain, None, case.seconds))
-    return case.outcome("omnimalloc telamalloc", peak is not None and peak <= case.capacity, seconds)
+    return case.outcome(
+        "omnimalloc telamalloc", peak is not None and peak <= case.capacity, seconds
+    )
 
 
 OURS: tuple[Callable[[Case], Outcome], ...] = (by_best_fit, by_greedy, by_telamalloc, by_exact)
-RIVALS = {"cp-sat": by_cp_sat, "omnimalloc greedy": by_omnimalloc, "omnimalloc telamalloc": by_omni_telamalloc}
+RIVALS = {
+    "cp-sat": by_cp_sat,
+    "omnimalloc greedy": by_omnimalloc,
+    "omnimalloc telamalloc": by_omni_telamalloc,
+}
 
 
 def evaluate(all_cases: list[Case], console: Console) -> list[Outcome]:
@@ -128,12 +162,20 @@ def evaluate(all_cases: list[Case], console: Console) -> list[Outcome]:
 def ablate(all_cases: list[Case]) -> list[Outcome]:
     """TelaMalloc whole, with each feature switched off, and with all of them off."""
     whole = Options()
-    variants = {"all on": whole} | {f"no {name}": replace(whole, **{name: False}) for name in FEATURES}  # type: ignore[arg-type]
+    variants = {"all on": whole} | {
+        f"no {name}": replace(whole, **{name: False}) for name in FEATURES
+    }  # type: ignore[arg-type]
     variants["all off"] = replace(whole, **dict.fromkeys(FEATURES, False))  # type: ignore[arg-type]
-    return [by_telamalloc(case, options, name) for case in all_cases for name, options in variants.items()]
+    return [
+        by_telamalloc(case, options, name)
+        for case in all_cases
+        for name, options in variants.items()
+    ]
 
 
-def print_capacities(named: list[tuple[str, Plain, int]], seconds: float, console: Console) -> list[Outcome]:
+def print_capacities(
+    named: list[tuple[str, Plain, int]], seconds: float, console: Console
+) -> list[Outcome]:
     """Our searches at the capacities that the instances were published with."""
     rows: list[Outcome] = []
     table = Table(title="At the published capacity")
@@ -147,7 +189,11 @@ def print_capacities(named: list[tuple[str, Plain, int]], seconds: float, consol
     for name, plain, capacity in named:
         case = Case(name, plain, problem_of(plain), 0, seconds, capacity)
         both = [by_telamalloc(case), by_exact(case)]
-        cells = [cell for row in both for cell in (f"{row.steps:,}" if row.solved else "not solved", clock(row.seconds))]
+        cells = [
+            cell
+            for row in both
+            for cell in (f"{row.steps:,}" if row.solved else "not solved", clock(row.seconds))
+        ]
         table.add_row(name, str(len(plain[0])), f"{capacity / load_of(plain):.3f}", *cells)
         rows += both
     console.print(table)
@@ -169,21 +215,36 @@ def solved_by_everybody(rows: list[Outcome]) -> set[tuple[str, int]]:
 
 
 def print_evaluation(title: str, rows: list[Outcome], console: Console) -> None:
-    """Share solved at each limit, over all cases and over those that somebody failed at; CPU time and search effort."""
+    """Share solved at each limit, over all cases and over those that somebody failed at; CPU time
+    and search effort."""
     easy = solved_by_everybody(rows)
     limits = sorted({row.limit for row in rows})
     count = len({row.instance for row in rows})
     table = Table(title=f"{title}: {count} instances; solved at each limit, in % of the load bound")
-    for heading in ("allocator", *(f"{limit} %" for limit in limits), "not trivial", "CPU median", "CPU most", "steps", "minor", "major"):
+    for heading in (
+        "allocator",
+        *(f"{limit} %" for limit in limits),
+        "not trivial",
+        "CPU median",
+        "CPU most",
+        "steps",
+        "minor",
+        "major",
+    ):
         table.add_column(heading, justify="left" if heading == "allocator" else "right")
     for name, mine in grouped(rows).items():
         hard = [row for row in mine if (row.instance, row.limit) not in easy]
         at = [f"{sum(row.solved for row in mine if row.limit == limit)}" for limit in limits]
         share = f"{sum(row.solved for row in hard)}/{len(hard)}"
         times = [row.seconds for row in mine]
-        table.add_row(name, *at, share, clock(statistics.median(times)), clock(max(times)), *effort(mine))
+        table.add_row(
+            name, *at, share, clock(statistics.median(times)), clock(max(times)), *effort(mine)
+        )
     console.print(table)
-    console.print(f"not trivial: cases that at least one allocator failed at ({len({(r.instance, r.limit) for r in rows}) - len(easy)}).")
+    console.print(
+        "not trivial: cases that at least one allocator failed at"
+        f" ({len({(r.instance, r.limit) for r in rows}) - len(easy)})."
+    )
     print_speed_up(rows, console)
 
 
@@ -192,9 +253,16 @@ def print_speed_up(rows: list[Outcome], console: Console) -> None:
     groups = grouped(rows)
     mine = {(row.instance, row.limit): row.seconds for row in groups["telamalloc"] if row.solved}
     for name in ("cp-sat", "exact", "omnimalloc telamalloc"):
-        ratios = [row.seconds / mine[key] for row in groups.get(name, []) if row.solved and (key := (row.instance, row.limit)) in mine]
+        ratios = [
+            row.seconds / mine[key]
+            for row in groups.get(name, [])
+            if row.solved and (key := (row.instance, row.limit)) in mine
+        ]
         if ratios:
-            console.print(f"CPU time of {name} over telamalloc's: median {statistics.median(ratios):.1f} x over {len(ratios)} cases")
+            console.print(
+                f"CPU time of {name} over telamalloc's: median {statistics.median(ratios):.1f} x"
+                f" over {len(ratios)} cases"
+            )
 
 
 def print_ablation(rows: list[Outcome], console: Console) -> None:
@@ -203,7 +271,12 @@ def print_ablation(rows: list[Outcome], console: Console) -> None:
     for heading in ("variant", "solved", "CPU sum", "steps", "minor", "major"):
         table.add_column(heading, justify="left" if heading == "variant" else "right")
     for name, mine in grouped(rows).items():
-        table.add_row(name, f"{sum(row.solved for row in mine)}/{len(mine)}", clock(sum(row.seconds for row in mine)), *effort(mine))
+        table.add_row(
+            name,
+            f"{sum(row.solved for row in mine)}/{len(mine)}",
+            clock(sum(row.seconds for row in mine)),
+            *effort(mine),
+        )
     console.print(table)
 
 
@@ -214,7 +287,13 @@ def effort(rows: list[Outcome]) -> list[str]:
 
 def clock(seconds: float) -> str:
     """Time with a unit that fits."""
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"
+    return (
+        f"{seconds:.2f} s"
+        if seconds >= 1
+        else f"{seconds * 1e3:.1f} ms"
+        if seconds >= 1e-3
+        else f"{seconds * 1e6:.0f} us"
+    )
 
 
 def records(rows: list[Outcome]) -> list[dict[str, object]]:

@@ -64,12 +64,23 @@ def _omnimalloc(allocator: Any, plain: Plain) -> int:
     from omnimalloc import Allocation
 
     lower, upper, size = (column.tolist() for column in plain)
-    buffers = tuple(Allocation(id=i, size=s, start=b, end=e) for i, (b, e, s) in enumerate(zip(lower, upper, size, strict=True)))
+    buffers = tuple(
+        Allocation(id=i, size=s, start=b, end=e)
+        for i, (b, e, s) in enumerate(zip(lower, upper, size, strict=True))
+    )
     return max(a.offset + a.size for a in allocator.allocate(buffers))
 
 
-RIVALS = {"cp-sat": cp_sat, "omnimalloc greedy": omnimalloc, "omnimalloc telamalloc": omni_telamalloc}
-HOMES = {"cp-sat": "ortools", "omnimalloc greedy": "omnimalloc", "omnimalloc telamalloc": "omnimalloc"}
+RIVALS = {
+    "cp-sat": cp_sat,
+    "omnimalloc greedy": omnimalloc,
+    "omnimalloc telamalloc": omni_telamalloc,
+}
+HOMES = {
+    "cp-sat": "ortools",
+    "omnimalloc greedy": "omnimalloc",
+    "omnimalloc telamalloc": "omnimalloc",
+}
 
 
 def at_hand(name: str) -> bool:
@@ -83,5 +94,6 @@ def rival_lines(plain: Plain, capacity: int | None, seconds: float, ours: float)
         if at_hand(name):
             took, peak = clocked(lambda rival=rival: rival(plain, capacity, seconds))  # type: ignore[misc]
             print(
-                f"      {name:20} peak {peak if peak is not None else 'none':>12}  {took:9.3f} s CPU  {took / max(ours, 1e-9):10.1f} x ours"
+                f"      {name:20} peak {peak if peak is not None else 'none':>12}  {took:9.3f} s"
+                f" CPU  {took / max(ours, 1e-9):10.1f} x ours"
             )

@@ -20,7 +20,10 @@ def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> 
     times = [took for took, _ in runs]
     solved = sum(answer.status == "feasible" for _, answer in runs)
     middle = statistics.median(times)
-    print(f"  {name:22} fit {capacity}: {solved}/{repeat} seeds, CPU s median {middle:.3f}, most {max(times):.3f}")
+    print(
+        f"  {name:22} fit {capacity}: {solved}/{repeat} seeds, CPU s median {middle:.3f}, most"
+        f" {max(times):.3f}"
+    )
     return middle
 
 
@@ -29,7 +32,8 @@ def minimise(name: str, plain: Plain, seconds: float) -> float:
     took, found = clocked(lambda: packing_problem(plain).minimise(seconds=seconds))
     ratio = found.peak / found.bound
     print(
-        f"  {name:22} minimise: {found.status}, peak {found.peak}, bound {found.bound} ({ratio:.4f}), {found.nodes} nodes, {took:.3f} s CPU"
+        f"  {name:22} minimise: {found.status}, peak {found.peak}, bound {found.bound}"
+        f" ({ratio:.4f}), {found.nodes} nodes, {took:.3f} s CPU"
     )
     return took
 
@@ -41,7 +45,9 @@ def small(count: int) -> None:
         for seed in range(40):
             random = np.random.default_rng(seed)
             lower = random.integers(0, count, count)
-            upper = lower + random.integers(1, max(count if kind == "overlapping" else count // 8, 2), count)
+            upper = lower + random.integers(
+                1, max(count if kind == "overlapping" else count // 8, 2), count
+            )
             size = random.integers(1, 1000, count)
             best = float("inf")
             for _ in range(7):
@@ -50,4 +56,7 @@ def small(count: int) -> None:
                 best = min(best, time.perf_counter() - started)
             times.append(best * 1e6)
             proven += answer[1] == answer[2]
-        print(f"  {count:4} buffers, {kind:12} median {statistics.median(times):8.1f} us, most {max(times):8.1f} us, {proven}/40 proven")
+        print(
+            f"  {count:4} buffers, {kind:12} median {statistics.median(times):8.1f} us, most"
+            f" {max(times):8.1f} us, {proven}/40 proven"
+        )

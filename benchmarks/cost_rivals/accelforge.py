@@ -1,7 +1,9 @@
-"""One layer on one array in AccelForge, by Timeloop's authors: reads a description on standard input, writes cycles, bytes and picojoules.
+"""One layer on one array in AccelForge, by Timeloop's authors: reads a description on standard
+input, writes cycles, bytes and picojoules.
 
-Its mapper finds the loop order and tiles of the least product of energy and latency. It has no padding, so that what it reads of an input
-with zeros around counts in proportion, and no double buffering: a tile may take the whole buffer, and everything overlaps.
+Its mapper finds the loop order and tiles of the least product of energy and latency. It has no
+padding, so that what it reads of an input with zeros around counts in proportion, and no double
+buffering: a tile may take the whole buffer, and everything overlaps.
 """
 
 from __future__ import annotations
@@ -19,28 +21,54 @@ SUM = 32
 
 
 def only(names: list[str], loops: list[str], most: int | None = None) -> list[dict[str, Any]]:
-    """Rules for the loops across one side of the array: over some names, which take so many of it together, and over no other."""
+    """Rules for the loops across one side of the array: over some names, which take so many of it
+    together, and over no other."""
     others = [name for name in loops if name not in names]
-    rules: list[dict[str, Any]] = [{"expression": " | ".join(others), "operator": "==", "value": 1}] if others else []
-    return rules + ([{"expression": " | ".join(names), "operator": "product<=", "value": most}] if most else [])
+    rules: list[dict[str, Any]] = (
+        [{"expression": " | ".join(others), "operator": "==", "value": 1}] if others else []
+    )
+    return rules + (
+        [{"expression": " | ".join(names), "operator": "product<=", "value": most}] if most else []
+    )
 
 
-def memory(name: str, size: int | str, picojoules_a_byte: float, throughput: float | str, keep: str, **more: Any) -> dict[str, Any]:
-    """A memory whose reads and writes share its bits a cycle; seconds stand for cycles, joules for picojoules."""
+def memory(
+    name: str,
+    size: int | str,
+    picojoules_a_byte: float,
+    throughput: float | str,
+    keep: str,
+    **more: Any,
+) -> dict[str, Any]:
+    """A memory whose reads and writes share its bits a cycle; seconds stand for cycles, joules for
+    picojoules."""
     cost = {"energy": picojoules_a_byte / BITS, "throughput": throughput}
     actions = [{"name": action, **cost} for action in ("read", "write")]
-    return {"name": name, "size": size, "leak_power": 0, "area": 0, "actions": actions, "tensors": {"keep": keep, **more}}
+    return {
+        "name": name,
+        "size": size,
+        "leak_power": 0,
+        "area": 0,
+        "actions": actions,
+        "tensors": {"keep": keep, **more},
+    }
 
 
 def positions(layer: dict[str, Any]) -> dict[str, int]:
-    """Loops over positions: one, where a layer has one tap and they may be cut anywhere, else rows and columns."""
+    """Loops over positions: one, where a layer has one tap and they may be cut anywhere, else rows
+    and columns."""
     together = layer["r"] * layer["s"] == 1 and layer["style"] != "row-stationary"
     return {"p": layer["y"] * layer["x"]} if together else {"y": layer["y"], "x": layer["x"]}
 
 
 def loops(layer: dict[str, Any]) -> dict[str, int]:
     """All loops of a layer and their lengths."""
-    return {"k": layer["k"], "c": layer["c"], **positions(layer), **{name: layer[name] for name in taps(layer)}}
+    return {
+        "k": layer["k"],
+        "c": layer["c"],
+        **positions(layer),
+        **{name: layer[name] for name in taps(layer)},
+    }
 
 
 def taps(layer: dict[str, Any]) -> list[str]:
@@ -73,9 +101,13 @@ def sides(layer: dict[str, Any]) -> list[tuple[str, int, list[str]]]:
 
 
 def architecture(layer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Main memory, one buffer for all operands that never stalls the array, the array, and registers in it."""
+    """Main memory, one buffer for all operands that never stalls the array, the array, and
+    registers in it."""
     energy, local, names = layer["picojoules"], layer["local"] * BITS, list(loops(layer))
-    array = [{"name": side, "fanout": size, "may_reuse": "All", "loop_bounds": only(along, names)} for side, size, along in sides(layer)]
+    array = [
+        {"name": side, "fanout": size, "may_reuse": "All", "loop_bounds": only(along, names)}
+        for side, size, along in sides(layer)
+    ]
     registers = {
         "weight-stationary": [("weights", local, "weight")],
         "output-stationary": [("sums", local, "output")],
@@ -88,17 +120,31 @@ def architecture(layer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     once = {"no_refetch_from_above": "output", "tile_shape": whole}
     return [
         ("Memory", memory("dram", NO_LIMIT, energy["dram"], layer["bandwidth"] * BITS, "All")),
-        ("Memory", {**memory("buffer", layer["buffer"] * BITS, energy["buffer"], NO_LIMIT, "All", **once), **wide}),
+        (
+            "Memory",
+            {
+                **memory(
+                    "buffer", layer["buffer"] * BITS, energy["buffer"], NO_LIMIT, "All", **once
+                ),
+                **wide,
+            },
+        ),
         ("Container", {"name": "array", "spatial": array}),
-        *(("Memory", {**memory(name, size, energy["local"], NO_LIMIT, keep), **wide}) for name, size, keep in registers),
+        *(
+            ("Memory", {**memory(name, size, energy["local"], NO_LIMIT, keep), **wide})
+            for name, size, keep in registers
+        ),
         ("Compute", {"name": "mac", "leak_power": 0, "area": 0, "actions": [multiply]}),
     ]
 
 
 def written(layer: dict[str, Any], place: Path) -> list[str]:
-    """Files of the layer and the array: JSON is YAML, but for the kind of each part of the array."""
+    """Files of the layer and the array: JSON is YAML, but for the kind of each part of the
+    array."""
     (place / "workload.yaml").write_text(json.dumps({"workload": workload(layer)}))
-    nodes = "".join(f"  - !{kind}\n    {json.dumps(fields)}\n" for kind, fields in architecture(layer))
+    nodes = "".join(
+        f"  - !{kind}\n    {json.dumps(fields)}\n" for kind, fields in architecture(layer)
+    )
     (place / "arch.yaml").write_text(f"arch:\n  nodes:\n{nodes}")
     return [str(place / name) for name in ("arch.yaml", "workload.yaml")]
 
@@ -117,7 +163,8 @@ def estimate(layer: dict[str, Any]) -> dict[str, float]:
     import accelforge
     from accelforge.mapper.FFM.mappings import Mappings
 
-    # Version 1.0.467 draws the mapping that it takes, for which Graphviz would have to be installed.
+    # Version 1.0.467 draws the mapping that it takes, for which Graphviz would have to be
+    # installed.
     Mappings.render = lambda *_, **__: ""
     accelforge.set_n_parallel_jobs(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,12 +173,17 @@ def estimate(layer: dict[str, Any]) -> dict[str, float]:
         spec.mapper.explore_imperfect_spatial_loops = True
         with contextlib.chdir(folder):
             found = spec.map_workload_to_arch(print_progress=False)
-    energies, cycles = found.energy(per_component=True, per_tensor=True), found.latency(per_component=True)
+    energies, cycles = (
+        found.energy(per_component=True, per_tensor=True),
+        found.latency(per_component=True),
+    )
     unpadded = energies["dram", "I"] * (1 - padding(layer))
     moved = sum(energies["dram", name] for name in "IWO") - unpadded
     return {
         "array": float(cycles["mac"]),
-        "cycles": max(float(cycles["mac"]), float(moved) / layer["picojoules"]["dram"] / layer["bandwidth"]),
+        "cycles": max(
+            float(cycles["mac"]), float(moved) / layer["picojoules"]["dram"] / layer["bandwidth"]
+        ),
         "bytes": float(moved) / layer["picojoules"]["dram"],
         "picojoules": float(found.energy() - unpadded),
     }

@@ -19,7 +19,8 @@ Answer = dict[str, float] | str
 
 @dataclass(frozen=True)
 class Answers:
-    """Asks programs, each in a process of its own that may take so many ``seconds``; keeps what they say in ``file``, if there is one.
+    """Asks programs, each in a process of its own that may take so many ``seconds``; keeps what
+    they say in ``file``, if there is one.
 
     With no seconds nothing is asked that the file does not know.
     """
@@ -28,11 +29,18 @@ class Answers:
     file: Path | None = None
 
     def ask(self, program: str, nest: LoopNest, style: Style, **more: int) -> Answer:
-        """The answer of a program: a known one, or a new one, also if it had less time before; ``more`` is for that program."""
+        """The answer of a program: a known one, or a new one, also if it had less time before;
+        ``more`` is for that program."""
         question = json.dumps({**described(nest, style), **more}, sort_keys=True)
-        kept: dict[str, Any] = json.loads(self.file.read_text()) if self.file is not None and self.file.exists() else {}
+        kept: dict[str, Any] = (
+            json.loads(self.file.read_text())
+            if self.file is not None and self.file.exists()
+            else {}
+        )
         known = kept.get(program, {}).get(question)
-        if known is not None and (isinstance(known["answer"], dict) or known["seconds"] >= self.seconds):
+        if known is not None and (
+            isinstance(known["answer"], dict) or known["seconds"] >= self.seconds
+        ):
             answer: Answer = known["answer"]
             return answer
         if not self.seconds:
@@ -50,7 +58,9 @@ def in_process(program: str, question: str, seconds: float) -> Answer:
     """The answer of a program, or why there is none."""
     try:
         command = [sys.executable, "-m", f"benchmarks.cost_rivals.{program}"]
-        done = subprocess.run(command, input=question, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, input=question, capture_output=True, text=True, timeout=seconds, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"no answer in {seconds:g} s"
     if done.returncode:

@@ -7,7 +7,15 @@ from typing import Any
 from loadmaster.cost.analytical.energy import mac_energy, network_energy, sram_energy
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperatorInfo,
+    Role,
+    TensorInstance,
+    Workload,
+)
 
 ROWS, COLUMNS, BUFFER = 32, 64, 128 * 1024
 BANDWIDTH = 34
@@ -55,7 +63,8 @@ LAYERS: dict[str, LoopNest] = {
 
 
 def sizes(nest: LoopNest) -> tuple[int, int, int]:
-    """Bytes of input (without padding that a convolution adds, of odd filters), weights and output of a layer of int8."""
+    """Bytes of input (without padding that a convolution adds, of odd filters), weights and output
+    of a layer of int8."""
     rows, columns = (
         (out - 1) * step + 1 if step > taps else out * step
         for out, taps, step in ((nest.y, nest.r, nest.stride[0]), (nest.x, nest.s, nest.stride[1]))
@@ -67,25 +76,55 @@ def workload(nest: LoopNest) -> Workload:
     """The layer as a job."""
     given, weights, made = sizes(nest)
     named = {"i": given, "w": weights, "o": made}
-    tensors = tuple(TensorInstance(name, "n", name, 0, size, "activation") for name, size in named.items())
+    tensors = tuple(
+        TensorInstance(name, "n", name, 0, size, "activation") for name, size in named.items()
+    )
     reads = (Operand("i", given, Role.INPUT, 0), Operand("w", weights, Role.WEIGHT, 0))
-    job = Job("j", "n", 0, "Conv", ("op",), (nest,), 0, 8, reads, (Operand("o", made, Role.OUTPUT, 0),), ())
-    return Workload((NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),), (job,), tensors)
+    job = Job(
+        "j",
+        "n",
+        0,
+        "Conv",
+        ("op",),
+        (nest,),
+        0,
+        8,
+        reads,
+        (Operand("o", made, Role.OUTPUT, 0),),
+        (),
+    )
+    return Workload(
+        (NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),),
+        (job,),
+        tensors,
+    )
 
 
 def machine(style: Style) -> Target:
     """One array with a register for a weight or a sum in each element, as the others have it."""
-    core = Core("core", style, ROWS, COLUMNS, 1e9, {8: 1.0, 16: 1.0, 32: 1.0}, COLUMNS, BUFFER, local_buffer=LOCAL[style])
+    core = Core(
+        "core",
+        style,
+        ROWS,
+        COLUMNS,
+        1e9,
+        {8: 1.0, 16: 1.0, 32: 1.0},
+        COLUMNS,
+        BUFFER,
+        local_buffer=LOCAL[style],
+    )
     main = Memory("dram", 2**40, BANDWIDTH * 1e9, BANDWIDTH * 1e9, burst=1)
     return Target("array", "", (core,), main)
 
 
 LOCAL = {Style.WEIGHT_STATIONARY: 1, Style.OUTPUT_STATIONARY: ACCUMULATOR, Style.ROW_STATIONARY: 64}
-"""Bytes of an element's own memory: a weight, a sum, or a filter row and a window of the input of several channels."""
+"""Bytes of an element's own memory: a weight, a sum, or a filter row and a window of the input of
+several channels."""
 
 
 def figures(style: Style) -> dict[str, Any]:
-    """Picojoules that every model is given: a multiply-accumulate, and a byte of each memory, read or written."""
+    """Picojoules that every model is given: a multiply-accumulate, and a byte of each memory, read
+    or written."""
     pico = 1e12
     return {
         "mac": mac_energy(8) * pico,

@@ -1,7 +1,9 @@
-"""One layer on one array in SCALE-Sim: reads a description on standard input, and writes cycles and bytes of main memory.
+"""One layer on one array in SCALE-Sim: reads a description on standard input, and writes cycles and
+bytes of main memory.
 
-Its buffers are three, each double-buffered: half of the bytes are given to inputs, a quarter to weights and a quarter to results. Stalls
-for main memory are left out of its cycles. It has no energy, and no row-stationary array; a weight-stationary one sums down its rows.
+Its buffers are three, each double-buffered: half of the bytes are given to inputs, a quarter to
+weights and a quarter to results. Stalls for main memory are left out of its cycles. It has no
+energy, and no row-stationary array; a weight-stationary one sums down its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ DATAFLOWS = {"weight-stationary": "ws", "output-stationary": "os"}
 def configuration(layer: dict[str, Any]) -> str:
     kibi = layer["buffer"] // 1024
     # Filters stand along its width: output channels across the array of either kind.
-    height, width = (layer["columns"], layer["rows"]) if layer["style"] == "weight-stationary" else (layer["rows"], layer["columns"])
+    height, width = (
+        (layer["columns"], layer["rows"])
+        if layer["style"] == "weight-stationary"
+        else (layer["rows"], layer["columns"])
+    )
     sections = {
         "general": {"run_name": "run"},
         "architecture_presets": {
@@ -39,16 +45,25 @@ def configuration(layer: dict[str, Any]) -> str:
         "layout": {
             f"{name}{field}": value
             for name in ("Ifmap", "Filter")
-            for field, value in (("CustomLayout", False), ("SRAMBankBandwidth", 10), ("SRAMBankNum", 10), ("SRAMBankPort", 2))
+            for field, value in (
+                ("CustomLayout", False),
+                ("SRAMBankBandwidth", 10),
+                ("SRAMBankNum", 10),
+                ("SRAMBankPort", 2),
+            )
         },
         "sparsity": {"SparsitySupport": "false"},
         "run_presets": {"InterfaceBandwidth": "CALC", "UseRamulatorTrace": False},
     }
-    return "\n".join(f"[{name}]\n" + "\n".join(f"{field}: {value}" for field, value in fields.items()) for name, fields in sections.items())
+    return "\n".join(
+        f"[{name}]\n" + "\n".join(f"{field}: {value}" for field, value in fields.items())
+        for name, fields in sections.items()
+    )
 
 
 def is_hit(buffer: Any, address: float) -> bool:
-    """SCALE-Sim's ``check_hit`` by one look-up: it searches up to fifty sets for every address of every cycle, with the same answer."""
+    """SCALE-Sim's ``check_hit`` by one look-up: it searches up to fifty sets for every address of
+    every cycle, with the same answer."""
     if not hasattr(buffer, "last_set_of"):
         buffer.last_set_of, buffer.known = {}, 0
     for number in range(buffer.known, len(buffer.list_of_sets)):
@@ -65,15 +80,20 @@ def estimate(layer: dict[str, Any]) -> dict[str, float]:
     from scalesim.scale_sim import scalesim
     from scalesim.single_layer_sim import single_layer_sim
 
-    # Version 3.0 takes an array of one number for a number where it asks for the largest, which numpy no longer does.
+    # Version 3.0 takes an array of one number for a number where it asks for the largest, which
+    # numpy no longer does.
     buffers.max = lambda *values: np.concatenate([np.ravel(value) for value in values]).max()
     ReadBufferEstimateBw.check_hit = is_hit
-    rows, columns = ((layer[out] - 1) * layer["stride"] + layer[taps] for out, taps in (("y", "r"), ("x", "s")))
+    rows, columns = (
+        (layer[out] - 1) * layer["stride"] + layer[taps] for out, taps in (("y", "r"), ("x", "s"))
+    )
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "array.cfg").write_text(configuration(layer))
         extents = (rows, columns, layer["r"], layer["s"], layer["c"], layer["k"], layer["stride"])
-        (place / "layers.csv").write_text(f"Layer,H,W,R,S,C,K,Stride,Sparsity\nlayer,{','.join(map(str, extents))},1:1,\n")
+        (place / "layers.csv").write_text(
+            f"Layer,H,W,R,S,C,K,Stride,Sparsity\nlayer,{','.join(map(str, extents))},1:1,\n"
+        )
         (place / "layouts.csv").write_text("Layer\n")
         program = scalesim(
             save_disk_space=True,

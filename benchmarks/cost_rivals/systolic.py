@@ -1,4 +1,5 @@
-"""SCALE-Sim's cycles in a closed form, with and without what it takes to fill and drain the array for every fold."""
+"""SCALE-Sim's cycles in a closed form, with and without what it takes to fill and drain the array
+for every fold."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from loadmaster.workloads.graph import LoopNest
 
 
 def folds(nest: LoopNest, style: Style) -> tuple[int, int, int]:
-    """Folds of a layer unrolled to a matrix product, the cycles of work in each, and those of filling and draining; none for other arrays.
+    """Folds of a layer unrolled to a matrix product, the cycles of work in each, and those of
+    filling and draining; none for other arrays.
 
-    A fold has so many rows and columns of the product as the array has. With weights staying they are loaded, and positions stream by: so
-    many cycles as there are positions. With sums staying, factors stream by: as many as are added up.
+    A fold has so many rows and columns of the product as the array has. With weights staying they
+    are loaded, and positions stream by: so many cycles as there are positions. With sums staying,
+    factors stream by: as many as are added up.
     """
     positions, reduced = nest.y * nest.x, nest.c * nest.r * nest.s
     if style is Style.WEIGHT_STATIONARY:

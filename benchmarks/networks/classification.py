@@ -1,4 +1,5 @@
-"""What image classifiers share: a loss on top, labelled images below, and the blocks that most of them are made of."""
+"""What image classifiers share: a loss on top, labelled images below, and the blocks that most of
+them are made of."""
 
 from __future__ import annotations
 
@@ -28,7 +29,15 @@ def labelled(network: nn.Module, batch: int, size: int, classes: int = CLASSES) 
 
 
 def conv_unit(
-    inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int = 1, padding: int | tuple[int, int] = 0
+    inputs: int,
+    outputs: int,
+    kernel: int | tuple[int, int],
+    stride: int = 1,
+    padding: int | tuple[int, int] = 0,
 ) -> nn.Sequential:
     """Convolution without bias, batch normalisation, ReLU."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )

@@ -1,4 +1,5 @@
-"""A U-Net of the kind that predicts noise (Rombach et al., 2022, arXiv 2112.10752): residual units that see the time, attention below."""
+"""A U-Net of the kind that predicts noise (Rombach et al., 2022, arXiv 2112.10752): residual units
+that see the time, attention below."""
 
 from __future__ import annotations
 
@@ -16,12 +17,18 @@ class Residual(nn.Module):
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()
         self.before, self.between = nn.GroupNorm(8, inputs), nn.GroupNorm(8, outputs)
-        self.first, self.second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.first, self.second = (
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+        )
         self.time = nn.Linear(time, outputs)
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        inner = self.first(functional.silu(self.before(x))) + self.time(functional.silu(time))[:, :, None, None]
+        inner = (
+            self.first(functional.silu(self.before(x)))
+            + self.time(functional.silu(time))[:, :, None, None]
+        )
         result: Tensor = self.shortcut(x) + self.second(functional.silu(self.between(inner)))
         return result
 
@@ -32,12 +39,19 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm, self.attend, self.project = nn.GroupNorm(8, width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.attend, self.project = (
+            nn.GroupNorm(8, width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         batch, width, high, wide = x.shape
         pixels = self.norm(x).flatten(2).transpose(1, 2)
-        heads = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.attend(pixels).chunk(3, dim=2))
+        heads = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in self.attend(pixels).chunk(3, dim=2)
+        )
         mixed = functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
         return x + self.project(mixed).transpose(1, 2).view(batch, width, high, wide)
 
@@ -50,11 +64,22 @@ class DenoisingUNet(nn.Module):
         self.width, time = width, 4 * width
         widths = [width * min(2**level, 4) for level in range(levels)]
         self.time = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
-        self.into, self.out = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, channels, 3, padding=1)
-        self.down = nn.ModuleList(Residual(widths[max(level - 1, 0)], widths[level], time) for level in range(levels))
-        self.seen = nn.ModuleList(Attention(w, max(w // 64, 1)) if level else nn.Identity() for level, w in enumerate(widths))
+        self.into, self.out = (
+            nn.Conv2d(channels, width, 3, padding=1),
+            nn.Conv2d(width, channels, 3, padding=1),
+        )
+        self.down = nn.ModuleList(
+            Residual(widths[max(level - 1, 0)], widths[level], time) for level in range(levels)
+        )
+        self.seen = nn.ModuleList(
+            Attention(w, max(w // 64, 1)) if level else nn.Identity()
+            for level, w in enumerate(widths)
+        )
         self.shrink = nn.ModuleList(nn.Conv2d(w, w, 3, 2, 1) for w in widths[:-1])
-        self.up = nn.ModuleList(Residual(2 * widths[level], widths[max(level - 1, 0)], time) for level in reversed(range(levels)))
+        self.up = nn.ModuleList(
+            Residual(2 * widths[level], widths[max(level - 1, 0)], time)
+            for level in reversed(range(levels))
+        )
         self.norm = nn.GroupNorm(8, width)
 
     def forward(self, latents: Tensor, times: Tensor, noise: Tensor) -> Tensor:
@@ -73,7 +98,9 @@ class DenoisingUNet(nn.Module):
         return functional.mse_loss(self.out(functional.silu(self.norm(x))), noise)
 
 
-def denoising_unet(batch: int, size: int = 64, width: int = 320, levels: int = 4) -> tuple[nn.Module, dict[str, Any]]:
+def denoising_unet(
+    batch: int, size: int = 64, width: int = 320, levels: int = 4
+) -> tuple[nn.Module, dict[str, Any]]:
     """The width and the latents' size of Stable Diffusion 1."""
     pixels = (batch, 4, size, size)
     return DenoisingUNet(width, levels), {

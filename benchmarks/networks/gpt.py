@@ -1,4 +1,5 @@
-"""Decoders as in GPT-2 (Radford et al., 2019): normalisation first, causal attention, a loss on the next token."""
+"""Decoders as in GPT-2 (Radford et al., 2019): normalisation first, causal attention, a loss on the
+next token."""
 
 from __future__ import annotations
 
@@ -25,19 +26,25 @@ class Block(nn.Module):
         )
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(mixed.transpose(1, 2).reshape(batch, steps, width))
-        result: Tensor = x + self.narrow(functional.gelu(self.widen(self.between(x)), approximate="tanh"))
+        result: Tensor = x + self.narrow(
+            functional.gelu(self.widen(self.between(x)), approximate="tanh")
+        )
         return result
 
 
 class Gpt(nn.Module):
-    """Tokens in, mean cross-entropy of the next token out; the output projection is the embedding's transpose."""
+    """Tokens in, mean cross-entropy of the next token out; the output projection is the embedding's
+    transpose."""
 
     def __init__(self, layers: int, width: int, heads: int, steps: int, vocabulary: int) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(steps, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.last = nn.LayerNorm(width)
-        for embedding in (self.tokens, self.positions):  # as GPT-2; wider, and the loss of the first steps is in the hundreds
+        for embedding in (
+            self.tokens,
+            self.positions,
+        ):  # as GPT-2; wider, and the loss of the first steps is in the hundreds
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -48,7 +55,9 @@ class Gpt(nn.Module):
         return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def gpt(batch: int, layers: int, width: int, heads: int, steps: int = 1024, vocabulary: int = 50257) -> Example:
+def gpt(
+    batch: int, layers: int, width: int, heads: int, steps: int = 1024, vocabulary: int = 50257
+) -> Example:
     return Gpt(layers, width, heads, steps, vocabulary), (randint(vocabulary, (batch, steps)),)
 
 
@@ -68,5 +77,6 @@ def deep_gpt(batch: int, layers: int = 160) -> Trained:
 
 
 def gpt_shallow(batch: int) -> Example:
-    """Four of GPT-2's layers on 256 tokens, with a vocabulary of 8,192: a training step takes a second on one core."""
+    """Four of GPT-2's layers on 256 tokens, with a vocabulary of 8,192: a training step takes a
+    second on one core."""
     return gpt(batch, layers=4, width=768, heads=12, steps=256, vocabulary=8192)

@@ -1,7 +1,8 @@
-"""Decoders of the shape of Llama 7B (Touvron et al., 2023, arXiv 2302.13971) as ONNX networks: shapes only, no weights.
+"""Decoders of the shape of Llama 7B (Touvron et al., 2023, arXiv 2302.13971) as ONNX networks:
+shapes only, no weights.
 
-Written as exporters write them: projections, rotations, a cache of keys and values to which new ones are appended, scores, softmax, and the
-weighted sum of the values.
+Written as exporters write them: projections, rotations, a cache of keys and values to which new
+ones are appended, scores, softmax, and the weighted sum of the values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from loadmaster.workloads.graph import Graph
 
 
 class _Decoder:
-    def __init__(self, batch: int, tokens: int, cached: int, width: int, heads: int, inner: int) -> None:
+    def __init__(
+        self, batch: int, tokens: int, cached: int, width: int, heads: int, inner: int
+    ) -> None:
         self.batch, self.tokens, self.cached = batch, tokens, cached
         self.width, self.heads, self.inner = width, heads, inner
         self.nodes: list[onnx.NodeProto] = []
@@ -29,7 +32,9 @@ class _Decoder:
 
     def weight(self, name: str, *shape: int) -> str:
         """A constant that is named and has a shape, and lies in a file that is not there."""
-        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT16, dims=shape, data_location=TensorProto.EXTERNAL)
+        tensor = TensorProto(
+            name=name, data_type=TensorProto.FLOAT16, dims=shape, data_location=TensorProto.EXTERNAL
+        )
         tensor.external_data.add(key="location", value="weights.bin")
         self.weights.append(tensor)
         return name
@@ -43,7 +48,9 @@ class _Decoder:
         return name
 
     def linear(self, name: str, source: str, columns: int, rows: int = 0) -> str:
-        return self.add("MatMul", name, source, self.weight(f"{name}.weight", rows or self.width, columns))
+        return self.add(
+            "MatMul", name, source, self.weight(f"{name}.weight", rows or self.width, columns)
+        )
 
     def split(self, name: str, source: str) -> str:
         """Heads before steps."""
@@ -53,7 +60,9 @@ class _Decoder:
     def kept(self, name: str, new: str) -> str:
         """The keys or values of all steps, which the network returns."""
         shape = (self.batch, self.heads, self.cached + self.tokens, self.width // self.heads)
-        self.outputs.append(helper.make_tensor_value_info(f"present.{name}", TensorProto.FLOAT16, shape))
+        self.outputs.append(
+            helper.make_tensor_value_info(f"present.{name}", TensorProto.FLOAT16, shape)
+        )
         if not self.cached:
             return self.add("Identity", f"present.{name}", new)
         past = self.input(f"past.{name}", TensorProto.FLOAT16, *shape[:2], self.cached, shape[3])
@@ -72,23 +81,55 @@ class _Decoder:
         )
         value = self.split(f"{name}.v", self.linear(f"{name}.v", source, self.width))
         keys, values = self.kept(f"{name}.key", key), self.kept(f"{name}.value", value)
-        scores = self.add("MatMul", f"{name}.scores", query, self.add("Transpose", f"{name}.keys", keys, perm=[0, 1, 3, 2]))
+        scores = self.add(
+            "MatMul",
+            f"{name}.scores",
+            query,
+            self.add("Transpose", f"{name}.keys", keys, perm=[0, 1, 3, 2]),
+        )
         scores = self.add("Mul", f"{name}.scaled", scores, "scale")
         if self.tokens > 1:
             scores = self.add("Add", f"{name}.masked", scores, "mask")
-        mixed = self.add("MatMul", f"{name}.mixed", self.add("Softmax", f"{name}.softmax", scores, axis=-1), values)
-        joined = self.add("Reshape", f"{name}.joined", self.add("Transpose", f"{name}.back", mixed, perm=[0, 2, 1, 3]), "by_step")
+        mixed = self.add(
+            "MatMul",
+            f"{name}.mixed",
+            self.add("Softmax", f"{name}.softmax", scores, axis=-1),
+            values,
+        )
+        joined = self.add(
+            "Reshape",
+            f"{name}.joined",
+            self.add("Transpose", f"{name}.back", mixed, perm=[0, 2, 1, 3]),
+            "by_step",
+        )
         return self.linear(f"{name}.o", joined, self.width)
 
     def layer(self, number: int, source: str) -> str:
         name = f"layer{number}"
-        before = self.add("RMSNormalization", f"{name}.before", source, self.weight(f"{name}.before.weight", self.width))
+        before = self.add(
+            "RMSNormalization",
+            f"{name}.before",
+            source,
+            self.weight(f"{name}.before.weight", self.width),
+        )
         source = self.add("Add", f"{name}.attended", source, self.attention(name, before))
-        between = self.add("RMSNormalization", f"{name}.between", source, self.weight(f"{name}.between.weight", self.width))
+        between = self.add(
+            "RMSNormalization",
+            f"{name}.between",
+            source,
+            self.weight(f"{name}.between.weight", self.width),
+        )
         gate = self.linear(f"{name}.gate", between, self.inner)
         gate = self.add("Mul", f"{name}.silu", gate, self.add("Sigmoid", f"{name}.sigmoid", gate))
-        hidden = self.add("Mul", f"{name}.gated", gate, self.linear(f"{name}.up", between, self.inner))
-        return self.add("Add", f"{name}.sum", source, self.linear(f"{name}.down", hidden, self.width, self.inner))
+        hidden = self.add(
+            "Mul", f"{name}.gated", gate, self.linear(f"{name}.up", between, self.inner)
+        )
+        return self.add(
+            "Add",
+            f"{name}.sum",
+            source,
+            self.linear(f"{name}.down", hidden, self.width, self.inner),
+        )
 
 
 def llama(
@@ -103,7 +144,8 @@ def llama(
     vocabulary: int = 32000,
     precision: str = "int8",
 ) -> Graph:
-    """A decoder that takes ``tokens`` new tokens after ``cached`` ones, and returns the scores of the next and the caches."""
+    """A decoder that takes ``tokens`` new tokens after ``cached`` ones, and returns the scores of
+    the next and the caches."""
     build = _Decoder(batch, tokens, cached, width, heads, inner)
     ids = build.input("ids", TensorProto.INT64, batch, tokens)
     angles = (batch, tokens, width // heads // 2)
@@ -118,11 +160,25 @@ def llama(
     for number in range(layers):
         last = build.layer(number, last)
     # Only the last token's scores are of use.
-    last = build.add("Gather", "last", last, build.integers("at", tokens - 1), axis=1) if tokens > 1 else last
+    last = (
+        build.add("Gather", "last", last, build.integers("at", tokens - 1), axis=1)
+        if tokens > 1
+        else last
+    )
     last = build.add("RMSNormalization", "normalised", last, build.weight("norm.weight", width))
     build.linear("logits", last, vocabulary)
-    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT16, (batch, 1, vocabulary)), *build.outputs]
+    outputs = [
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT16, (batch, 1, vocabulary)),
+        *build.outputs,
+    ]
     graph = helper.make_graph(build.nodes, "llama", build.inputs, outputs, build.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
     name = f"llama-{'decode' if cached else 'prefill'}-{batch}"
-    return build_graph(model, name=name, source="benchmarks/networks/llama.py", batch=None, dims={}, precision=precision)
+    return build_graph(
+        model,
+        name=name,
+        source="benchmarks/networks/llama.py",
+        batch=None,
+        dims={},
+        precision=precision,
+    )

@@ -1,4 +1,5 @@
-"""MobileNetV2 (Sandler et al., 2018): expand by 1x1, filter each channel by itself by 3x3, project by 1x1."""
+"""MobileNetV2 (Sandler et al., 2018): expand by 1x1, filter each channel by itself by 3x3, project
+by 1x1."""
 
 from __future__ import annotations
 
@@ -6,8 +7,17 @@ from torch import Tensor, nn
 
 from benchmarks.networks.classification import CLASSES, Example, labelled
 
-STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""How much wider each block is inside, its output channels, how many there are, and the stride of the first."""
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""How much wider each block is inside, its output channels, how many there are, and the stride of
+the first."""
 
 
 def unit(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -39,5 +49,10 @@ def mobilenet_v2(batch: int) -> Example:
         for number in range(count):
             layers.append(Inverted(channels, outputs, wider, 1 if number else stride))
             channels = outputs
-    layers += [unit(channels, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, CLASSES)]
+    layers += [
+        unit(channels, 1280, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(1280, CLASSES),
+    ]
     return labelled(nn.Sequential(*layers), batch, 224)

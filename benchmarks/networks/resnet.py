@@ -8,7 +8,8 @@ from benchmarks.networks.classification import CLASSES, Example, conv_unit, labe
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions around a shortcut; the inner ones are ``wider`` times as wide as usual."""
+    """1x1, 3x3 and 1x1 convolutions around a shortcut; the inner ones are ``wider`` times as wide
+    as usual."""
 
     def __init__(self, inputs: int, width: int, stride: int, wider: int = 1) -> None:
         super().__init__()
@@ -19,7 +20,11 @@ class Bottleneck(nn.Module):
             nn.Conv2d(inner, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
         )
-        projected = (nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if inputs != outputs else ()
+        projected = (
+            (nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if inputs != outputs
+            else ()
+        )
         self.shortcut = nn.Sequential(*projected)
         self.relu = nn.ReLU()
 
@@ -28,7 +33,9 @@ class Bottleneck(nn.Module):
         return result
 
 
-def resnet(depths: tuple[int, int, int, int], classes: int = CLASSES, wider: int = 1) -> nn.Sequential:
+def resnet(
+    depths: tuple[int, int, int, int], classes: int = CLASSES, wider: int = 1
+) -> nn.Sequential:
     """Stem, four stages of so many bottlenecks, and a linear layer."""
     layers: list[nn.Module] = [conv_unit(3, 64, 7, 2, 3), nn.MaxPool2d(3, 2, 1)]
     channels = 64
@@ -37,7 +44,9 @@ def resnet(depths: tuple[int, int, int, int], classes: int = CLASSES, wider: int
         for block in range(depth):
             layers.append(Bottleneck(channels, width, 2 if stage and not block else 1, wider))
             channels = 4 * width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
+    )
 
 
 def resnet50(batch: int) -> Example:

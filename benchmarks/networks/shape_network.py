@@ -28,20 +28,30 @@ class ShapeNetwork:
     def weight(self, *shape: int) -> str:
         """A tensor whose values are in a file that does not exist."""
         name = f"weight_{len(self._weights)}"
-        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
+        tensor = TensorProto(
+            name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL
+        )
         tensor.external_data.add(key="location", value="nowhere.bin")
         self._weights.append(tensor)
         return name
 
-    def convolution(self, source: str, channels: tuple[int, int], kernel: int, stride: int = 1) -> str:
+    def convolution(
+        self, source: str, channels: tuple[int, int], kernel: int, stride: int = 1
+    ) -> str:
         """A padded convolution and a rectifier."""
         weight = self.weight(channels[1], channels[0], kernel, kernel)
-        return self.op("Relu", self.op("Conv", source, weight, pads=[kernel // 2] * 4, strides=[stride] * 2))
+        return self.op(
+            "Relu", self.op("Conv", source, weight, pads=[kernel // 2] * 4, strides=[stride] * 2)
+        )
 
     def graph(self, name: str, shape: Sequence[int], output: str) -> Graph:
         """The network at int8."""
         inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, list(shape))]
         outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)]
         proto = helper.make_graph(self._nodes, name, inputs, outputs, self._weights)
-        model: onnx.ModelProto = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        return build_graph(model, name=name, source="made for a benchmark", batch=None, dims={}, precision="int8")
+        model: onnx.ModelProto = helper.make_model(
+            proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        )
+        return build_graph(
+            model, name=name, source="made for a benchmark", batch=None, dims={}, precision="int8"
+        )

@@ -1,4 +1,5 @@
-"""U-Net (Ronneberger et al., 2015) with padded convolutions and batch normalisation: long-lived skip connections."""
+"""U-Net (Ronneberger et al., 2015) with padded convolutions and batch normalisation: long-lived
+skip connections."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from benchmarks.networks.classification import Classifier, Example, conv_unit
 
 
 def double(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(conv_unit(inputs, outputs, 3, padding=1), conv_unit(outputs, outputs, 3, padding=1))
+    return nn.Sequential(
+        conv_unit(inputs, outputs, 3, padding=1), conv_unit(outputs, outputs, 3, padding=1)
+    )
 
 
 class Level(nn.Module):

@@ -1,4 +1,5 @@
-"""VGG (Simonyan and Zisserman, 2014), and the deep variant that vDNN (MICRO 2016) made of it to fill memory."""
+"""VGG (Simonyan and Zisserman, 2014), and the deep variant that vDNN (MICRO 2016) made of it to
+fill memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ WIDTHS = (64, 128, 256, 512, 512)
 
 
 def vgg(depths: tuple[int, ...]) -> nn.Sequential:
-    """Five groups of 3x3 convolutions, ``depths`` in each, with pooling after each group, and three linear layers."""
+    """Five groups of 3x3 convolutions, ``depths`` in each, with pooling after each group, and three
+    linear layers."""
     layers: list[nn.Module] = []
     channels = 3
     for width, depth in zip(WIDTHS, depths, strict=True):
@@ -18,7 +20,15 @@ def vgg(depths: tuple[int, ...]) -> nn.Sequential:
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
             channels = width
         layers.append(nn.MaxPool2d(2))
-    head = [nn.Flatten(), nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout()]
+    head = [
+        nn.Flatten(),
+        nn.Linear(512 * 7 * 7, 4096),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Linear(4096, 4096),
+        nn.ReLU(),
+        nn.Dropout(),
+    ]
     return nn.Sequential(*layers, *head, nn.Linear(4096, CLASSES))
 
 

@@ -1,1 +1,2 @@
-"""Memory planners of compilers and runtimes beside Loadmaster's: ``python -m benchmarks.planners``."""
+"""Memory planners of compilers and runtimes beside Loadmaster's: ``python -m
+benchmarks.planners``."""

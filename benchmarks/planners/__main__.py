@@ -1,9 +1,11 @@
-"""How far memory planners are from the floor: ``python -m benchmarks.planners [PLANNER:FILE ...] [--only NAME] [--json FILE]``.
+"""How far memory planners are from the floor: ``python -m benchmarks.planners [PLANNER:FILE ...]
+[--only NAME] [--json FILE]``.
 
-Each program is given to every planner that is installed and takes its kind: XLA (JAX), IREE, Vela, ONNX Runtime, TFLM and Inductor. Their
-plans are read and checked, and the same buffers are packed. Dumps that are there already are given as ``PLANNER:FILE``, such as
-``iree:model.txt``; then nothing else is done. ``--only`` keeps programs and planners whose names have a text in them. Ratio is what a
-planner takes over what Loadmaster takes; time is Loadmaster's, check included.
+Each program is given to every planner that is installed and takes its kind: XLA (JAX), IREE, Vela,
+ONNX Runtime, TFLM and Inductor. Their plans are read and checked, and the same buffers are packed.
+Dumps that are there already are given as ``PLANNER:FILE``, such as ``iree:model.txt``; then nothing
+else is done. ``--only`` keeps programs and planners whose names have a text in them. Ratio is what
+a planner takes over what Loadmaster takes; time is Loadmaster's, check included.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from loadmaster.integrations.tflite.arena import arena_problem
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import is_installed as has_interpreter
 
-HEADER = f"{'program':36}{'planner':16}{'buffers':>8}{'theirs':>15}{'Loadmaster':>15}{'bound':>15}  {'status':10}{'ms':>9}{'ratio':>8}"
+HEADER = (
+    f"{'program':36}{'planner':16}{'buffers':>8}{'theirs':>15}{'Loadmaster':>15}{'bound':>15} "
+    f" {'status':10}{'ms':>9}{'ratio':>8}"
+)
 
 
 def show(program: str, planner: str, found: Comparison) -> dict[str, Any]:
@@ -48,9 +53,14 @@ def show(program: str, planner: str, found: Comparison) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> None:
-    theirs, ours = (f"{row[name]:,}" if row[name] is not None else "-" for name in ("theirs", "loadmaster"))
+    theirs, ours = (
+        f"{row[name]:,}" if row[name] is not None else "-" for name in ("theirs", "loadmaster")
+    )
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.4f}"
-    figures = f"{row['buffers']:8}{theirs:>15}{ours:>15}{row['lower_bound']:15,}  {row['status']:10}{row['seconds'] * 1e3:9.1f}{ratio:>8}"
+    figures = (
+        f"{row['buffers']:8}{theirs:>15}{ours:>15}{row['lower_bound']:15,} "
+        f" {row['status']:10}{row['seconds'] * 1e3:9.1f}{ratio:>8}"
+    )
     print(f"{row['program'][:35]:36}{row['planner']:16}{figures}", flush=True)
     for message in row["violations"]:
         print(f"    their plan does not hold: {message}")
@@ -67,7 +77,11 @@ def of_tflm(program: str, path: Path) -> dict[str, Any]:
     """TFLM's arena as its own interpreter measures it, scratch buffers included."""
     exported = export_model(path)
     taken = exported.plan.head_before if exported.before is None else exported.before.head
-    return show(program, "tflm", compare(Arena("head", arena_problem(exported.found, exported.scratch), None, taken)))
+    return show(
+        program,
+        "tflm",
+        compare(Arena("head", arena_problem(exported.found, exported.scratch), None, taken)),
+    )
 
 
 def of_inductor(only: str) -> Iterator[dict[str, Any]]:
@@ -76,7 +90,9 @@ def of_inductor(only: str) -> Iterator[dict[str, Any]]:
 
     for program, (module, inputs) in modules().items():
         if only in f"{program} inductor":
-            yield from (show(program, "inductor", compare(arena)) for arena in inductor(module, inputs))
+            yield from (
+                show(program, "inductor", compare(arena)) for arena in inductor(module, inputs)
+            )
 
 
 def made(only: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -101,9 +117,13 @@ def made(only: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dumps", nargs="*", metavar="PLANNER:FILE")
-    parser.add_argument("--only", default="", help="programs and planners whose names have this in them")
+    parser.add_argument(
+        "--only", default="", help="programs and planners whose names have this in them"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows go as well")
     arguments = parser.parse_args()
     print(HEADER)

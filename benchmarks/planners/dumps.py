@@ -19,16 +19,24 @@ PASS = "iree-stream-layout-slices"
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
     """Run a tool; what it said last is the error if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | options)  # type: ignore[operator]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | options
+    )  # type: ignore[operator]
     if done.returncode:
-        raise RuntimeError(f"{Path(command[0]).name}: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
+        raise RuntimeError(
+            f"{Path(command[0]).name}: {(done.stderr.strip() or done.stdout.strip())[-300:]}"
+        )
     return done
 
 
 def xla(program: Path, folder: Path) -> Path:
     """Dump what XLA makes of a Python script that compiles one JAX function called ``step``."""
     where = folder / f"{program.stem}-xla"
-    run([sys.executable, str(program)], XLA_FLAGS=f"--xla_dump_to={where} --xla_dump_hlo_as_text", JAX_PLATFORMS="cpu")
+    run(
+        [sys.executable, str(program)],
+        XLA_FLAGS=f"--xla_dump_to={where} --xla_dump_hlo_as_text",
+        JAX_PLATFORMS="cpu",
+    )
     return max(where.glob("*.jit_step.*-buffer-assignment.txt"))
 
 
@@ -36,10 +44,27 @@ def iree(program: Path, folder: Path) -> Path:
     """Dump what IREE makes of an ONNX file, for this machine's processor."""
     module, dump = folder / f"{program.stem}.mlir", folder / f"{program.stem}.iree.txt"
     weights = folder / f"{program.stem}.irpa"
-    importer = [*tool("iree-import-onnx"), str(program), "--opset-version", "17", "--externalize-params", "--save-params-to", str(weights)]
+    importer = [
+        *tool("iree-import-onnx"),
+        str(program),
+        "--opset-version",
+        "17",
+        "--externalize-params",
+        "--save-params-to",
+        str(weights),
+    ]
     run([*importer, "-o", str(module)])
     printed = [f"--mlir-print-ir-{when}={PASS}" for when in ("before", "after")]
-    command = [*tool("iree-compile"), str(module), *TARGET, *printed, "--mlir-disable-threading", "--compile-to=stream", "-o", os.devnull]
+    command = [
+        *tool("iree-compile"),
+        str(module),
+        *TARGET,
+        *printed,
+        "--mlir-disable-threading",
+        "--compile-to=stream",
+        "-o",
+        os.devnull,
+    ]
     dump.write_text(run(command).stderr)
     return dump
 
@@ -71,7 +96,10 @@ def onnxruntime(program: Path, folder: Path) -> Path:
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     session = ort.InferenceSession(str(program), options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
-    shapes = {each.name: [size if isinstance(size, int) else 1 for size in each.shape] for each in session.get_inputs()}
+    shapes = {
+        each.name: [size if isinstance(size, int) else 1 for size in each.shape]
+        for each in session.get_inputs()
+    }
     feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     for _ in range(2):
         session.run(None, feeds)
@@ -85,7 +113,8 @@ PLANNERS: dict[str, tuple[Callable[[Path, Path], Path], str, str, str]] = {
     "vela": (vela, ".tflite", "ethosu.vela", "ethos-u-vela==5.2.0"),
     "onnxruntime": (onnxruntime, ".onnx", "onnxruntime", "onnxruntime==1.31.1"),
 }
-"""How a dump is made, of which kind of program, the module that is needed for it and what to install."""
+"""How a dump is made, of which kind of program, the module that is needed for it and what to
+install."""
 
 
 def is_installed(module: str) -> bool:

@@ -1,7 +1,9 @@
-"""What PyTorch's Inductor plans for a module, taken while it generates code: it writes no dump of its plan.
+"""What PyTorch's Inductor plans for a module, taken while it generates code: it writes no dump of
+its plan.
 
-``memory_planning`` with one pool for everything, outputs included, so that its plan is one arena; inference only, because training falls
-back to reusing whole buffers. What libraries allocate for themselves, such as convolutions on a processor, Inductor does not plan.
+``memory_planning`` with one pool for everything, outputs included, so that its plan is one arena;
+inference only, because training falls back to reusing whole buffers. What libraries allocate for
+themselves, such as convolutions on a processor, Inductor does not plan.
 """
 
 from __future__ import annotations
@@ -29,16 +31,37 @@ def inductor(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[Arena]
         original(planner)
         for pools in planner.pools.device_to_pools.values():
             for pool in pools:
-                blocks = [group.allocation for group in planner.buffer_groups if group.allocation.pool is pool]
+                blocks = [
+                    group.allocation
+                    for group in planner.buffer_groups
+                    if group.allocation.pool is pool
+                ]
                 buffers = [
-                    Placed(block.node.get_name(), block.live_range.begin, block.live_range.end - 1, block.size_hint, _bytes(block.offset))
+                    Placed(
+                        block.node.get_name(),
+                        block.live_range.begin,
+                        block.live_range.end - 1,
+                        block.size_hint,
+                        _bytes(block.offset),
+                    )
                     for block in blocks
                 ]
-                arenas.append(arena_of(Path("inductor"), pool.name, buffers, ALIGNMENT, stated=int(pool.root.get_size_hint())))
+                arenas.append(
+                    arena_of(
+                        Path("inductor"),
+                        pool.name,
+                        buffers,
+                        ALIGNMENT,
+                        stated=int(pool.root.get_size_hint()),
+                    )
+                )
 
     MemoryPlanner.allocate_groups = watched  # type: ignore[method-assign]
     try:
-        with torch.no_grad(), config.patch(memory_planning=True, memory_pool="combined", force_disable_caches=True):
+        with (
+            torch.no_grad(),
+            config.patch(memory_planning=True, memory_pool="combined", force_disable_caches=True),
+        ):
             torch.compile(module.eval())(*inputs)
     finally:
         MemoryPlanner.allocate_groups = original  # type: ignore[method-assign]
@@ -67,12 +90,23 @@ class Steps(nn.Module):
 def modules() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Networks of which Inductor plans much: matrix products, normalisation, attention."""
     torch.manual_seed(0)
-    torch.backends.mha.set_fastpath_enabled(False)  # One kernel for a whole layer would leave nothing to plan.
+    torch.backends.mha.set_fastpath_enabled(
+        False
+    )  # One kernel for a whole layer would leave nothing to plan.
     layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
     widths = ((300, 512), (512, 384), (384, 640), (640, 256))
-    perceptron = nn.Sequential(*(part for one, other in widths for part in (nn.Linear(one, other), nn.GELU(), nn.LayerNorm(other))))
+    perceptron = nn.Sequential(
+        *(
+            part
+            for one, other in widths
+            for part in (nn.Linear(one, other), nn.GELU(), nn.LayerNorm(other))
+        )
+    )
     return {
-        "transformer, 4 layers (torch)": (nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), (torch.rand(4, 128, 256),)),
+        "transformer, 4 layers (torch)": (
+            nn.TransformerEncoder(layer, 4, enable_nested_tensor=False),
+            (torch.rand(4, 128, 256),),
+        ),
         "perceptron, 4 layers (torch)": (perceptron, (torch.rand(64, 300),)),
         "LSTM cells, 16 steps (torch)": (Steps(), (torch.rand(32, 16, 128),)),
     }

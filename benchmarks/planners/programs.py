@@ -1,4 +1,5 @@
-"""Programs that planners are asked to plan: networks that the onnx package ships, a training step in JAX, a `.tflite` file."""
+"""Programs that planners are asked to plan: networks that the onnx package ships, a training step
+in JAX, a `.tflite` file."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ step.lower({"embed": jnp.ones((WORDS, WIDTH)), "blocks": blocks}, jnp.ones((BATC
 
 
 def shipped(name: str, pixels: int | None, path: Path) -> Path:
-    """A network of the onnx package, with random weights instead of constants that a compiler folds away; for images of another size."""
+    """A network of the onnx package, with random weights instead of constants that a compiler folds
+    away; for images of another size."""
     import onnx
     from onnx import numpy_helper
     from onnx.backend.test.data import light
@@ -60,7 +62,9 @@ def shipped(name: str, pixels: int | None, path: Path) -> Path:
     for node in model.graph.node:
         if node.op_type == "ConstantOfShape" and node.input[0] in shapes:
             shape = shapes[node.input[0]].tolist()
-            values = rng.uniform(0.01, 1, shape).astype(np.float32) / max(1, int(np.prod(shape[1:])))
+            values = rng.uniform(0.01, 1, shape).astype(np.float32) / max(
+                1, int(np.prod(shape[1:]))
+            )
             model.graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
         else:
             kept.append(node)
@@ -90,4 +94,6 @@ def programs(folder: Path) -> dict[str, Path]:
     found["GPT training step, 6 layers (JAX)"] = step
     for name in SHIPPED:
         found[f"{name}, 224 px"] = shipped(name, None, folder / f"{name}.onnx")
-    return found | {"densenet121, 64 px": shipped("densenet121", 64, folder / "densenet121-64.onnx")}
+    return found | {
+        "densenet121, 64 px": shipped("densenet121", 64, folder / "densenet121-64.onnx")
+    }

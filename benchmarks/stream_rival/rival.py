@@ -1,6 +1,8 @@
-"""Stream's own answer for its own example, as JSON: cycles and picojoules. Runs where ``stream-dse`` is installed.
+"""Stream's own answer for its own example, as JSON: cycles and picojoules. Runs where
+``stream-dse`` is installed.
 
-``python rival.py PARTS INDIVIDUALS GENERATIONS``: operators in single rows (``rows``), in so many parts along their rows, or ``whole``.
+``python rival.py PARTS INDIVIDUALS GENERATIONS``: operators in single rows (``rows``), in so many
+parts along their rows, or ``whole``.
 """
 
 from __future__ import annotations
@@ -13,18 +15,32 @@ import tempfile
 
 def main() -> None:
     """Search, and write the best of what was found."""
-    from stream.classes.stages import GenerateCNWorkloadHybridStage, InterCoreMappingStage, IntraCoreMappingStage
+    from stream.classes.stages import (
+        GenerateCNWorkloadHybridStage,
+        InterCoreMappingStage,
+        IntraCoreMappingStage,
+    )
     from stream.classes.stages import UserDefinedModelParserStage as Workload
     from zigzag.classes.stages import AcceleratorParserStage, MainStage
 
     parts, individuals, generations = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     examples = "stream.inputs.examples"
-    hints = {"rows": [("OY", "all")], "whole": []}.get(parts) if not parts.isdigit() else [("OY", int(parts))]
+    hints = (
+        {"rows": [("OY", "all")], "whole": []}.get(parts)
+        if not parts.isdigit()
+        else [("OY", int(parts))]
+    )
     # It prints its generations.
     sys.stdout = sys.stderr
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        stages = [AcceleratorParserStage, Workload, GenerateCNWorkloadHybridStage, IntraCoreMappingStage, InterCoreMappingStage]
+        stages = [
+            AcceleratorParserStage,
+            Workload,
+            GenerateCNWorkloadHybridStage,
+            IntraCoreMappingStage,
+            InterCoreMappingStage,
+        ]
         search = MainStage(
             stages,
             accelerator=f"{examples}.hardware.TPU_like_quad_core",

@@ -1,4 +1,5 @@
-"""Loadmaster plans neural networks onto accelerators: which core runs each layer, which memory holds each tensor, and at which address.
+"""Loadmaster plans neural networks onto accelerators: which core runs each layer, which memory
+holds each tensor, and at which address.
 
 >>> import loadmaster as lm
 >>> plan = lm.plan([lm.load("onnx:squeezenet")], lm.target("edge-npu"))
@@ -142,7 +143,8 @@ _HOMES = {
     "write_sequence": "loadmaster.placement.sequence_json",
     "write_work": "loadmaster.cost.kernels.work_json",
 }
-"""Where each public name lives: its module and, where it has another name there, that one after a colon."""
+"""Where each public name lives: its module and, where it has another name there, that one after a
+colon."""
 
 __all__ = [
     "Allocation",

@@ -1,4 +1,5 @@
-"""Hot kernels in C++; the interpreter lock is released while they run. Malformed arrays raise ValueError."""
+"""Hot kernels in C++; the interpreter lock is released while they run. Malformed arrays raise
+ValueError."""
 
 from typing import Literal
 
@@ -21,26 +22,30 @@ Priorities = NDArray[np.uint32]
 # Simulation. Times are picoseconds.
 
 class TaskGraph:
-    """Tasks that wait for others, checked once: the successors of task ``t`` are ``next[first[t]:first[t + 1]]``."""
+    """Tasks that wait for others, checked once: the successors of task ``t`` are
+    ``next[first[t]:first[t + 1]]``."""
 
     def __init__(self, first: Ints, next: Ints) -> None: ...
     def replay(self, *, duration: Ints, demand: Table, links: int, resource: Indices, resources: int, order: Ints) -> Replay:
-        """Run every task on its resource, each resource in the order in which its tasks appear in ``order``.
+        """Run every task on its resource, each resource in the order in which its tasks appear in
+        ``order``.
 
-        Tasks that run together share links: the first ``links`` columns of ``demand`` (tasks x columns, shares of a link's time) hold
-        tasks back, the others are metered.
+        Tasks that run together share links: the first ``links`` columns of ``demand`` (tasks x
+        columns, shares of a link's time) hold tasks back, the others are metered.
         """
 
     def dispatch(self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints) -> Dispatch:
-        """List scheduling: whenever a core is idle, start the ready task of highest priority that would end there first.
+        """List scheduling: whenever a core is idle, start the ready task of highest priority that
+        would end there first.
 
-        ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x links). No task starts before its
-        ``release``.
+        ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x
+        links). No task starts before its ``release``.
         """
 
 class Replay:
-    """Start and end of every task (-1: never ran), the ``time`` of every event, what is ``used`` of every column of demand from each event
-    on (events x columns), and how many tasks were completed."""
+    """Start and end of every task (-1: never ran), the ``time`` of every event, what is ``used`` of
+    every column of demand from each event on (events x columns), and how many tasks were
+    completed."""
 
     start: Ints
     end: Ints
@@ -49,7 +54,8 @@ class Replay:
     completed: int
 
 class Dispatch:
-    """Core, start and end of every task, the tasks in the order in which they were started, and the makespan."""
+    """Core, start and end of every task, the tasks in the order in which they were started, and the
+    makespan."""
 
     core: Indices
     order: Ints
@@ -57,14 +63,17 @@ class Dispatch:
     end: Ints
     makespan: int
 
-# Mapping of groups (M3E, HPCA 2022). Priorities are counted in parts of 2^-32, smaller first. A row of queues holds the jobs of every core
-# in order, each core's closed by the number of jobs. Results are the same with any number of threads.
+# Mapping of groups (M3E, HPCA 2022). Priorities are counted in parts of 2^-32, smaller first. A row
+# of queues holds the jobs of every core in order, each core's closed by the number of jobs. Results
+# are the same with any number of threads.
 
 class MappingGroup:
-    """A group of jobs that share one bandwidth, checked once and copied: at most 1024 cores and 2^22 - 1 jobs.
+    """A group of jobs that share one bandwidth, checked once and copied: at most 1024 cores and
+    2^22 - 1 jobs.
 
-    ``latency`` in seconds, infinite where a core cannot run a job (every job runs somewhere); ``demand`` as a share of the bandwidth;
-    ``energy`` in joules; each of shape (jobs, cores). A mapping scores makespan ** time_weight * energy ** energy_weight.
+    ``latency`` in seconds, infinite where a core cannot run a job (every job runs somewhere);
+    ``demand`` as a share of the bandwidth; ``energy`` in joules; each of shape (jobs, cores). A
+    mapping scores makespan ** time_weight * energy ** energy_weight.
     """
 
     def __init__(
@@ -74,7 +83,8 @@ class MappingGroup:
         """Seconds that each row of queues takes."""
 
     def decode(self, core: Cores, priority: Priorities) -> Cores:
-        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that
+        can."""
 
     def scores(self, core: Cores, priority: Priorities, threads: int = 1) -> Floats:
         """Score of every genome."""
@@ -85,21 +95,24 @@ class MappingGroup:
     ) -> Evolution:
         """Let a scored population live for some generations of MAGMA.
 
-        The operators are rates between 0 and 1: mutation per gene, crossovers per child. The best ``elites`` live on, the best ``parents``
-        have children. ``first_generation`` numbers the generations of one search, so that each has random numbers of its own.
+        The operators are rates between 0 and 1: mutation per gene, crossovers per child. The best
+        ``elites`` live on, the best ``parents`` have children. ``first_generation`` numbers the
+        generations of one search, so that each has random numbers of its own.
         """
 
     def anneal(
         self, queues: Cores, best: Cores, score: Floats, best_score: Floats, *, temperature: Floats, samples: int, target: float,
         seed: int, stream: int, threads: int
     ) -> Walks:
-        """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each, or until its best scores ``target``.
+        """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each,
+        or until its best scores ``target``.
 
         ``stream`` numbers the calls of one search, so that each has random numbers of its own.
         """
 
 class Evolution:
-    """A population that has evolved, its scores, and the best score after each generation (``history``)."""
+    """A population that has evolved, its scores, and the best score after each generation
+    (``history``)."""
 
     core: Cores
     priority: Priorities
@@ -107,7 +120,8 @@ class Evolution:
     history: Floats
 
 class Walks:
-    """Where walks are (``queues``) and the best that each has found, the scores of both, and how many neighbours were tried in all."""
+    """Where walks are (``queues``) and the best that each has found, the scores of both, and how
+    many neighbours were tried in all."""
 
     queues: Cores
     best: Cores
@@ -116,20 +130,23 @@ class Walks:
     tried: int
 
 class ConfigurationPricing:
-    """Kinds of jobs (rows of ``demand``, ``count`` of each) on kinds of cores (columns, ``cores`` of each).
+    """Kinds of jobs (rows of ``demand``, ``count`` of each) on kinds of cores (columns, ``cores``
+    of each).
 
     The bus is counted in ``grid`` parts where branch and bound does not settle.
     """
 
     def __init__(self, demand: Table, count: Indices, cores: Indices, grid: int) -> None: ...
     def best(self, worth: Table, nodes: int) -> BestConfigurations:
-        """What cores can run at one instant at a ``worth`` of each job on each core; ``nodes`` of branch and bound, twice."""
+        """What cores can run at one instant at a ``worth`` of each job on each core; ``nodes`` of
+        branch and bound, twice."""
 
 class BestConfigurations:
-    """Limits that hold for any number of nodes, and configurations that come close: a kind of job, or -1, for every core, kinds together.
+    """Limits that hold for any number of nodes, and configurations that come close: a kind of job,
+    or -1, for every core, kinds together.
 
-    No configuration whose demands the bus bears is worth more than ``within``; none that asks for more is worth more than ``beyond`` and
-    its demand together (minus infinity: there is none).
+    No configuration whose demands the bus bears is worth more than ``within``; none that asks for
+    more is worth more than ``beyond`` and its demand together (minus infinity: there is none).
     """
 
     within: float
@@ -138,22 +155,26 @@ class BestConfigurations:
     beyond_jobs: Indices
 
 def best_content(latency: Floats, worth: Floats, count: Indices, room: float, nodes: int) -> tuple[float, float, Indices]:
-    """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds, and how many jobs of each kind.
+    """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds,
+    and how many jobs of each kind.
 
-    One job of a kind takes ``latency``, is worth ``worth`` (left out where that is not positive), and there are ``count``. What is found is
-    best up to a ten-millionth, unless the search ends after so many ``nodes``: what no content exceeds may be more then.
+    One job of a kind takes ``latency``, is worth ``worth`` (left out where that is not positive),
+    and there are ``count``. What is found is best up to a ten-millionth, unless the search ends
+    after so many ``nodes``: what no content exceeds may be more then.
     """
 
-# Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and the third are exhausted searches or a
-# met load bound. ``interrupted``: a signal such as Ctrl-C came; its exception is cleared. The peak is the largest offset + size.
+# Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and
+# the third are exhausted searches or a met load bound. ``interrupted``: a signal such as Ctrl-C
+# came; its exception is cleared. The peak is the largest offset + size.
 
 class PackingProblem:
     """n buffers with m sections in all, checked once; the arrays must not change afterwards.
 
-    Each buffer has ``size``, ``alignment`` (at least 1), ``pin`` (a fixed offset, which overrides the alignment, or -1) and the sections
-    ``first[i]`` .. ``first[i + 1] - 1``, which do not overlap: it is alive over [``begin``, ``end``) and uses its bytes ``low`` ..
-    ``high`` then. A buffer that never uses a byte gets its pin or 0 and counts for no peak. Sizes and alignments above 2^62 in all
-    raise OverflowError.
+    Each buffer has ``size``, ``alignment`` (at least 1), ``pin`` (a fixed offset, which overrides
+    the alignment, or -1) and the sections ``first[i]`` .. ``first[i + 1] - 1``, which do not
+    overlap: it is alive over [``begin``, ``end``) and uses its bytes ``low`` .. ``high`` then. A
+    buffer that never uses a byte gets its pin or 0 and counts for no peak. Sizes and alignments
+    above 2^62 in all raise OverflowError.
     """
 
     def __init__(self, size: Ints, alignment: Ints, pin: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints) -> None: ...
@@ -161,18 +182,23 @@ class PackingProblem:
         """The most bytes in use at once. O(m log m)."""
 
     def alive_in_pairs(self, enough: int) -> tuple[int, Ints]:
-        """Buffers of which each two are whole and alive together at some instant, and their bytes in all; 0 and none up to ``enough``."""
+        """Buffers of which each two are whole and alive together at some instant, and their bytes
+        in all; 0 and none up to ``enough``."""
 
     def place_in_order(self, order: Ints, best_fit: bool = False) -> PlacedInOrder:
-        """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order."""
+        """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever
+        the order."""
 
     def place_what_fits(self, order: Ints, capacity: int) -> Ints:
-        """Offsets of each buffer in turn at its lowest gap; -1 for those that would end past ``capacity``. None may be pinned."""
+        """Offsets of each buffer in turn at its lowest gap; -1 for those that would end past
+        ``capacity``. None may be pinned."""
 
     def greedy(self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0) -> GreedyPacking:
-        """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none) whose order is tried first.
+        """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none)
+        whose order is tried first.
 
-        Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the first order is through.
+        Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the
+        first order is through.
         """
 
     def fit(
@@ -181,46 +207,54 @@ class PackingProblem:
     ) -> ExactPacking:
         """Search for any packing within ``capacity`` bytes; offsets are all -1 if none is found.
 
-        A negative number of ``nodes`` is no limit. Without ``rules`` all apply. The answer is the same with any number of ``threads``.
+        A negative number of ``nodes`` is no limit. Without ``rules`` all apply. The answer is the
+        same with any number of ``threads``.
         """
 
     def minimise(
         self, hint: Ints | None = None, *, nodes: int = -1, seconds: float = ..., seed: int = 0, rules: SearchRules | None = None,
         threads: int = 1
     ) -> ExactPacking:
-        """Search for the smallest peak; the best packing and bound so far if a limit ends it. Arguments as for ``fit``."""
+        """Search for the smallest peak; the best packing and bound so far if a limit ends it.
+        Arguments as for ``fit``."""
 
     def telamalloc(
         self, capacity: int, *, steps: int, features: TelamallocFeatures | None = None, patience: int = 200, seconds: float = ...,
         trees: RegressionTrees | None = None
     ) -> TelamallocPacking:
-        """TelaMalloc's search for a packing within ``capacity`` bytes, by at most ``steps`` placements; finding none proves nothing.
+        """TelaMalloc's search for a packing within ``capacity`` bytes, by at most ``steps``
+        placements; finding none proves nothing.
 
-        After ``patience`` backtracks without getting deeper, half of the placements are undone. ``trees`` choose where a major backtrack
-        goes; without them, to the latest placement to blame.
+        After ``patience`` backtracks without getting deeper, half of the placements are undone.
+        ``trees`` choose where a major backtrack goes; without them, to the latest placement to
+        blame.
         """
 
     def search(
         self, strategy: str, *, capacity: int, bound: int, hint: Ints | None = None, effort: Effort, in_passing: bool = False
     ) -> Searched:
-        """One strategy by name, from scratch. ``capacity``: -1 for none; ``bound``: bytes at which nothing is left to gain."""
+        """One strategy by name, from scratch. ``capacity``: -1 for none; ``bound``: bytes at which
+        nothing is left to gain."""
     def record_backtracks(self, capacity: int, *, steps: int, every: int, horizon: int) -> RecordedBacktracks:
-        """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice for ``horizon`` steps."""
+        """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice
+        for ``horizon`` steps."""
 
     def first_conflict(self, capacity: int, order: Ints, offset: Ints) -> Conflict:
-        """Let TelaMalloc's propagator place buffers in turn, each at its lowest offset or higher, until it finds a conflict."""
+        """Let TelaMalloc's propagator place buffers in turn, each at its lowest offset or higher,
+        until it finds a conflict."""
 
 class SearchRules:
-    """Inference rules of the exact search. Each of them only saves work: answers agree with any of them switched off.
+    """Inference rules of the exact search. Each of them only saves work: answers agree with any of
+    them switched off.
 
-    section_inference: a branch fails if the lowest place in a slot and the slot's unplaced bytes together exceed the capacity.
-    dominance: a branch fails if it leaves a gap into which a buffer above it could be moved.
-    level_skipping: offsets at which no buffer could rest on another one are skipped.
-    decomposition: groups of unplaced buffers that share no slot are solved one by one.
+    section_inference: a branch fails if the lowest place in a slot and the slot's unplaced bytes
+    together exceed the capacity. dominance: a branch fails if it leaves a gap into which a buffer
+    above it could be moved. level_skipping: offsets at which no buffer could rest on another one
+    are skipped. decomposition: groups of unplaced buffers that share no slot are solved one by one.
     symmetry_breaking: identical buffers take their offsets in the order of their indices.
     failed_states: states from which no packing was found are remembered, over restarts too.
-    spanning_buffers: buffers alive throughout a subproblem are put on top of it.
-    slot_reduction: slots whose live set is part of another slot's live set are dropped before the search.
+    spanning_buffers: buffers alive throughout a subproblem are put on top of it. slot_reduction:
+    slots whose live set is part of another slot's live set are dropped before the search.
     """
 
     def __init__(
@@ -232,12 +266,14 @@ LOADMASTER_ALLOCATE: int
 """Address of the C function `loadmaster_allocate`, which the package contains as well."""
 
 class Effort:
-    """How long to look: ``work`` per cent of the default budgets, and seconds from the call that takes it on."""
+    """How long to look: ``work`` per cent of the default budgets, and seconds from the call that
+    takes it on."""
 
     def __init__(self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0) -> None: ...
 
 class Searched:
-    """What one strategy found: offsets or None, and the bytes that any packing needs as far as an exhausted search has shown."""
+    """What one strategy found: offsets or None, and the bytes that any packing needs as far as an
+    exhausted search has shown."""
 
     offsets: Ints | None
     floor: int
@@ -245,7 +281,8 @@ class Searched:
     interrupted: bool
 
 class Packed:
-    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of them, ``"exhausted"`` or nothing."""
+    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of
+    them, ``"exhausted"`` or nothing."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     offsets: Ints | None
@@ -261,14 +298,16 @@ def allocate(
     size: Ints, alignment: Ints, pin: Ints, hint: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints, group_first: Ints,
     member: Ints, shift: Ints, reserved_low: Ints, reserved_high: Ints, capacity: int, effort: Effort,
 ) -> Packed:
-    """The whole policy: demands in, a checked answer out. Columns of buffers and sections are those of `PackingProblem`.
+    """The whole policy: demands in, a checked answer out. Columns of buffers and sections are those
+    of `PackingProblem`.
 
-    Group g has the members ``group_first[g]`` to ``group_first[g + 1] - 1``, each ``shift`` bytes above its address.
-    ``capacity``: -1 for none.
+    Group g has the members ``group_first[g]`` to ``group_first[g + 1] - 1``, each ``shift`` bytes
+    above its address. ``capacity``: -1 for none.
     """
 
 class TelamallocFeatures:
-    """Features of TelaMalloc's search, described in `loadmaster.allocation.strategies.telamalloc.Options`."""
+    """Features of TelaMalloc's search, described in
+    `loadmaster.allocation.strategies.telamalloc.Options`."""
 
     def __init__(
         self, *, contention: bool = True, rules: bool = True, phases: bool = True, propagate: bool = True, jump: bool = True,
@@ -276,12 +315,14 @@ class TelamallocFeatures:
     ) -> None: ...
 
 class RegressionTrees:
-    """A sum of regression trees over the 12 features of a backtrack target, checked once: `loadmaster.allocation.backtracking.trees`."""
+    """A sum of regression trees over the 12 features of a backtrack target, checked once:
+    `loadmaster.allocation.backtracking.trees`."""
 
     def __init__(self, root: Ints, feature: Ints, left: Ints, right: Ints, threshold: Floats, value: Floats) -> None: ...
 
 class Load:
-    """Most bytes in use at once, and the first instant at which they are (both 0 if there is nothing)."""
+    """Most bytes in use at once, and the first instant at which they are (both 0 if there is
+    nothing)."""
 
     bytes: int
     instant: int
@@ -293,7 +334,8 @@ class PlacedInOrder:
     peak: int
 
 class GreedyPacking:
-    """The best packing found, the load bound, and the name of the order that gave it; infeasible if pinned buffers overlap."""
+    """The best packing found, the load bound, and the name of the order that gave it; infeasible if
+    pinned buffers overlap."""
 
     status: str
     offsets: Ints
@@ -313,7 +355,8 @@ class ExactPacking:
     interrupted: bool
 
 class TelamallocPacking:
-    """Whether a packing was found, its offsets, and what the search did; an attempt begins with nothing placed."""
+    """Whether a packing was found, its offsets, and what the search did; an attempt begins with
+    nothing placed."""
 
     found: bool
     offsets: Ints
@@ -324,7 +367,8 @@ class TelamallocPacking:
     interrupted: bool
 
 class RecordedBacktracks:
-    """A row for each target: what is known of it (12 columns), the steps from there to a packing, and which choice it was part of.
+    """A row for each target: what is known of it (12 columns), the steps from there to a packing,
+    and which choice it was part of.
 
     Steps that are missing at the horizon count as many more.
     """
@@ -335,7 +379,8 @@ class RecordedBacktracks:
     interrupted: bool
 
 class Conflict:
-    """Whether all buffers ``fit``, where each was tried, and, if not, the positions in the order of the placements to blame.
+    """Whether all buffers ``fit``, where each was tried, and, if not, the positions in the order of
+    the placements to blame.
 
     ``victim`` is the buffer that fits nowhere (-1: no single one).
     """
@@ -348,28 +393,34 @@ class Conflict:
 def place_apart(
     size: Ints, alignment: Ints, pin: Ints, near_first: Ints, near: Ints, order: Ints, best_fit: bool = False
 ) -> PlacedInOrder:
-    """Place each buffer in turn at its lowest gap (or its tightest) apart from its neighbours ``near[near_first[i]:near_first[i + 1]]``."""
+    """Place each buffer in turn at its lowest gap (or its tightest) apart from its neighbours
+    ``near[near_first[i]:near_first[i + 1]]``."""
 
 def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int) -> bool:
-    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and shares nothing with the solvers."""
+    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and
+    shares nothing with the solvers."""
 
 def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
-    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows."""
+    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as
+    fast as a call allows."""
 
 # The runtime's allocator, which stands before PyTorch's own.
 
 class AllocationScript:
-    """Allocations that a kernel is expected to make, in order: bytes, and offset in the arena (-1: left to the default allocator)."""
+    """Allocations that a kernel is expected to make, in order: bytes, and offset in the arena (-1:
+    left to the default allocator)."""
 
     def __init__(self, grants: list[tuple[int, int]]) -> None: ...
     def begin(self, base: int) -> None:
-        """This thread's allocations follow the script from now on, in the arena at address ``base``."""
+        """This thread's allocations follow the script from now on, in the arena at address
+        ``base``."""
 
 def end_script() -> int:
     """Back to the default allocator; how many allocations the script did not foresee."""
 
 def install_allocator(set_allocator: int, standard: int) -> None:
-    """Put the allocator before ``standard``; addresses of ``c10::SetCPUAllocator`` and of the default allocator. Once a process."""
+    """Put the allocator before ``standard``; addresses of ``c10::SetCPUAllocator`` and of the
+    default allocator. Once a process."""
 
 def add_arena(base: int, bytes: int) -> None:
     """Memory that scripts hand out, and that is never given back to the default allocator."""
@@ -381,15 +432,18 @@ def start_recording() -> None:
     """Record this thread's allocations."""
 
 def stop_recording() -> list[tuple[int, int, int]]:
-    """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
+    """For each allocation its address, its bytes, and how many were made before it was given back
+    (-1: it lived on)."""
 
-# Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
+# Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and
+# algorithms kernel by kernel.
 
 class PlacementProblem:
     """A kernel sequence and its limits, checked once; its arrays must not change afterwards.
 
-    The arrays are those of `loadmaster.placement.autotm.sequence_arrays.SequenceArrays`; ``to_fast`` and ``to_slow`` are the seconds of a
-    copy back before each use and of a copy out after it.
+    The arrays are those of `loadmaster.placement.autotm.sequence_arrays.SequenceArrays`;
+    ``to_fast`` and ``to_slow`` are the seconds of a copy back before each use and of a copy out
+    after it.
     """
 
     def __init__(
@@ -398,34 +452,38 @@ class PlacementProblem:
         seconds: Floats, workspace: Ints, first_entry: Ints, table: Floats
     ) -> None: ...
     def bound(self, *, memory: Ints, shares: Indices, surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
-        """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift seconds and rounded down.
+        """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift
+        seconds and rounded down.
 
-        ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
-        memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are
-        ``noted``.
+        ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels
+        x 3) weigh arithmetic, fast and slow memory in parts of 2^-24; ``surcharge`` is for each
+        use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
         """
 
     def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
         """When the copies of given paths run, overlapping kernels where they can."""
 
     def schedule_at(self, engines: CopyEngines, paths: TensorPaths, offsets: Ints) -> ScheduledCopies:
-        """When the copies of given paths run if stays and workspaces have these addresses: when what was there before has left.
+        """When the copies of given paths run if stays and workspaces have these addresses: when
+        what was there before has left.
 
-        ``offsets``, in bytes, has an element for each stay, tensor by tensor and in order of time, then one for each kernel; without
-        their copies no two of them may meet.
+        ``offsets``, in bytes, has an element for each stay, tensor by tensor and in order of time,
+        then one for each kernel; without their copies no two of them may meet.
         """
 
     def search_addresses(
         self, engines: CopyEngines, paths: TensorPaths, offsets: Ints, *, capacity: int, alignment: int, goal: float, seed: int, nodes: int,
         seconds: float
     ) -> FoundAddresses:
-        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached; ``nodes`` count blocks and copies."""
+        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached;
+        ``nodes`` count blocks and copies."""
 
     def search(
         self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,
         nodes: int, seconds: float
     ) -> FoundPaths:
-        """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until the ``goal`` in seconds is reached.
+        """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until
+        the ``goal`` in seconds is reached.
 
         ``base`` keeps all limits. The budget's ``nodes`` count paths found.
         """
@@ -435,11 +493,13 @@ class PlacementProblem:
     ) -> FoundPaths:
         """Improve paths whose copies overlap kernels until the ``goal`` in seconds is reached.
 
-        The problem has what copies cost at the prices. The budget's ``nodes`` count uses and kernels scheduled.
+        The problem has what copies cost at the prices. The budget's ``nodes`` count uses and
+        kernels scheduled.
         """
 
 class FoundAddresses:
-    """Addresses of stays and workspaces, and the seconds of the schedule; how many others were tried."""
+    """Addresses of stays and workspaces, and the seconds of the schedule; how many others were
+    tried."""
 
     offsets: Ints
     seconds: float
@@ -447,9 +507,11 @@ class FoundAddresses:
     stopped: bool
 
 class TensorPaths:
-    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use.
+    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each
+    use, and after its last use.
 
-    A copy back before a use starts at position ``earliest`` of it or later; None: as soon as there is room.
+    A copy back before a use starts at position ``earliest`` of it or later; None: as soon as there
+    is room.
     """
 
     fast: Flags
@@ -459,19 +521,22 @@ class TensorPaths:
     def __init__(self, fast: Flags, stays: Flags, tail: Flags, earliest: Ints | None = None) -> None: ...
 
 class UsePrices:
-    """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and in the slow memory."""
+    """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and
+    in the slow memory."""
 
     def __init__(self, *, memory: Floats, fast: Floats, slow: Floats) -> None: ...
 
 class CopyEngines:
-    """Seconds of each tensor's copies, blocking and overlapping, in and out; the bytes/s drained while kernels run; one engine or two."""
+    """Seconds of each tensor's copies, blocking and overlapping, in and out; the bytes/s drained
+    while kernels run; one engine or two."""
 
     def __init__(
         self, *, block_in: Floats, block_out: Floats, overlap_in: Floats, overlap_out: Floats, drain: float, shared: bool
     ) -> None: ...
 
 class ScheduledCopies:
-    """Seconds of everything (infinite if a limit is exceeded), the copies in the order in which they start, and each kernel's algorithm.
+    """Seconds of everything (infinite if a limit is exceeded), the copies in the order in which
+    they start, and each kernel's algorithm.
 
     A copy of a tensor runs from position ``start`` to ``end``; at ``due`` it leaves, or is needed.
     """
@@ -485,7 +550,8 @@ class ScheduledCopies:
     algorithms: Ints
 
 class FoundPaths:
-    """Paths, their seconds, nodes and attempts spent, and whether a time limit or a signal such as Ctrl-C stopped the search."""
+    """Paths, their seconds, nodes and attempts spent, and whether a time limit or a signal such as
+    Ctrl-C stopped the search."""
 
     paths: TensorPaths
     seconds: float
@@ -499,24 +565,30 @@ def choose_tilings(
     *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
     loading: float, prices: Table, read: float, write: float, burst: float, accumulator: float, whole: bool
 ) -> Table:
-    """Figures of the tilings of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, prices, 8).
+    """Figures of the tilings of every nest, as the fields of
+    `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, prices, 8).
 
-    Rows of ``nests`` are extents and bytes (see there); ``rate`` multiply-accumulates of an element in a cycle and ``capacity`` bytes of
-    private buffer for each; ``shapes`` rows and columns of the array; ``prices`` seconds a byte of input, weights and output, in
-    rows, for each of which a tiling is chosen; ``whole`` takes nests as single tiles.
+    Rows of ``nests`` are extents and bytes (see there); ``rate`` multiply-accumulates of an element
+    in a cycle and ``capacity`` bytes of private buffer for each; ``shapes`` rows and columns of the
+    array; ``prices`` seconds a byte of input, weights and output, in rows, for each of which a
+    tiling is chosen; ``whole`` takes nests as single tiles.
     """
 
 # Cutting operators.
 
 class CutProblem:
-    """Operators, in an order in which they can run, and the ways to cut each, checked once; its arrays must not change afterwards.
+    """Operators, in an order in which they can run, and the ways to cut each, checked once; its
+    arrays must not change afterwards.
 
-    Operators have options, options pieces: those of number ``i`` begin at ``*_first[i]``. ``alone`` is seconds of a piece on every core,
-    ``link`` those of the near memory's link. Boxes are rows of a first element and the one after the last for every dimension: what a piece
-    has ``made``, and what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link before a piece,
-    ``stream`` while it runs, ``fetch_lead`` the share of all operators' time by which a fetch is early at least before it gives way to
-    pieces on a link that is full, ``copied`` the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights
-    and inputs, of which ``room`` fit into the fast memory while each operator runs. All run for so many ``mini_batches``.
+    Operators have options, options pieces: those of number ``i`` begin at ``*_first[i]``. ``alone``
+    is seconds of a piece on every core, ``link`` those of the near memory's link. Boxes are rows of
+    a first element and the one after the last for every dimension: what a piece has ``made``, and
+    what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link
+    before a piece, ``stream`` while it runs, ``fetch_lead`` the share of all operators' time by
+    which a fetch is early at least before it gives way to pieces on a link that is full, ``copied``
+    the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights
+    and inputs, of which ``room`` fit into the fast memory while each operator runs. All run for so
+    many ``mini_batches``.
     """
 
     def __init__(
@@ -525,20 +597,24 @@ class CutProblem:
         mini_batches: int
     ) -> None: ...
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
-        """Options, counted from each operator's first, after changing one after the other as long as that helps, and the seconds that all
-        then take by this model; runs about ``most`` pieces."""
+        """Options, counted from each operator's first, after changing one after the other as long
+        as that helps, and the seconds that all then take by this model; runs about ``most``
+        pieces."""
     def explore(self, option: Ints, most: int) -> tuple[Ints, float]:
-        """The same after changing several operators that read from one another at random where, with each changed again, that helps; runs
-        about ``most`` pieces, and up to a quarter more to change one operator after the other in the end."""
+        """The same after changing several operators that read from one another at random where,
+        with each changed again, that helps; runs about ``most`` pieces, and up to a quarter more to
+        change one operator after the other in the end."""
     def changes(self, option: Ints) -> Floats:
-        """The seconds that all take with every option of every operator, the others being as given."""
+        """The seconds that all take with every option of every operator, the others being as
+        given."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 
 # Joint planning.
 
 class JointOptions:
-    """What an evaluation of the joint planner is free in: as `loadmaster.planning.joint.problem.JointOptions`."""
+    """What an evaluation of the joint planner is free in: as
+    `loadmaster.planning.joint.problem.JointOptions`."""
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
@@ -548,13 +624,16 @@ class JointOptions:
     ) -> None: ...
 
 class JointProblem:
-    """A workload on a machine for the joint planner, checked once; its arrays must not change afterwards.
+    """A workload on a machine for the joint planner, checked once; its arrays must not change
+    afterwards.
 
-    Operand rows are sorted by job: ``moved`` bytes of a row on every core. ``compute`` in seconds and ``energy_penalty`` in picoseconds
-    have a row per job and a column per core; ``width`` is the seconds that each job stands for in an order, ``release`` the picosecond
-    before which it may not start, and ``available`` the one before which a tensor may not be fetched. A ``producer`` of -1 is none.
-    Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing. Where cores cannot use main memory ``in_place``, all operands of a job are
-    in the fast memory while it runs, and ``engine_back`` copies results to main memory.
+    Operand rows are sorted by job: ``moved`` bytes of a row on every core. ``compute`` in seconds
+    and ``energy_penalty`` in picoseconds have a row per job and a column per core; ``width`` is the
+    seconds that each job stands for in an order, ``release`` the picosecond before which it may not
+    start, and ``available`` the one before which a tensor may not be fetched. A ``producer`` of -1
+    is none. Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing. Where cores cannot use
+    main memory ``in_place``, all operands of a job are in the fast memory while it runs, and
+    ``engine_back`` copies results to main memory.
     """
 
     def __init__(
@@ -564,14 +643,16 @@ class JointProblem:
         capacity: int, in_place: bool
     ) -> None: ...
     def after_sources(self, keys: Floats) -> Floats:
-        """Keys of jobs raised to those of the jobs that each depends on, all of which come before it."""
+        """Keys of jobs raised to those of the jobs that each depends on, all of which come before
+        it."""
     def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
         """Choose what stays in the fast memory along an order of all jobs, and run it."""
 
 class JointEvaluation:
-    """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job, start and end of every task (jobs, then
-    copies), the stays that are fetched or copied to main memory (``outward``), in order (``copies``), the tensor of every stay, and the
-    stay that serves every operand row (-1: main memory)."""
+    """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job,
+    start and end of every task (jobs, then copies), the stays that are fetched or copied to main
+    memory (``outward``), in order (``copies``), the tensor of every stay, and the stay that serves
+    every operand row (-1: main memory)."""
 
     makespan: int
     main_seconds: float

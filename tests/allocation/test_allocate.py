@@ -1,4 +1,5 @@
-"""Every strategy against brute force and against each other: valid, and optimal or infeasible only where that is true."""
+"""Every strategy against brute force and against each other: valid, and optimal or infeasible only
+where that is true."""
 
 import importlib.util
 from dataclasses import replace
@@ -15,9 +16,13 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
-rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
+rivals = pytest.mark.skipif(
+    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
+)
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
-plain = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10)
+plain = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10
+)
 
 
 def answer_holds(buffers, answer: lm.Allocation) -> None:
@@ -38,8 +43,16 @@ def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> N
     answer_holds(buffers, answer)
     best = lowest_peak(buffers)
     event(f"optimum above the load: {best > load(buffers)}")
-    assert answer.peak == best if answer.status == "optimal" else windowed(buffers) and answer.peak >= best
-    assert answer.certificate == EXHAUSTED or isinstance(answer.certificate, Load) or answer.status == "feasible"
+    assert (
+        answer.peak == best
+        if answer.status == "optimal"
+        else windowed(buffers) and answer.peak >= best
+    )
+    assert (
+        answer.certificate == EXHAUSTED
+        or isinstance(answer.certificate, Load)
+        or answer.status == "feasible"
+    )
 
 
 def test_a_proof_is_an_exhausted_search_or_a_load() -> None:
@@ -50,20 +63,29 @@ def test_a_proof_is_an_exhausted_search_or_a_load() -> None:
 
 
 def windowed(buffers: list[lm.Buffer]) -> bool:
-    """Where windows leave low bytes free the search does not look everywhere, and claims nothing."""
+    """Where windows leave low bytes free the search does not look everywhere, and claims
+    nothing."""
     return bool((problem_of(buffers).gaps.low > 0).any())
 
 
 def load(buffers: list[lm.Buffer]) -> int:
     parts = problem_of(buffers).parts
     instants = range(int(parts.upper.max(initial=0)))
-    return max((int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum()) for t in instants), default=0)
+    return max(
+        (
+            int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum())
+            for t in instants
+        ),
+        default=0,
+    )
 
 
 @given(records(), st.integers(0, 24))
 @fuzz(150)
 @pytest.mark.slow
-def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer], capacity: int) -> None:
+def test_fit_is_decided_and_infeasibility_is_explained(
+    buffers: list[lm.Buffer], capacity: int
+) -> None:
     answer = lm.allocate(buffers, capacity)
     answer_holds(buffers, answer)
     best = lowest_peak(buffers)
@@ -90,7 +112,9 @@ def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
     mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
     answer_holds(buffers, theirs)
     assert theirs.status == "optimal"
-    assert (mine.status, mine.peak) == ("optimal", theirs.peak) or (windowed(buffers) and mine.lower_bound <= theirs.peak <= mine.peak)
+    assert (mine.status, mine.peak) == ("optimal", theirs.peak) or (
+        windowed(buffers) and mine.lower_bound <= theirs.peak <= mine.peak
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -105,7 +129,9 @@ def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name:
 
 @given(records(), st.integers(2, 1000), st.integers(2, 1000))
 @fuzz(50)
-def test_scaling_bytes_scales_the_peak_and_dilating_time_changes_nothing(buffers: list[lm.Buffer], bytes_: int, time: int) -> None:
+def test_scaling_bytes_scales_the_peak_and_dilating_time_changes_nothing(
+    buffers: list[lm.Buffer], bytes_: int, time: int
+) -> None:
     problem = problem_of(buffers)
     gaps = problem.gaps
     scaled = replace(
@@ -115,7 +141,12 @@ def test_scaling_bytes_scales_the_peak_and_dilating_time_changes_nothing(buffers
         pin=np.where(problem.pin < 0, -1, problem.pin * bytes_),
         lower=problem.lower * time,
         upper=problem.upper * time,
-        gaps=gaps._replace(lower=gaps.lower * time, upper=gaps.upper * time, low=gaps.low * bytes_, high=gaps.high * bytes_),
+        gaps=gaps._replace(
+            lower=gaps.lower * time,
+            upper=gaps.upper * time,
+            low=gaps.low * bytes_,
+            high=gaps.high * bytes_,
+        ),
     )
     assert lm.allocate(scaled).peak == lm.allocate(problem).peak * bytes_
 
@@ -148,7 +179,9 @@ def test_the_same_seed_gives_the_same_answer(name: str) -> None:
 
 def test_what_a_strategy_cannot_honour_it_refuses_by_name() -> None:
     buffers = [lm.Buffer("a", 0, 9, 4), lm.Buffer("b", 0, 9, 4)]
-    with pytest.raises(AllocationError, match=r"'exact' cannot honour in-place pairs: use auto or best-fit"):
+    with pytest.raises(
+        AllocationError, match=r"'exact' cannot honour in-place pairs: use auto or best-fit"
+    ):
         lm.allocate(buffers, strategy="exact", in_place=[(0, 1)])
     with pytest.raises(AllocationError, match=r"no strategy 'best': did you mean best-fit"):
         lm.allocate(buffers, strategy="best")
@@ -157,14 +190,28 @@ def test_what_a_strategy_cannot_honour_it_refuses_by_name() -> None:
 def test_a_time_limit_of_nothing_still_gives_a_packing_and_says_that_it_stopped() -> None:
     random = np.random.default_rng(0)
     lower = random.integers(0, 400, 300)
-    answer = lm.allocate((lower, lower + random.integers(1, 150, 300), random.integers(1, 5000, 300) * 7), time_limit=0.0)
+    answer = lm.allocate(
+        (lower, lower + random.integers(1, 150, 300), random.integers(1, 5000, 300) * 7),
+        time_limit=0.0,
+    )
     assert answer.offsets is not None
     assert answer.interrupted or answer.status == "optimal"
 
 
 def test_aligned_buffers_that_fit_are_not_called_infeasible() -> None:
     """Found by fuzzing: the support rule cuts off every packing of these within 22 bytes."""
-    rows = [(5, 10, 9, 4), (6, 7, 4, 1), (4, 6, 2, 8), (4, 6, 3, 1), (7, 8, 5, 1), (4, 6, 4, 1), (2, 6, 2, 8)]
-    buffers = [lm.Buffer(f"b{i}", lower, upper, size, alignment=alignment) for i, (lower, upper, size, alignment) in enumerate(rows)]
+    rows = [
+        (5, 10, 9, 4),
+        (6, 7, 4, 1),
+        (4, 6, 2, 8),
+        (4, 6, 3, 1),
+        (7, 8, 5, 1),
+        (4, 6, 4, 1),
+        (2, 6, 2, 8),
+    ]
+    buffers = [
+        lm.Buffer(f"b{i}", lower, upper, size, alignment=alignment)
+        for i, (lower, upper, size, alignment) in enumerate(rows)
+    ]
     assert lm.allocate(buffers, 22).status == "feasible"
     assert lm.allocate(buffers).peak == 22

@@ -31,7 +31,10 @@ def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) ->
             continue
         if any(len({homes[i] for i, _ in group}) > 1 for group in aliases):
             continue
-        if all(fits(buffers, homes, at, bank, aliases, in_place, conflicts) for at, bank in enumerate(banks)):
+        if all(
+            fits(buffers, homes, at, bank, aliases, in_place, conflicts)
+            for at, bank in enumerate(banks)
+        ):
             best = sum(spent)
     return best
 
@@ -40,13 +43,33 @@ def fits(buffers, homes, at, bank, aliases, in_place, conflicts) -> bool:
     inside = [i for i, home in enumerate(homes) if home == at]
     place = {i: k for k, i in enumerate(inside)}
     mine = [
-        lm.Buffer(b.id, b.lower, b.upper, b.size, int(np.lcm(b.alignment, bank.alignment)), b.offset, gaps=b.gaps)
+        lm.Buffer(
+            b.id,
+            b.lower,
+            b.upper,
+            b.size,
+            int(np.lcm(b.alignment, bank.alignment)),
+            b.offset,
+            gaps=b.gaps,
+        )
         for b in (buffers[i] for i in inside)
     ]
     most = 60 if bank.capacity is None else bank.capacity
-    groups = tuple(tuple((place[i], up) for i, up in group) for group in aliases if group[0][0] in place)
-    pairs, apart = ([(place[i], place[j]) for i, j in found or () if i in place and j in place] for found in (in_place, conflicts))
-    found = every_offset(mine, most, reserved=bank.reserved, aliases=groups, in_place=pairs, conflicts=None if conflicts is None else apart)
+    groups = tuple(
+        tuple((place[i], up) for i, up in group) for group in aliases if group[0][0] in place
+    )
+    pairs, apart = (
+        [(place[i], place[j]) for i, j in found or () if i in place and j in place]
+        for found in (in_place, conflicts)
+    )
+    found = every_offset(
+        mine,
+        most,
+        reserved=bank.reserved,
+        aliases=groups,
+        in_place=pairs,
+        conflicts=None if conflicts is None else apart,
+    )
     return found is not None
 
 
@@ -60,7 +83,9 @@ def cases(draw):
         reserved = ((low, low + draw(st.integers(1, 2))),) if draw(st.integers(0, 3)) == 0 else ()
         capacity = None if at and draw(st.booleans()) else draw(st.integers(0, 16))
         banks.append(lm.Bank(f"m{at}", capacity, draw(st.sampled_from([1, 1, 4])), reserved))
-    cost = np.array([[draw(st.integers(-1, 6)) for _ in banks] for _ in buffers], dtype=np.int64).reshape(len(buffers), count)
+    cost = np.array(
+        [[draw(st.integers(-1, 6)) for _ in banks] for _ in buffers], dtype=np.int64
+    ).reshape(len(buffers), count)
     cost[(cost < 0).all(axis=1)] = 0
     for i in range(len(buffers)):
         if buffers[i].offset is not None or draw(st.integers(0, 5)) == 0:
@@ -70,7 +95,11 @@ def cases(draw):
             cost[i] = np.where(np.arange(count) == home, np.maximum(cost[i], 0), -1)
     demands = {}
     if len(buffers) > 1:
-        pairs = st.lists(st.sampled_from([(i, j) for j in range(len(buffers)) for i in range(j)]), unique=True, max_size=3)
+        pairs = st.lists(
+            st.sampled_from([(i, j) for j in range(len(buffers)) for i in range(j)]),
+            unique=True,
+            max_size=3,
+        )
         kind = draw(st.sampled_from(["none", "aliases", "in_place", "conflicts"]))
         if kind == "aliases":
             # Together where a pinned one lives.
@@ -78,7 +107,8 @@ def cases(draw):
             shift = draw(st.sampled_from([0, 0, 1, 3, 5]))
             demands = {"aliases": (((0, 0), (1, shift)),)}
             if shift:
-                # The alignment of a memory is that of a group's address only, and brute force knows buffers' alone.
+                # The alignment of a memory is that of a group's address only, and brute force knows
+                # buffers' alone.
                 banks = [replace(bank, alignment=1) for bank in banks]
         elif kind != "none":
             demands = {kind: draw(pairs)}
@@ -101,7 +131,11 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
     best = least_cost(buffers, banks, cost, **demands)
     answer, refusal = attempt(buffers, banks, cost, demands)
     if answer is None:
-        assert best is None or "not a multiple" in refusal or "a group that begins at an aligned address" in refusal
+        assert (
+            best is None
+            or "not a multiple" in refusal
+            or "a group that begins at an aligned address" in refusal
+        )
         return
     if best is None:
         assert answer.status in ("infeasible", "unknown")
@@ -111,8 +145,18 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
     assert answer.lower_bound <= best
     if answer.memory is not None:
         # Pins of buffers that may live in several memories do not meet.
-        anywhere = [replace(buffer, prefers=buffer.prefers or tuple(bank.name for bank in banks)) for buffer in buffers]
-        assert list(broken_bank_rules(problem_of(anywhere, **demands), answer.memory, answer.offsets, banks)) == []
+        anywhere = [
+            replace(buffer, prefers=buffer.prefers or tuple(bank.name for bank in banks))
+            for buffer in buffers
+        ]
+        assert (
+            list(
+                broken_bank_rules(
+                    problem_of(anywhere, **demands), answer.memory, answer.offsets, banks
+                )
+            )
+            == []
+        )
         assert answer.cost >= best
         assert (answer.status == "optimal") == (answer.cost == answer.lower_bound)
 
@@ -132,7 +176,9 @@ def test_the_cheapest_bytes_are_spilled() -> None:
 def test_accesses_costs_preferences_and_pins_decide() -> None:
     def homes(*changed: lm.Buffer) -> tuple[str, ...]:
         named = {buffer.id: buffer for buffer in changed}
-        return lm.allocate_banks([named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]).memory
+        return lm.allocate_banks(
+            [named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]
+        ).memory
 
     assert homes(lm.Buffer("b", 2, 6, 3, accesses=100)) == ("sram", "sram", "dram")
     assert homes(lm.Buffer("c", 5, 9, 8, prefers=("sram", ("dram", 1)))) == ("sram", "sram", "dram")
@@ -142,15 +188,26 @@ def test_accesses_costs_preferences_and_pins_decide() -> None:
 
 
 def test_pins_to_one_address_of_different_memories_do_not_meet() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 6, memory="sram", offset=0), lm.Buffer("b", 0, 4, 6, memory="dram", offset=0)]
+    buffers = [
+        lm.Buffer("a", 0, 4, 6, memory="sram", offset=0),
+        lm.Buffer("b", 0, 4, 6, memory="dram", offset=0),
+    ]
     assert lm.allocate_banks(buffers, [SRAM, DRAM]).offsets.tolist() == [0, 0]
 
 
 def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() -> None:
-    pinned = [lm.Buffer("p", 0, 4, 6, memory="sram", offset=0), lm.Buffer("q", 0, 4, 6, memory="dram", offset=0)]
-    assert lm.allocate_banks([*pinned, *three()], [SRAM, DRAM], aliases=((2, 4),)).offsets[:2].tolist() == [0, 0]
+    pinned = [
+        lm.Buffer("p", 0, 4, 6, memory="sram", offset=0),
+        lm.Buffer("q", 0, 4, 6, memory="dram", offset=0),
+    ]
+    assert lm.allocate_banks([*pinned, *three()], [SRAM, DRAM], aliases=((2, 4),)).offsets[
+        :2
+    ].tolist() == [0, 0]
     anywhere = [replace(buffer, memory=None) for buffer in pinned]
-    assert lm.allocate_banks(anywhere, [SRAM, DRAM], cost=[[0, -1], [-1, 0]]).offsets.tolist() == [0, 0]
+    assert lm.allocate_banks(anywhere, [SRAM, DRAM], cost=[[0, -1], [-1, 0]]).offsets.tolist() == [
+        0,
+        0,
+    ]
 
 
 def test_what_is_pinned_is_packed_before_others() -> None:
@@ -162,7 +219,10 @@ def test_what_is_pinned_is_packed_before_others() -> None:
 
 
 def test_aliases_without_bytes_share_a_memory() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")), lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram"))]
+    buffers = [
+        lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")),
+        lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram")),
+    ]
     answer = lm.allocate_banks(buffers, [SRAM, DRAM], aliases=((0, 1),))
     assert answer.memory[0] == answer.memory[1]
 
@@ -174,10 +234,18 @@ def test_aliases_live_in_one_memory() -> None:
 
 
 def test_what_loads_but_cannot_be_packed_is_cut_off() -> None:
-    """The load is 6 at most, but three aligned pairs cannot be packed within 6 bytes: one has to go, as the search proves."""
-    buffers = [lm.Buffer("a", 0, 2, 3, alignment=4), lm.Buffer("b", 1, 3, 3, alignment=4), lm.Buffer("c", 0, 3, 1, alignment=2)]
+    """The load is 6 at most, but three aligned pairs cannot be packed within 6 bytes: one has to
+    go, as the search proves."""
+    buffers = [
+        lm.Buffer("a", 0, 2, 3, alignment=4),
+        lm.Buffer("b", 1, 3, 3, alignment=4),
+        lm.Buffer("c", 0, 3, 1, alignment=2),
+    ]
     answer = lm.allocate_banks(buffers, [lm.Bank("m", 7), DRAM])
-    assert (answer.status, answer.cost) == ("optimal", least_cost(buffers, (lm.Bank("m", 7), DRAM), np.array([[0, 3], [0, 3], [0, 1]])))
+    assert (answer.status, answer.cost) == (
+        "optimal",
+        least_cost(buffers, (lm.Bank("m", 7), DRAM), np.array([[0, 3], [0, 3], [0, 1]])),
+    )
 
 
 def test_what_fits_nowhere_says_why() -> None:
@@ -211,7 +279,9 @@ def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.slow
 def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None:
     for count in (40, 8_000):
-        one, two = (lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2))
+        one, two = (
+            lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2)
+        )
         assert one.memory == two.memory
         assert one.offsets.tolist() == two.offsets.tolist()
         assert 0 < one.lower_bound <= one.cost
@@ -226,7 +296,9 @@ def test_a_time_limit_of_nothing_still_gives_a_packing() -> None:
 
 def test_nothing_at_all_costs_nothing() -> None:
     assert lm.allocate_banks([], [SRAM]).status == "optimal"
-    answer = lm.allocate_banks([lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)])
+    answer = lm.allocate_banks(
+        [lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)]
+    )
     assert (answer.status, answer.cost, answer.memory) == ("optimal", 0, ("none", "none"))
 
 
@@ -252,7 +324,12 @@ def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
 
 
 def test_the_verifier_keeps_aliases_together() -> None:
-    found = lm.verify_banks(problem_of(three(), aliases=((0, 2),)), ("sram", "dram", "dram"), np.array([0, 10, 0]), (SRAM, DRAM))
+    found = lm.verify_banks(
+        problem_of(three(), aliases=((0, 2),)),
+        ("sram", "dram", "dram"),
+        np.array([0, 10, 0]),
+        (SRAM, DRAM),
+    )
     assert {violation.rule for violation in found} == {"alias"}
 
 
@@ -268,10 +345,18 @@ def test_the_verifier_keeps_aliases_together() -> None:
         (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
         ([lm.Buffer("a", 0, 1, 1, memory="l2")], [SRAM], "'a': memory 'l2' does not exist"),
         ([lm.Buffer("a", 0, 1, 1, prefers=("l2",))], [SRAM], "'a': memory 'l2' does not exist"),
-        ([lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")], [SRAM, DRAM], "'sram' is not among those it prefers"),
+        (
+            [lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")],
+            [SRAM, DRAM],
+            "'sram' is not among those it prefers",
+        ),
         ([lm.Buffer("a", 0, 1, 1, prefers=("sram", "sram"))], [SRAM], "names a memory twice"),
         ([lm.Buffer("a", 0, 1, 1, accesses=-1)], [SRAM], "accesses has -1"),
-        ([lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))], [SRAM], "prefers has 4611686018427387904"),
+        (
+            [lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))],
+            [SRAM],
+            "prefers has 4611686018427387904",
+        ),
         ([lm.Buffer("a", 0, 1, 2**40, accesses=2**40)], [SRAM, DRAM], "2\\^62 or more"),
         ([lm.Buffer("a", 0, 1, 1, offset=0)], [SRAM, DRAM], "offset is pinned, but not the memory"),
     ],
@@ -291,7 +376,11 @@ def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
 
 
 def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
-    buffers = [lm.Buffer("whole", 2, 5, 96), lm.Buffer("part", 0, 2, 30), lm.Buffer("other", 0, 5, 64)]
+    buffers = [
+        lm.Buffer("whole", 2, 5, 96),
+        lm.Buffer("part", 0, 2, 30),
+        lm.Buffer("other", 0, 5, 64),
+    ]
     banks = [lm.Bank("sram", 128, alignment=64), lm.Bank("dram", alignment=64)]
     wanted = {"aliases": ((0, (1, 33)),)}
     answer = lm.allocate_banks(buffers, banks, **wanted)
@@ -306,7 +395,11 @@ def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
 
 def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program() -> None:
     # HiGHS never ended where an entry was there twice.
-    buffers = [lm.Buffer("low", 0, 1, 3), lm.Buffer("other", 0, 1, 5), lm.Buffer("high", 0, 1, 3, prefers=("m0", "m2"))]
+    buffers = [
+        lm.Buffer("low", 0, 1, 3),
+        lm.Buffer("other", 0, 1, 5),
+        lm.Buffer("high", 0, 1, 3, prefers=("m0", "m2")),
+    ]
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
     problem = merge(problem_of(buffers, aliases=((0, (2, 4)),))).problem
     costs = np.array([[0, 5, 10], [0, -1, 6]])[: len(problem)]

@@ -1,4 +1,5 @@
-"""MiniMalloc's CSV: all columns in any order, errors that name their place, files that appear whole."""
+"""MiniMalloc's CSV: all columns in any order, errors that name their place, files that appear
+whole."""
 
 import re
 from pathlib import Path
@@ -29,7 +30,10 @@ def test_what_is_written_is_read_again(buffers: list[lm.Buffer]) -> None:
 
 
 def test_columns_come_in_any_order_under_all_their_names() -> None:
-    text = "size, gaps,end,hint,begin,alignment,offset,buffer_id\n8,2-3 5-5@0:4,9,16,1,4,,x\n4,,3,,2,,8,y\n"
+    text = (
+        "size, gaps,end,hint,begin,alignment,offset,buffer_id\n8,2-3"
+        " 5-5@0:4,9,16,1,4,,x\n4,,3,,2,,8,y\n"
+    )
     problem = parse_buffers(text)
     assert problem.ids == ("x", "y")
     assert problem.upper.tolist() == [10, 4]
@@ -42,7 +46,10 @@ def test_columns_come_in_any_order_under_all_their_names() -> None:
 def test_the_plain_and_the_careful_path_agree() -> None:
     rows = [f"b{i},{i},{i + 3},{i * 7 + 1}" for i in range(50)]
     plain = parse_buffers("id,lower,upper,size\n" + "\n".join(rows))
-    quoted = parse_buffers("id,lower,upper,size\r\n" + "\r\n\r\n".join(f'"{row.split(",")[0]}",' + row.split(",", 1)[1] for row in rows))
+    quoted = parse_buffers(
+        "id,lower,upper,size\r\n"
+        + "\r\n\r\n".join(f'"{row.split(",")[0]}",' + row.split(",", 1)[1] for row in rows)
+    )
     assert same(plain, quoted)
 
 
@@ -72,14 +79,26 @@ def test_what_is_said_of_memories_is_read_and_written() -> None:
         ("id,lower,upper,size\n\na,0,1,nan\n", "f.csv:3:4: size is 'nan'"),
         ("id,lower,upper,size\na,0,1,1.0\n", "f.csv:2:4: size is '1.0'"),
         ("id,lower,upper,size\na,0,1,\n", "f.csv:2:4: size is ''"),
-        ("id,lower,upper,size\na,0,1,99999999999999999999\n", "f.csv:2:4: size is 99999999999999999999, which is 2\\^62"),
+        (
+            "id,lower,upper,size\na,0,1,99999999999999999999\n",
+            "f.csv:2:4: size is 99999999999999999999, which is 2\\^62",
+        ),
         ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", "f.csv:3:1: id of buffer 'a' is taken already"),
-        ("id,lower,upper,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: upper of buffer 'b' is 1, before lower"),
+        (
+            "id,lower,upper,size\na,0,1,4\nb,7,1,4\n",
+            "f.csv:3:3: upper of buffer 'b' is 1, before lower",
+        ),
         ("id,lower,end,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: end of buffer 'b'"),
         ("id,lower,upper,size,gaps\na,0,9,4,2:3\n", "f.csv:2:5: gaps of buffer 'a' has '2:3'"),
         ("id,lower,upper,size,gaps\na,0,9,4,2-12\n", "f.csv:2:5: gaps of buffer 'a' has 2-12"),
-        ("id,lower,upper,size,prefers\na,0,9,4,sram:x\n", "f.csv:2:5: prefers of buffer 'a' has 'sram:x'"),
-        ("id,lower,upper,size,prefers\na,0,9,4,m m\n", "f.csv:2:5: prefers of buffer 'a' names a memory twice"),
+        (
+            "id,lower,upper,size,prefers\na,0,9,4,sram:x\n",
+            "f.csv:2:5: prefers of buffer 'a' has 'sram:x'",
+        ),
+        (
+            "id,lower,upper,size,prefers\na,0,9,4,m m\n",
+            "f.csv:2:5: prefers of buffer 'a' names a memory twice",
+        ),
         ("id,lower,upper,size,accesses\na,0,9,4,-1\n", "f.csv:2:5: accesses of buffer 'a' has -1"),
         ("id,lower,upper,size,alignment\na,0,9,4,0\n", "f.csv:2:5: alignment of buffer 'a' is 0"),
     ],
@@ -115,7 +134,12 @@ def test_numbers_of_thousands_of_digits_are_refused(row: str) -> None:
 
 
 def test_aliases_are_written_and_read_again() -> None:
-    buffers = [lm.Buffer("whole", 3, 5, 96), lm.Buffer("first", 0, 3, 64), lm.Buffer("second", 2, 3, 32), lm.Buffer("other", 0, 2, 32)]
+    buffers = [
+        lm.Buffer("whole", 3, 5, 96),
+        lm.Buffer("first", 0, 3, 64),
+        lm.Buffer("second", 2, 3, 32),
+        lm.Buffer("other", 0, 2, 32),
+    ]
     problem = problem_of(buffers, aliases=((0, 1, (2, 64)),))
     text = format_buffers(problem)
     assert text.splitlines()[0] == "id,lower,upper,size,alias,shift"
@@ -128,8 +152,14 @@ def test_aliases_are_written_and_read_again() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("a,0,1,9,x,0\n", "f.csv:2:5: alias of buffer 'a' is 'x', and there is no buffer of that id"),
-        ("a,0,1,9,b,2\nb,0,1,9,a,2\n", "f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'"),
+        (
+            "a,0,1,9,x,0\n",
+            "f.csv:2:5: alias of buffer 'a' is 'x', and there is no buffer of that id",
+        ),
+        (
+            "a,0,1,9,b,2\nb,0,1,9,a,2\n",
+            "f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'",
+        ),
         ("a,0,1,9,b,x\nb,0,1,9,,\n", "f.csv:2:6: shift is 'x': write a whole number"),
     ],
 )

@@ -31,26 +31,47 @@ def attempt(buffers, **options) -> tuple[lm.Allocation | None, str]:
 
 
 def claims_less(buffers, wanted) -> bool:
-    """Where windows or shifts leave low bytes free, an exhausted search proves nothing; without a clock there are no windows."""
-    shifted = any(shift for row in (*sum(wanted.get("aliases", ()), ()), *wanted.get("in_place", ())) for shift in row[-1:])
+    """Where windows or shifts leave low bytes free, an exhausted search proves nothing; without a
+    clock there are no windows."""
+    shifted = any(
+        shift
+        for row in (*sum(wanted.get("aliases", ()), ()), *wanted.get("in_place", ()))
+        for shift in row[-1:]
+    )
     return shifted or (not orderly(buffers) and "conflicts" not in wanted)
 
 
 def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
-    """The buffers that a reason names, under the demands that concern them, and the ranges that it names."""
-    groups = {"+".join(buffers[i].id for i, _ in group): group for group in wanted.get("aliases", ())}
+    """The buffers that a reason names, under the demands that concern them, and the ranges that it
+    names."""
+    groups = {
+        "+".join(buffers[i].id for i, _ in group): group for group in wanted.get("aliases", ())
+    }
     index = {buffer.id: ((i, 0),) for i, buffer in enumerate(buffers)}
-    ranges = [name[len("(reserved ") : -1].split("-") for name in reason.buffers if name.startswith("(")]
-    blocks = [groups.get(name) or index[name] for name in reason.buffers if not name.startswith("(")]
+    ranges = [
+        name[len("(reserved ") : -1].split("-") for name in reason.buffers if name.startswith("(")
+    ]
+    blocks = [
+        groups.get(name) or index[name] for name in reason.buffers if not name.startswith("(")
+    ]
     members = sorted(i for block in blocks for i, _ in block)
     place = {i: at for at, i in enumerate(members)}
     found = {"reserved": tuple((int(low), int(high)) for low, high in ranges)}
-    found["aliases"] = tuple(tuple((place[i], shift) for i, shift in block) for block in blocks if len(block) > 1)
+    found["aliases"] = tuple(
+        tuple((place[i], shift) for i, shift in block) for block in blocks if len(block) > 1
+    )
     for kind in ("in_place", "conflicts"):
         if kind in wanted:
-            found[kind] = [(place[i], place[j], *shift) for i, j, *shift in wanted[kind] if i in place and j in place]
+            found[kind] = [
+                (place[i], place[j], *shift)
+                for i, j, *shift in wanted[kind]
+                if i in place and j in place
+            ]
     if reason.instant is not None:
-        assert all(any(cell[0] == reason.instant for i, _ in block for cell in rectangles(buffers[i])) for block in blocks)
+        assert all(
+            any(cell[0] == reason.instant for i, _ in block for cell in rectangles(buffers[i]))
+            for block in blocks
+        )
     return [buffers[i] for i in members], found
 
 
@@ -62,7 +83,11 @@ def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
     best = every_offset(buffers, MOST, **wanted)
     answer, refusal = attempt(buffers, **wanted)
     if answer is None:
-        assert "pinned" in refusal or "touches the reserved range" in refusal or "no address suits" in refusal
+        assert (
+            "pinned" in refusal
+            or "touches the reserved range" in refusal
+            or "no address suits" in refusal
+        )
         assert best is None
         return
     assert best is not None
@@ -100,7 +125,12 @@ def is_true(reason, buffers, wanted) -> None:
     kinds = reason.kind.split(" and ")
     assert not set(kinds) - {"pins", "alignment", "reserved ranges"}
     looser = [
-        replace(b, offset=None if "pins" in kinds else b.offset, alignment=1 if "alignment" in kinds else b.alignment) for b in buffers
+        replace(
+            b,
+            offset=None if "pins" in kinds else b.offset,
+            alignment=1 if "alignment" in kinds else b.alignment,
+        )
+        for b in buffers
     ]
     if "reserved ranges" in kinds:
         assert wanted.pop("reserved")
@@ -115,7 +145,8 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, c
     answer, refusal = attempt(buffers, strategy=name, **wanted)
     if answer is None:
         assert f"strategy {name!r} cannot honour" in refusal or any(
-            words in refusal for words in ("pinned", "touches the reserved range", "no address suits")
+            words in refusal
+            for words in ("pinned", "touches the reserved range", "no address suits")
         )
     elif answer.offsets is not None:
         assert lm.verify_buffers(problem_of(buffers, **wanted), answer.offsets) == ()
@@ -124,7 +155,12 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, c
 
 def test_sharing_is_proven_where_the_load_does_not_say() -> None:
     """A pair that may share does not, because sharing would block the pin."""
-    buffers = [lm.Buffer("a", 0, 4, 4), lm.Buffer("b", 3, 8, 4), lm.Buffer("c", 5, 9, 4, offset=0), lm.Buffer("d", 0, 2, 4, offset=4)]
+    buffers = [
+        lm.Buffer("a", 0, 4, 4),
+        lm.Buffer("b", 3, 8, 4),
+        lm.Buffer("c", 5, 9, 4, offset=0),
+        lm.Buffer("d", 0, 2, 4, offset=4),
+    ]
     answer = lm.allocate(buffers, in_place=[(0, 1)])
     assert (answer.status, answer.peak) == ("optimal", 8)
     three = [lm.Buffer(name, 0, 4, size) for name, size in (("a", 5), ("b", 4), ("c", 3))]
@@ -133,7 +169,11 @@ def test_sharing_is_proven_where_the_load_does_not_say() -> None:
 
 
 def test_pairs_that_are_pinned_to_one_address_share_it() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 4, offset=0), lm.Buffer("b", 3, 8, 6, offset=0), lm.Buffer("c", 0, 8, 4)]
+    buffers = [
+        lm.Buffer("a", 0, 4, 4, offset=0),
+        lm.Buffer("b", 3, 8, 6, offset=0),
+        lm.Buffer("c", 0, 8, 4),
+    ]
     answer = lm.allocate(buffers, in_place=[(0, 1)])
     assert (answer.status, answer.peak) == ("optimal", 10)
     with pytest.raises(AllocationError, match="pinned to 0: they overlap at instant 3"):
@@ -147,7 +187,10 @@ def test_conflicts_of_two_cores_are_solved_exactly() -> None:
     buffers = [lm.Buffer(str(i), 0, 1, 2) for i in range(5)]
     answer = lm.allocate(buffers, conflicts=[(i, (i + 1) % 5) for i in range(5)])
     assert (answer.status, answer.peak) == ("optimal", 6)
-    assert lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant is None
+    assert (
+        lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant
+        is None
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""What users may ask for beyond lifetimes: aliases, in-place pairs, reserved ranges, gaps, conflicts without a clock."""
+"""What users may ask for beyond lifetimes: aliases, in-place pairs, reserved ranges, gaps,
+conflicts without a clock."""
 
 from dataclasses import replace
 
@@ -33,23 +34,37 @@ def test_aliases_share_their_address_even_while_both_are_alive() -> None:
 
 
 def test_an_alias_group_takes_no_more_than_what_is_alive_of_it() -> None:
-    buffers = [lm.Buffer("small", 0, 9, 2), lm.Buffer("large", 0, 3, 10), lm.Buffer("later", 3, 9, 8)]
+    buffers = [
+        lm.Buffer("small", 0, 9, 2),
+        lm.Buffer("large", 0, 3, 10),
+        lm.Buffer("later", 3, 9, 8),
+    ]
     answer = lm.allocate(buffers, aliases=((0, 1),))
     assert answer.status == "optimal"
     assert answer.peak == 10
     holds(buffers, answer, aliases=((0, 1),))
 
 
-rows = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8)
+rows = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8
+)
 
 
 @given(rows, st.data())
 @settings(deadline=None, max_examples=60)
 def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
-    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
-    members = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True, min_size=2, max_size=4))
+    buffers = [
+        lm.Buffer(str(i), lower, lower + length, size)
+        for i, (lower, length, size) in enumerate(rows)
+    ]
+    members = data.draw(
+        st.lists(st.integers(0, len(rows) - 1), unique=True, min_size=2, max_size=4)
+    )
     low = data.draw(st.integers(0, 20))
-    demands = {"aliases": (tuple(members),), "reserved": ((low, low + data.draw(st.integers(0, 9))),)}
+    demands = {
+        "aliases": (tuple(members),),
+        "reserved": ((low, low + data.draw(st.integers(0, 9))),),
+    }
     answer = lm.allocate(buffers, **demands)
     holds(buffers, answer, **demands)
     assert answer.lower_bound <= answer.peak
@@ -58,7 +73,10 @@ def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
 @given(rows, st.data())
 @settings(deadline=None, max_examples=60)
 def test_in_place_pairs_never_cost_anything(rows, data) -> None:
-    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
+    buffers = [
+        lm.Buffer(str(i), lower, lower + length, size)
+        for i, (lower, length, size) in enumerate(rows)
+    ]
     pairs = [(i, i + 1) for i in range(len(rows) - 1) if data.draw(st.booleans())]
     answer = lm.allocate(buffers, in_place=pairs)
     holds(buffers, answer, in_place=pairs)
@@ -111,7 +129,10 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes: list[int
     buffers = [lm.Buffer(str(i), 0, 1, size) for i, size in enumerate(sizes)]
     answer = lm.allocate(buffers, conflicts=conflicts)
     for i, j in conflicts.tolist():
-        assert answer.offsets[i] + sizes[i] <= answer.offsets[j] or answer.offsets[j] + sizes[j] <= answer.offsets[i]
+        assert (
+            answer.offsets[i] + sizes[i] <= answer.offsets[j]
+            or answer.offsets[j] + sizes[j] <= answer.offsets[i]
+        )
     assert answer.lower_bound <= answer.peak
     if len(pairs) == count * (count - 1) // 2:
         assert answer.peak == max(sizes)
@@ -131,14 +152,28 @@ def test_pins_are_kept_and_named_as_the_reason() -> None:
     buffers = [lm.Buffer("a", 0, 4, 5, offset=3), lm.Buffer("b", 0, 4, 5)]
     assert lm.allocate(buffers).offsets.tolist() == [3, 8]
     reason = lm.allocate(buffers, 10).certificate
-    assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == ("pins", 13, 3, {"a", "b"})
+    assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == (
+        "pins",
+        13,
+        3,
+        {"a", "b"},
+    )
     assert reason.irreducible
 
 
 def test_load_names_the_instant_and_no_more_buffers_than_it_takes() -> None:
-    buffers = [lm.Buffer("small", 0, 9, 1), lm.Buffer("big", 2, 5, 60), lm.Buffer("other", 4, 9, 50)]
+    buffers = [
+        lm.Buffer("small", 0, 9, 1),
+        lm.Buffer("big", 2, 5, 60),
+        lm.Buffer("other", 4, 9, 50),
+    ]
     reason = lm.allocate(buffers, 100).certificate
-    assert (reason.kind, reason.instant, reason.required, reason.buffers) == ("load", 4, 111, ("big", "other"))
+    assert (reason.kind, reason.instant, reason.required, reason.buffers) == (
+        "load",
+        4,
+        111,
+        ("big", "other"),
+    )
 
 
 def test_a_hint_is_a_start_and_binds_nobody() -> None:
@@ -161,8 +196,14 @@ def test_a_hint_is_a_start_and_binds_nobody() -> None:
         ([lm.Buffer("x", 0, 1, 1, alignment=0)], "'x': alignment is 0"),
         ([lm.Buffer("x", 0, 1, 1, alignment=4, offset=2)], "'x': offset is 2, not a multiple"),
         ([lm.Buffer("x", 0, 1, 1, offset=-5)], "'x': offset is -5"),
-        ([lm.Buffer("x", 0, 2, 4, offset=0), lm.Buffer("y", 1, 2, 4, offset=3)], "'y': offset is 3, and buffer 'x' is pinned to 0"),
-        ([lm.Buffer("x", 2, 6, 1, gaps=(Gap(1, 3),))], "'x': gaps has 1-3, which is not within its lifetime 2-6"),
+        (
+            [lm.Buffer("x", 0, 2, 4, offset=0), lm.Buffer("y", 1, 2, 4, offset=3)],
+            "'y': offset is 3, and buffer 'x' is pinned to 0",
+        ),
+        (
+            [lm.Buffer("x", 2, 6, 1, gaps=(Gap(1, 3),))],
+            "'x': gaps has 1-3, which is not within its lifetime 2-6",
+        ),
         ([lm.Buffer("x", 2, 6, 1, gaps=(Gap(3, 5), Gap(4, 6)))], "overlaps the gap before"),
         ([lm.Buffer("x", 2, 6, 4, gaps=(Gap(3, 5, (2, 8)),))], "not within its 4 bytes"),
         ((np.array([0]), np.array([1]), np.array([1.0])), "size is 1.0: write a whole number"),
@@ -178,7 +219,14 @@ def test_malformed_problems_are_refused_by_name(buffers, words: str) -> None:
 def test_nothing_and_what_takes_no_space_need_no_bytes() -> None:
     assert lm.allocate([]).peak == 0
     assert lm.allocate(([], [], [])).status == "optimal"
-    answer = lm.allocate([lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0), lm.Buffer("pinned", 4, 4, 9, offset=64)], 0)
+    answer = lm.allocate(
+        [
+            lm.Buffer("empty", 3, 3, 50),
+            lm.Buffer("nothing", 0, 9, 0),
+            lm.Buffer("pinned", 4, 4, 9, offset=64),
+        ],
+        0,
+    )
     assert answer.status == "optimal"
     assert answer.peak == 0
     assert answer.offsets.tolist() == [0, 0, 64]
@@ -207,18 +255,34 @@ def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
         assert (answer.status, answer.peak) == ("optimal", 12)
         holds(buffers, answer, **demands)
     assert lm.allocate(buffers, 11, **demands).status == "infeasible"
-    assert lm.allocate([lm.Buffer("a", 0, 3, 12, offset=0, gaps=buffers[0].gaps)], **demands).peak == 12
+    assert (
+        lm.allocate([lm.Buffer("a", 0, 3, 12, offset=0, gaps=buffers[0].gaps)], **demands).peak
+        == 12
+    )
     with pytest.raises(AllocationError, match="touches the reserved range 11-15"):
         lm.allocate([lm.Buffer("a", 0, 3, 12, offset=9, gaps=buffers[0].gaps)], **demands)
 
 
 def test_a_time_limit_is_not_waited_for_once_exact_search_has_ended_without_a_proof() -> None:
-    rows = [(0, 1, 2, 7, 2), (2, 4, 7, 5, 1), (1, 3, 6, 8, 7), (2, 5, 7, 6, 1), (0, 2, 4, 7, 4), (3, 6, 7, 4, 1)]
+    rows = [
+        (0, 1, 2, 7, 2),
+        (2, 4, 7, 5, 1),
+        (1, 3, 6, 8, 7),
+        (2, 5, 7, 6, 1),
+        (0, 2, 4, 7, 4),
+        (3, 6, 7, 4, 1),
+    ]
     buffers = [
-        lm.Buffer(str(i), begin, end, size, gaps=(Gap(begin, at, (low, size)),)) for i, (begin, at, end, size, low) in enumerate(rows)
+        lm.Buffer(str(i), begin, end, size, gaps=(Gap(begin, at, (low, size)),))
+        for i, (begin, at, end, size, low) in enumerate(rows)
     ]
     answer = lm.allocate(buffers, time_limit=10.0)
-    assert (answer.status, answer.peak, answer.lower_bound, answer.interrupted) == ("feasible", 28, 27, False)
+    assert (answer.status, answer.peak, answer.lower_bound, answer.interrupted) == (
+        "feasible",
+        28,
+        27,
+        False,
+    )
 
 
 def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None:
@@ -230,7 +294,11 @@ def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None
 
 
 def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
-    ends = [lm.Buffer("low", 0, 3, 1), lm.Buffer("high", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)), lm.Buffer("between", 0, 3, 4)]
+    ends = [
+        lm.Buffer("low", 0, 3, 1),
+        lm.Buffer("high", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)),
+        lm.Buffer("between", 0, 3, 4),
+    ]
     answer = lm.allocate(ends, aliases=((0, 1),))
     assert answer.peak == 9
     assert answer.lower_bound == 9
@@ -238,13 +306,20 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
 
 
 def test_aliases_without_bytes_go_where_one_is_pinned() -> None:
-    answer = lm.allocate([lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),))
+    answer = lm.allocate(
+        [lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),)
+    )
     assert answer.offsets.tolist() == [4, 4]
 
 
 def test_an_alias_at_an_offset_keeps_its_distance() -> None:
     """Two parts of a concatenation are written one after the other, and read as a whole."""
-    buffers = [lm.Buffer("first", 0, 3, 64), lm.Buffer("second", 2, 3, 32), lm.Buffer("whole", 3, 5, 96), lm.Buffer("other", 0, 2, 32)]
+    buffers = [
+        lm.Buffer("first", 0, 3, 64),
+        lm.Buffer("second", 2, 3, 32),
+        lm.Buffer("whole", 3, 5, 96),
+        lm.Buffer("other", 0, 2, 32),
+    ]
     wanted = {"aliases": ((2, (0, 0), (1, 64)),)}
     answer = lm.allocate(buffers, **wanted)
     holds(buffers, answer, **wanted)
@@ -258,20 +333,38 @@ def test_an_alias_at_an_offset_keeps_its_distance() -> None:
 
 
 def test_aliases_suit_the_alignments_of_all_members() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 40, alignment=16), lm.Buffer("b", 0, 4, 8, alignment=16), lm.Buffer("c", 0, 4, 3)]
+    buffers = [
+        lm.Buffer("a", 0, 4, 40, alignment=16),
+        lm.Buffer("b", 0, 4, 8, alignment=16),
+        lm.Buffer("c", 0, 4, 3),
+    ]
     answer = lm.allocate(buffers, aliases=((0, (1, 32)), (2,)))
     assert answer.offsets.tolist() == [0, 32, 40]
-    with pytest.raises(AllocationError, match=r"no address suits the alignments of 'a', 'b', which lie at \[0, 24\]"):
+    with pytest.raises(
+        AllocationError,
+        match=r"no address suits the alignments of 'a', 'b', which lie at \[0, 24\]",
+    ):
         lm.allocate(buffers, aliases=((0, (1, 24)),))
-    odd = [lm.Buffer("a", 0, 4, 4, alignment=1), lm.Buffer("b", 0, 4, 4, alignment=8), lm.Buffer("low", 0, 4, 4)]
+    odd = [
+        lm.Buffer("a", 0, 4, 4, alignment=1),
+        lm.Buffer("b", 0, 4, 4, alignment=8),
+        lm.Buffer("low", 0, 4, 4),
+    ]
     answer = lm.allocate(odd, aliases=((0, (1, 4)),))
     assert (answer.offsets.tolist(), answer.peak) == ([4, 8, 0], 12)
     # An alignment for all is one of the group's address, not of what lies within the group.
-    assert lm.allocate(buffers[::2], alignment=64, aliases=((0, (1, 4)),)).offsets.tolist() == [0, 4]
+    assert lm.allocate(buffers[::2], alignment=64, aliases=((0, (1, 4)),)).offsets.tolist() == [
+        0,
+        4,
+    ]
 
 
 def test_pins_of_aliases_at_an_offset_agree() -> None:
-    pinned = [lm.Buffer("a", 0, 4, 40), lm.Buffer("b", 0, 4, 8, offset=48), lm.Buffer("c", 0, 4, 16)]
+    pinned = [
+        lm.Buffer("a", 0, 4, 40),
+        lm.Buffer("b", 0, 4, 8, offset=48),
+        lm.Buffer("c", 0, 4, 16),
+    ]
     assert lm.allocate(pinned, aliases=((0, (1, 32)),)).offsets.tolist() == [16, 48, 0]
     with pytest.raises(AllocationError, match="'a', 'b' would begin at -16"):
         lm.allocate(pinned, aliases=((0, (1, 64)),))
@@ -298,8 +391,16 @@ class Whole:
 
 def test_whole_numbers_of_any_type_are_taken() -> None:
     n = Whole
-    buffers = [lm.Buffer("a", n(0), n(4), n(8), alignment=n(4), offset=n(8)), lm.Buffer("b", n(2), n(4), n(8), accesses=n(2))]
-    answer = lm.allocate([*buffers[:1], replace(buffers[1], accesses=1)], n(64), alignment=n(2), aliases=((n(0), (n(1), n(8))),))
+    buffers = [
+        lm.Buffer("a", n(0), n(4), n(8), alignment=n(4), offset=n(8)),
+        lm.Buffer("b", n(2), n(4), n(8), accesses=n(2)),
+    ]
+    answer = lm.allocate(
+        [*buffers[:1], replace(buffers[1], accesses=1)],
+        n(64),
+        alignment=n(2),
+        aliases=((n(0), (n(1), n(8))),),
+    )
     assert answer.offsets.tolist() == [8, 16]
     assert lm.allocate(([n(0)], [n(1)], [n(5)]), reserved=((n(0), n(3)),)).peak == 8
     assert lm.allocate_banks(buffers[1:], [lm.Bank("sram", n(64), alignment=n(8))]).cost == 0
@@ -316,7 +417,11 @@ def test_what_is_absent_throughout_takes_no_space(strategy: str) -> None:
         answer = lm.allocate([absent], capacity, strategy=strategy)
         assert (answer.status, answer.peak) == ("optimal", 0)
         assert lm.verify_buffers(problem_of([absent]), answer.offsets, capacity) == ()
-    with_pairs = lm.allocate([absent, lm.Buffer("b", 0, 4, 3), lm.Buffer("c", 0, 4, 3)], strategy=strategy, in_place=[(0, 1)])
+    with_pairs = lm.allocate(
+        [absent, lm.Buffer("b", 0, 4, 3), lm.Buffer("c", 0, 4, 3)],
+        strategy=strategy,
+        in_place=[(0, 1)],
+    )
     assert with_pairs.peak == 6
 
 
@@ -328,8 +433,14 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
 
 
 def test_buffers_that_may_share_are_no_reason_together() -> None:
-    """Two that may share are too much beside a reserved byte, and not by themselves; with a third they are."""
-    buffers = [lm.Buffer("old", 0, 2, 4), lm.Buffer("new", 1, 3, 4), lm.Buffer("small", 1, 2, 1), lm.Buffer("other", 1, 2, 3)]
+    """Two that may share are too much beside a reserved byte, and not by themselves; with a third
+    they are."""
+    buffers = [
+        lm.Buffer("old", 0, 2, 4),
+        lm.Buffer("new", 1, 3, 4),
+        lm.Buffer("small", 1, 2, 1),
+        lm.Buffer("other", 1, 2, 3),
+    ]
     reason = lm.allocate(buffers[:2], 4, reserved=[(0, 1)], in_place=[(0, 1)]).certificate
     assert (reason.kind, reason.buffers) == ("reserved ranges", ("old", "(reserved 0-1)"))
     reason = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)]).certificate
@@ -337,15 +448,23 @@ def test_buffers_that_may_share_are_no_reason_together() -> None:
 
 
 def test_a_reserved_range_is_named_as_the_reason() -> None:
-    reason = lm.allocate([lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)).certificate
+    reason = lm.allocate(
+        [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)
+    ).certificate
     assert (reason.kind, reason.instant, reason.required) == ("reserved ranges", 2, 12)
     assert "(reserved 4-7)" in reason.buffers
-    load = lm.allocate([lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)).certificate
+    load = lm.allocate(
+        [lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)
+    ).certificate
     assert (load.kind, load.buffers) == ("load", ("a", "b"))
 
 
 def test_pins_that_leave_no_aligned_room_are_named_beside_the_alignment() -> None:
-    buffers = [lm.Buffer("p", 0, 4, 1, offset=3), lm.Buffer("q", 0, 4, 1, offset=7), lm.Buffer("a", 0, 4, 4, alignment=4)]
+    buffers = [
+        lm.Buffer("p", 0, 4, 1, offset=3),
+        lm.Buffer("q", 0, 4, 1, offset=7),
+        lm.Buffer("a", 0, 4, 4, alignment=4),
+    ]
     reason = lm.allocate([*buffers, lm.Buffer("b", 0, 4, 2)], 8).certificate
     assert "pins" in reason.kind
 
@@ -356,19 +475,36 @@ def test_the_instant_named_is_one_at_which_all_are_present() -> None:
     assert (reason.instant, reason.buffers) == (3, ("late",))
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5), st.integers(1, 5), st.integers(0, 12)), min_size=2, max_size=9), st.data())
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(1, 5), st.integers(1, 5), st.integers(0, 12)),
+        min_size=2,
+        max_size=9,
+    ),
+    st.data(),
+)
 @settings(deadline=None, max_examples=100)
 def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
-    buffers = [lm.Buffer(str(i), lower, lower + length, size, offset=at) for i, (lower, length, size, at) in enumerate(rows)]
+    buffers = [
+        lm.Buffer(str(i), lower, lower + length, size, offset=at)
+        for i, (lower, length, size, at) in enumerate(rows)
+    ]
     pairs = [(i, j) for j in range(len(rows)) for i in range(j)]
     in_place = data.draw(st.lists(st.sampled_from(pairs), unique=True))
 
     def overlap(one: lm.Buffer, other: lm.Buffer) -> bool:
         together = one.lower < other.upper and other.lower < one.upper
-        return together and one.offset < other.offset + other.size and other.offset < one.offset + one.size
+        return (
+            together
+            and one.offset < other.offset + other.size
+            and other.offset < one.offset + one.size
+        )
 
     wrong = [
-        (i, j) for i, j in pairs if overlap(buffers[i], buffers[j]) and not ((i, j) in in_place and buffers[i].offset == buffers[j].offset)
+        (i, j)
+        for i, j in pairs
+        if overlap(buffers[i], buffers[j])
+        and not ((i, j) in in_place and buffers[i].offset == buffers[j].offset)
     ]
     if not wrong:
         assert problem_of(buffers, in_place=in_place).pin.tolist() == [b.offset for b in buffers]
@@ -377,10 +513,21 @@ def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
         problem_of(buffers, in_place=in_place)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)), min_size=2, max_size=7))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)),
+        min_size=2,
+        max_size=7,
+    )
+)
 @settings(max_examples=150, deadline=None)
-def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(rows: list[tuple[int, int, int, int]]) -> None:
-    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size, _) in enumerate(rows)]
+def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(
+    rows: list[tuple[int, int, int, int]],
+) -> None:
+    buffers = [
+        lm.Buffer(str(i), lower, lower + length, size)
+        for i, (lower, length, size, _) in enumerate(rows)
+    ]
     offsets = np.array([offset for *_, offset in rows])
     offsets[1] = offsets[0]
     wrong = {
@@ -397,7 +544,12 @@ def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(rows: list[
 
 @pytest.mark.parametrize(
     "demands",
-    [{"reserved": ((0, 64),)}, {"aliases": ((0, 1, 2),)}, {"in_place": [(0, 1), (1, 2)]}, {"conflicts": [(0, 1), (0, 2), (1, 2)]}],
+    [
+        {"reserved": ((0, 64),)},
+        {"aliases": ((0, 1, 2),)},
+        {"in_place": [(0, 1), (1, 2)]},
+        {"conflicts": [(0, 1), (0, 2), (1, 2)]},
+    ],
 )
 def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(demands) -> None:
     listed, read = lm.allocate(three(), **demands), lm.allocate(problem_of(three()), **demands)
@@ -406,6 +558,8 @@ def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(d
     banks = [lm.Bank("m", 100)]
     if "reserved" not in demands:
         known = lm.allocate_banks(problem_of(three()), banks, **demands)
-        assert known.offsets.tolist() == lm.allocate_banks(three(), banks, **demands).offsets.tolist()
+        assert (
+            known.offsets.tolist() == lm.allocate_banks(three(), banks, **demands).offsets.tolist()
+        )
     with pytest.raises(AllocationError):
         lm.allocate(problem_of(three()), in_place=[(0, 9)])

@@ -12,7 +12,10 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40), st.none() | st.integers(0, 60))
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40),
+    st.none() | st.integers(0, 60),
+)
 @settings(deadline=None, max_examples=200)
 def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
     lower, length, size = columns(rows)
@@ -22,12 +25,18 @@ def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
     if capacity is None:
         assert (quick.status, quick.peak) == (general.status, general.peak)
     if quick.offsets is not None:
-        assert lm.verify_buffers(problem_of((lower, lower + length, size)), quick.offsets, capacity) == ()
+        assert (
+            lm.verify_buffers(problem_of((lower, lower + length, size)), quick.offsets, capacity)
+            == ()
+        )
     if isinstance(quick.certificate, Load):
         assert quick.certificate.bytes == quick.lower_bound
 
 
-@pytest.mark.parametrize("rows", [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]])
+@pytest.mark.parametrize(
+    "rows",
+    [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]],
+)
 def test_what_is_malformed_is_refused_all_the_same(rows) -> None:
     with pytest.raises(AllocationError):
         lm.allocate(columns(rows))
@@ -36,6 +45,8 @@ def test_what_is_malformed_is_refused_all_the_same(rows) -> None:
 def test_a_hundred_buffers_are_proven_in_one_call() -> None:
     random = np.random.default_rng(0)
     lower = random.integers(0, 100, 100)
-    answer = lm.allocate((lower, lower + random.integers(1, 60, 100), random.integers(1, 1000, 100)))
+    answer = lm.allocate(
+        (lower, lower + random.integers(1, 60, 100), random.integers(1, 1000, 100))
+    )
     assert answer.status == "optimal"
     assert answer.peak == answer.certificate.bytes

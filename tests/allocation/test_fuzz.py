@@ -1,4 +1,5 @@
-"""Problems whose optimum is above the load, against an independent solver and under changes that change nothing; hostile files."""
+"""Problems whose optimum is above the load, against an independent solver and under changes that
+change nothing; hostile files."""
 
 import importlib.util
 from dataclasses import replace
@@ -14,7 +15,9 @@ from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
-rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
+rivals = pytest.mark.skipif(
+    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
+)
 
 
 @st.composite
@@ -39,7 +42,13 @@ def read(reader) -> tuple[lm.Problem | None, str]:
 
 def load(problem: lm.Problem) -> int:
     parts = problem.parts
-    return max((int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum()) for t in parts.lower.tolist()), default=0)
+    return max(
+        (
+            int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum())
+            for t in parts.lower.tolist()
+        ),
+        default=0,
+    )
 
 
 @pytest.mark.slow
@@ -86,7 +95,9 @@ def test_scaling_bytes_scales_peak_and_capacity(case, factor: int, capacity: int
         pin=np.where(problem.pin < 0, -1, problem.pin * factor),
         gaps=gaps._replace(low=gaps.low * factor, high=gaps.high * factor),
         reserved=tuple((low * factor, high * factor) for low, high in problem.reserved),
-        aliases=tuple(tuple((buffer, shift * factor) for buffer, shift in group) for group in problem.aliases),
+        aliases=tuple(
+            tuple((buffer, shift * factor) for buffer, shift in group) for group in problem.aliases
+        ),
         in_place=problem.in_place * np.array([1, 1, factor]),
     )
     assert lm.allocate(scaled).peak == before.peak * factor
@@ -103,7 +114,10 @@ def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor
     problem = problem_of(buffers, **wanted)
     gaps, end = problem.gaps, int(problem.upper.max(initial=0))
     back = replace(
-        problem, lower=end - problem.upper, upper=end - problem.lower, gaps=gaps._replace(lower=end - gaps.upper, upper=end - gaps.lower)
+        problem,
+        lower=end - problem.upper,
+        upper=end - problem.lower,
+        gaps=gaps._replace(lower=end - gaps.upper, upper=end - gaps.lower),
     )
     finer = replace(
         problem,
@@ -119,7 +133,9 @@ def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor
 
 @given(records(), st.data())
 @fuzz(60)
-def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers: list[lm.Buffer], data) -> None:
+def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(
+    buffers: list[lm.Buffer], data
+) -> None:
     text = format_buffers(problem_of(buffers)) if buffers else "id,lower,upper,size\n"
     at = data.draw(st.integers(0, len(text)))
     hostile = [
@@ -141,7 +157,11 @@ def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers: list[lm.Bu
         ":",
         "1_0",
     ]
-    spoilt = text[:at] + data.draw(st.sampled_from(hostile)) + text[at + data.draw(st.integers(0, len(text))) :]
+    spoilt = (
+        text[:at]
+        + data.draw(st.sampled_from(hostile))
+        + text[at + data.draw(st.integers(0, len(text))) :]
+    )
     problem, refusal = read(lambda: parse_buffers(spoilt, "f.csv"))
     if problem is not None:
         lm.allocate(problem, time_limit=1.0)

@@ -1,4 +1,5 @@
-"""In-place pairs by the hundred, as networks have them: proven by what sharing leaves at the fullest instant."""
+"""In-place pairs by the hundred, as networks have them: proven by what sharing leaves at the
+fullest instant."""
 
 import itertools
 
@@ -12,7 +13,8 @@ from loadmaster.allocation.reduction.sharing import least_bytes
 
 
 def residual(blocks: int) -> tuple[tuple[list[int], list[int], list[int]], list[tuple[int, int]]]:
-    """Blocks of a residual network: three convolutions with normalisation and activation, and a sum with what came in."""
+    """Blocks of a residual network: three convolutions with normalisation and activation, and a sum
+    with what came in."""
     born, dead, size, pairs = [0], [1], [96], []
 
     def step(sources: list[int], bytes_: int, in_place: bool) -> int:
@@ -63,7 +65,9 @@ def cheapest(members: list[int], near: dict[int, set[int]], size: list[int]) -> 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
 @fuzz(100)
-def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partition(size: list[int], data) -> None:
+def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partition(
+    size: list[int], data
+) -> None:
     count = len(size)
     pairs = [pair for pair in itertools.combinations(range(count), 2) if data.draw(st.booleans())]
     near = {i: {a + b - i for a, b in pairs if i in (a, b)} for i in range(count)}

@@ -1,4 +1,5 @@
-"""Whole instances: hard ones of our own with a known optimum, and those of other people, where they are at hand.
+"""Whole instances: hard ones of our own with a known optimum, and those of other people, where they
+are at hand.
 
 Large ones of our own are in test_packing_at_scale.
 """
@@ -12,7 +13,11 @@ from tests.support.tilings import PEAK, tight
 
 import loadmaster as lm
 
-FOLDER = Path(os.environ.get("LOADMASTER_ALLOCATION_DATA", Path(__file__).parents[3] / "shared" / "data" / "allocation"))
+FOLDER = Path(
+    os.environ.get(
+        "LOADMASTER_ALLOCATION_DATA", Path(__file__).parents[3] / "shared" / "data" / "allocation"
+    )
+)
 FILES = {path.name.split(".")[0]: path for path in sorted(FOLDER.glob("*.csv"))}
 public = pytest.mark.skipif(not FILES, reason=PUBLIC_INSTANCES)
 
@@ -25,7 +30,9 @@ def read(name: str) -> lm.Problem:
 
 @pytest.mark.parametrize("pinwheels", [0.0, 0.5])
 @pytest.mark.parametrize(("count", "seed"), [(24, 1), (30, 2), (36, 3)])
-def test_cut_rectangles_are_packed_without_a_gap(count: int, seed: int, pinwheels: float, tmp_path: Path) -> None:
+def test_cut_rectangles_are_packed_without_a_gap(
+    count: int, seed: int, pinwheels: float, tmp_path: Path
+) -> None:
     problem = lm.read_buffers(lm.write_buffers(tmp_path / "cut.csv", tight(count, seed, pinwheels)))
     fits = lm.allocate(problem, PEAK)
     assert fits.peak == PEAK
@@ -44,7 +51,10 @@ def test_challenging_instances_fit_their_capacity(name: str) -> None:
 
 
 @public
-@pytest.mark.parametrize(("name", "peak"), [("A", 2**20), ("C", 1039360), ("D", 986112), ("input", 12), ("iopddl_G_1", 3030937746)])
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("A", 2**20), ("C", 1039360), ("D", 986112), ("input", 12), ("iopddl_G_1", 3030937746)],
+)
 def test_optima_are_proven(name: str, peak: int) -> None:
     answer = lm.allocate(read(name))
     assert (answer.status, answer.peak) == ("optimal", peak)

@@ -10,12 +10,22 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.allocation.backtracking import learning
-from loadmaster.allocation.backtracking.learning import FEATURES, BacktrackSamples, at_limits, bundled, fit, generated, record
+from loadmaster.allocation.backtracking.learning import (
+    FEATURES,
+    BacktrackSamples,
+    at_limits,
+    bundled,
+    fit,
+    generated,
+    record,
+)
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.core.errors import AllocationError
 
-learns = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
+learns = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,9 @@ def stump(threshold: float, left: float, right: float) -> Trees:
 
 
 def test_the_oracle_tries_every_target_of_a_choice(samples: BacktrackSamples) -> None:
-    groups = [samples.regret[samples.group == group] for group in range(int(samples.group.max()) + 1)]
+    groups = [
+        samples.regret[samples.group == group] for group in range(int(samples.group.max()) + 1)
+    ]
     assert len(groups) > 10
     assert all(len(regret) > 1 and regret.min() == 0 for regret in groups)
     assert samples.features.shape == (len(samples.cost), len(FEATURES))
@@ -46,14 +58,19 @@ def test_recording_is_deterministic(samples: BacktrackSamples) -> None:
 
 def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
     one, same, other = (list(generated(3, seed)) for seed in (5, 5, 6))
-    assert [p.size.tolist() for p in one] == [p.size.tolist() for p in same] != [p.size.tolist() for p in other]
+    assert (
+        [p.size.tolist() for p in one]
+        == [p.size.tolist() for p in same]
+        != [p.size.tolist() for p in other]
+    )
     assert all(p.solid.all() for p in one)
 
 
 @learns
 @pytest.mark.slow
 def test_trees_learn_what_costs(samples: BacktrackSamples) -> None:
-    """Where the cost is the rank from the latest, the fitted trees say so, with the values of scikit-learn itself."""
+    """Where the cost is the rank from the latest, the fitted trees say so, with the values of
+    scikit-learn itself."""
     known = replace(samples, cost=samples.features[:, 0] * 300)
     trees = fit(known, trees=20)
     assert fit(known, trees=20).value.tolist() == trees.value.tolist()
@@ -67,7 +84,11 @@ def predict(trees: Trees, row: np.ndarray) -> float:
     total = 0.0
     for node in trees.root:
         while trees.feature[node] >= 0:
-            node = trees.left[node] if row[trees.feature[node]] <= trees.threshold[node] else trees.right[node]
+            node = (
+                trees.left[node]
+                if row[trees.feature[node]] <= trees.threshold[node]
+                else trees.right[node]
+            )
         total += trees.value[node]
     return total
 
@@ -75,7 +96,12 @@ def predict(trees: Trees, row: np.ndarray) -> float:
 def test_trees_choose_the_target() -> None:
     problem = next(generated(1, 2))
     results = {}
-    for name, trees in {"none": None, "latest": stump(0.5, 0, 1), "earlier": stump(0.5, 1, 0), "bundled": bundled()}.items():
+    for name, trees in {
+        "none": None,
+        "latest": stump(0.5, 0, 1),
+        "earlier": stump(0.5, 1, 0),
+        "bundled": bundled(),
+    }.items():
         run = TelaMalloc(problem, 2**20, Options(trees=trees, steps=2000))
         offsets = run.run()
         results[name] = run.counts
@@ -88,7 +114,13 @@ def test_files_keep_trees(tmp_path: Path) -> None:
     file = tmp_path / "trees.json"
     write_trees(file, bundled())
     assert all((a == b).all() for a, b in zip(read_trees(file), bundled(), strict=True))
-    for text in ("", "[]", "{}", '{"format": "another"}', '{"format": "loadmaster trees 1", "root": ["x"]}'):
+    for text in (
+        "",
+        "[]",
+        "{}",
+        '{"format": "another"}',
+        '{"format": "loadmaster trees 1", "root": ["x"]}',
+    ):
         file.write_text(text)
         with pytest.raises(AllocationError, match=r"trees.json: is no model of backtrack targets"):
             read_trees(file)
@@ -106,7 +138,9 @@ def test_files_keep_trees(tmp_path: Path) -> None:
         ({"value": np.empty(0)}, "different lengths"),
     ],
 )
-def test_trees_that_would_run_in_circles_are_refused(change: dict[str, np.ndarray], message: str) -> None:
+def test_trees_that_would_run_in_circles_are_refused(
+    change: dict[str, np.ndarray], message: str
+) -> None:
     problem = next(generated(1, 0))
     with pytest.raises(ValueError, match=message):
         TelaMalloc(problem, 2**20, Options(trees=stump(0.5, 0, 1)._replace(**change))).run()

@@ -22,7 +22,9 @@ def structure(name: str, **fields) -> type[ctypes.Structure]:
 
 
 n = ctypes.c_int64
-Buffer = structure("Buffer", size=n, alignment=n, start=n, end=n, pinned=n, offset=n, group=n, shift=n)
+Buffer = structure(
+    "Buffer", size=n, alignment=n, start=n, end=n, pinned=n, offset=n, group=n, shift=n
+)
 Gap = structure("Gap", buffer=ctypes.c_size_t, start=n, end=n, low=n, high=n)
 Range = structure("Range", low=n, high=n)
 Problem = structure(
@@ -49,52 +51,100 @@ Result = structure(
     message=ctypes.c_char * 160,
 )
 library = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(Problem), ctypes.POINTER(Limits), ctypes.POINTER(n), ctypes.c_char_p, ctypes.POINTER(Result)
+    ctypes.c_int,
+    ctypes.POINTER(Problem),
+    ctypes.POINTER(Limits),
+    ctypes.POINTER(n),
+    ctypes.c_char_p,
+    ctypes.POINTER(Result),
 )(_native.LOADMASTER_ALLOCATE)
 
 
 def from_c(problem: lm.Problem, capacity: int, alignment: int, seed: int):
     """Result, offsets, and the buffers of the proof."""
-    group = {member: (number, shift) for number, members in enumerate(problem.aliases, 1) for member, shift in members}
-    columns = (problem.size, problem.alignment, problem.lower, problem.upper, problem.pin >= 0, problem.pin)
+    group = {
+        member: (number, shift)
+        for number, members in enumerate(problem.aliases, 1)
+        for member, shift in members
+    }
+    columns = (
+        problem.size,
+        problem.alignment,
+        problem.lower,
+        problem.upper,
+        problem.pin >= 0,
+        problem.pin,
+    )
     rows = zip(*(column.tolist() for column in columns), strict=True)
     buffers = [Buffer(*row, *group.get(i, (0, 0))) for i, row in enumerate(rows)]
     gaps = [Gap(*row) for row in zip(*(column.tolist() for column in problem.gaps), strict=True)]
     ranges = [Range(*span) for span in problem.reserved]
-    arrays = [(kind * len(items))(*items) for kind, items in ((Buffer, buffers), (Gap, gaps), (Range, ranges))]
-    stated = Problem(arrays[0], len(buffers), arrays[1], len(gaps), arrays[2], len(ranges), alignment, capacity)
-    offsets, named, result = (n * len(buffers))(), ctypes.create_string_buffer(len(buffers) + 1), Result()
+    arrays = [
+        (kind * len(items))(*items)
+        for kind, items in ((Buffer, buffers), (Gap, gaps), (Range, ranges))
+    ]
+    stated = Problem(
+        arrays[0], len(buffers), arrays[1], len(gaps), arrays[2], len(ranges), alignment, capacity
+    )
+    offsets, named, result = (
+        (n * len(buffers))(),
+        ctypes.create_string_buffer(len(buffers) + 1),
+        Result(),
+    )
     assert library(stated, Limits(0.0, 0, seed, 1), offsets, named, result) == result.status
-    return result, list(offsets), tuple(problem.name(i) for i in range(len(buffers)) if named.raw[i])
+    return (
+        result,
+        list(offsets),
+        tuple(problem.name(i) for i in range(len(buffers)) if named.raw[i]),
+    )
 
 
 @given(records(), st.data())
 @fuzz(150)
 def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data) -> None:
-    wanted = {name: rows for name, rows in data.draw(demands(len(buffers))).items() if name in ("aliases", "reserved")}
+    wanted = {
+        name: rows
+        for name, rows in data.draw(demands(len(buffers))).items()
+        if name in ("aliases", "reserved")
+    }
     if "aliases" in wanted:
         # The library meets groups in the order of their first buffers.
         wanted["aliases"] = tuple(sorted(wanted["aliases"], key=min))
-    capacity, alignment, seed = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([1, 1, 2, 8])), data.draw(st.integers(0, 3))
+    capacity, alignment, seed = (
+        data.draw(st.integers(0, 30)),
+        data.draw(st.sampled_from([1, 1, 2, 8])),
+        data.draw(st.integers(0, 3)),
+    )
     try:
         problem = problem_of(buffers, **wanted)
         answer = lm.allocate(problem, capacity or None, alignment=alignment, seed=seed)
     except AllocationError as error:
         assume("problem" not in locals() or "alias" in str(error) or "offset" in str(error))
         if "problem" in locals():
-            # A group that is pinned into a reserved range is refused by the package; the library may find that it fits nowhere.
-            assert STATUS[from_c(problem, capacity, alignment, seed)[0].status] in ("invalid", "infeasible")
+            # A group that is pinned into a reserved range is refused by the package; the library
+            # may find that it fits nowhere.
+            assert STATUS[from_c(problem, capacity, alignment, seed)[0].status] in (
+                "invalid",
+                "infeasible",
+            )
         return
     event(answer.status)
     result, offsets, named = from_c(problem, capacity, alignment, seed)
     assert (STATUS[result.status], result.message) == (answer.status, b"")
     assert result.nodes == answer.counters.get("nodes", 0)
     if answer.offsets is not None:
-        assert (offsets, result.peak, result.bound) == (answer.offsets.tolist(), answer.peak, answer.lower_bound)
+        assert (offsets, result.peak, result.bound) == (
+            answer.offsets.tolist(),
+            answer.peak,
+            answer.lower_bound,
+        )
     if answer.status == "optimal":
         proof = answer.certificate
         assert result.proof == (2 if proof == EXHAUSTED else 1)
-        assert not isinstance(proof, Load) or (result.instant, named) == (proof.instant, proof.buffers)
+        assert not isinstance(proof, Load) or (result.instant, named) == (
+            proof.instant,
+            proof.buffers,
+        )
     elif answer.status == "infeasible":
         assert capacity < result.bound <= answer.lower_bound
 
@@ -103,7 +153,9 @@ def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data)
 def test_plain_sets_get_the_same_answer_on_every_way_in(count: int) -> None:
     random = np.random.default_rng(count)
     lower = random.integers(0, count, count)
-    problem = problem_of((lower, lower + random.integers(1, 20, count), random.integers(1, 1000, count)))
+    problem = problem_of(
+        (lower, lower + random.integers(1, 20, count), random.integers(1, 1000, count))
+    )
     answer = lm.allocate(problem)
     result, offsets, _ = from_c(problem, 0, 1, 0)
     assert offsets == answer.offsets.tolist()

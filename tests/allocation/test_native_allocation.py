@@ -57,11 +57,19 @@ class Problem:
     def valid(self, offsets) -> bool:
         n = len(self.buffers)
         return all(
-            o >= 0 and (pin == o if pin >= 0 else o % a == 0) for o, (_, a, pin, _) in zip(offsets, self.buffers, strict=True)
+            o >= 0 and (pin == o if pin >= 0 else o % a == 0)
+            for o, (_, a, pin, _) in zip(offsets, self.buffers, strict=True)
         ) and not any(self.clash(i, offsets[i], j, offsets[j]) for i in range(n) for j in range(i))
 
     def peak(self, offsets) -> int:
-        return max((int(o) + b[0] for i, (o, b) in enumerate(zip(offsets, self.buffers, strict=True)) if self.alive(i)), default=0)
+        return max(
+            (
+                int(o) + b[0]
+                for i, (o, b) in enumerate(zip(offsets, self.buffers, strict=True))
+                if self.alive(i)
+            ),
+            default=0,
+        )
 
     def optimum(self, most: int) -> int | None:
         """The smallest peak up to ``most``, by trying every offset."""
@@ -93,10 +101,19 @@ class Problem:
     def native(self) -> _native.PackingProblem:
         return _native.PackingProblem(*self.arrays)
 
-    def minimise(self, seed: int = 0, nodes: int = 200_000, threads: int = 1) -> _native.ExactPacking:
+    def minimise(
+        self, seed: int = 0, nodes: int = 200_000, threads: int = 1
+    ) -> _native.ExactPacking:
         return self.native.minimise(nodes=nodes, seed=seed, threads=threads)
 
-    def fit(self, capacity: int, rules: _native.SearchRules | None = None, seed: int = 0, nodes: int = 200_000, threads: int = 1):
+    def fit(
+        self,
+        capacity: int,
+        rules: _native.SearchRules | None = None,
+        seed: int = 0,
+        nodes: int = 200_000,
+        threads: int = 1,
+    ):
         return self.native.fit(capacity, nodes=nodes, seed=seed, rules=rules, threads=threads)
 
 
@@ -111,7 +128,10 @@ def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
     pieces = [(0, 48, 0, 48)]
     while len(pieces) < count:
         left, right, low, high = pieces.pop(
-            max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]))
+            max(
+                range(len(pieces)),
+                key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]),
+            )
         )
         if right - left > high - low:
             at = int(random.integers(left + 1, right))
@@ -124,7 +144,9 @@ def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
 
 @st.composite
 def sections(draw, size: int, windows: bool):
-    cuts = sorted(draw(st.lists(st.integers(0, 8), min_size=2, max_size=6 if draw(st.booleans()) else 2)))
+    cuts = sorted(
+        draw(st.lists(st.integers(0, 8), min_size=2, max_size=6 if draw(st.booleans()) else 2))
+    )
     mine = []
     for begin, end in itertools.pairwise(cuts):
         if len(mine) and draw(st.booleans()):
@@ -166,7 +188,9 @@ def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
 
 @given(problems(), st.integers(0, 20), st.sampled_from(RULES))
 @fuzz(300)
-def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacity: int, rule: str) -> None:
+def test_fit_agrees_with_brute_force_with_any_rule_off(
+    problem: Problem, capacity: int, rule: str
+) -> None:
     fits = problem.optimum(capacity) is not None
     none = dict.fromkeys(RULES, False)
     for switched in ({}, {rule: False}, none | {rule: True}, none):
@@ -179,9 +203,13 @@ def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacit
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "slot_reduction"])
 def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
-    """A switch that did nothing would pass every comparison with brute force. Fewer slots save time, but no nodes."""
+    """A switch that did nothing would pass every comparison with brute force. Fewer slots save
+    time, but no nodes."""
     problem = plain(cut(34, 14)).native
-    found, without = (problem.minimise(nodes=3000, rules=_native.SearchRules(**switched)) for switched in ({}, {rule: False}))
+    found, without = (
+        problem.minimise(nodes=3000, rules=_native.SearchRules(**switched))
+        for switched in ({}, {rule: False})
+    )
     assert found.status == "optimal"
     assert without.nodes != found.nodes
 
@@ -204,7 +232,12 @@ def test_any_order_gives_a_valid_packing(problem: Problem, best_fit: bool, rando
     order = list(range(len(problem.buffers)))
     random.shuffle(order)
     pinned = [i for i, b in enumerate(problem.buffers) if b[2] >= 0]
-    if any(problem.clash(i, problem.buffers[i][2], j, problem.buffers[j][2]) for i in pinned for j in pinned if j < i):
+    if any(
+        problem.clash(i, problem.buffers[i][2], j, problem.buffers[j][2])
+        for i in pinned
+        for j in pinned
+        if j < i
+    ):
         with pytest.raises(ValueError, match="overlap"):
             problem.native.place_in_order(ints(order), best_fit)
         return
@@ -265,7 +298,15 @@ def test_sizes_near_two_to_the_62() -> None:
 
 @pytest.mark.parametrize(
     ("which", "value", "match"),
-    [(0, -1, "size"), (1, 0, "alignment"), (2, -2, "pin"), (3, 1, "first"), (4, 99, "begin"), (6, -1, "low"), (7, 99, "high")],
+    [
+        (0, -1, "size"),
+        (1, 0, "alignment"),
+        (2, -2, "pin"),
+        (3, 1, "first"),
+        (4, 99, "begin"),
+        (6, -1, "low"),
+        (7, 99, "high"),
+    ],
 )
 def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> None:
     problem = plain([(0, 2, 4), (1, 3, 5)])
@@ -279,7 +320,9 @@ def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> Non
 def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples][:8]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))
-    offsets = ints(data.draw(st.lists(st.integers(0, 20), min_size=len(table), max_size=len(table))))
+    offsets = ints(
+        data.draw(st.lists(st.integers(0, 20), min_size=len(table), max_size=len(table)))
+    )
     top = max((offsets + size)[(size > 0) & (lower < upper)].tolist(), default=0)
     assert _native.packing_holds(lower, upper, size, offsets, top) == plain(table).valid(offsets)
     assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
@@ -287,28 +330,53 @@ def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
 
 def assert_same(one: _native.ExactPacking, other: _native.ExactPacking) -> None:
     assert np.array_equal(one.offsets, other.offsets)
-    assert (one.status, one.peak, one.bound, one.nodes) == (other.status, other.peak, other.bound, other.nodes)
+    assert (one.status, one.peak, one.bound, one.nodes) == (
+        other.status,
+        other.peak,
+        other.bound,
+        other.nodes,
+    )
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_do_not_change_the_answer(threads: int) -> None:
     random = np.random.default_rng(3)
     lower = random.integers(0, 60, 120)
-    problem = plain(zip(lower.tolist(), (lower + random.integers(5, 50, 120)).tolist(), random.integers(1, 90, 120).tolist(), strict=True))
+    problem = plain(
+        zip(
+            lower.tolist(),
+            (lower + random.integers(5, 50, 120)).tolist(),
+            random.integers(1, 90, 120).tolist(),
+            strict=True,
+        )
+    )
     one = problem.minimise(seed=5, nodes=60_000)
     assert_same(one, problem.minimise(seed=5, nodes=60_000, threads=threads))
     below = one.peak - 1
-    assert_same(problem.fit(below, seed=5, nodes=60_000), problem.fit(below, seed=5, nodes=60_000, threads=threads))
+    assert_same(
+        problem.fit(below, seed=5, nodes=60_000),
+        problem.fit(below, seed=5, nodes=60_000, threads=threads),
+    )
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     random = np.random.default_rng(7)
     lower = random.integers(0, 60, 80)
-    problem = plain(zip(lower.tolist(), (lower + random.integers(1, 30, 80)).tolist(), random.integers(1, 50, 80).tolist(), strict=True))
+    problem = plain(
+        zip(
+            lower.tolist(),
+            (lower + random.integers(1, 30, 80)).tolist(),
+            random.integers(1, 50, 80).tolist(),
+            strict=True,
+        )
+    )
     assert_same(problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000))
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 4])), min_size=1, max_size=7), st.data())
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 4])), min_size=1, max_size=7),
+    st.data(),
+)
 @fuzz(60)
 def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> None:
     count = len(rows)
@@ -317,12 +385,22 @@ def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> N
     order = data.draw(st.permutations(range(count)))
     size, alignment = ints(row[0] for row in rows), ints(row[1] for row in rows)
     first = ints([0, *np.cumsum([len(mine) for mine in near])])
-    given_ = (size, alignment, ints([-1] * count), first, ints(i for mine in near for i in mine), ints(order), False)
+    given_ = (
+        size,
+        alignment,
+        ints([-1] * count),
+        first,
+        ints(i for mine in near for i in mine),
+        ints(order),
+        False,
+    )
     found = _native.place_apart(*given_)
     placed: dict[int, int] = {}
     for i in order:
         at = 0
-        while any(at < placed[j] + size[j] and placed[j] < at + size[i] for j in near[i] if j in placed):
+        while any(
+            at < placed[j] + size[j] and placed[j] < at + size[i] for j in near[i] if j in placed
+        ):
             at += int(alignment[i])
         placed[i] = at
     assert found.offsets.tolist() == [placed[i] for i in range(count)]

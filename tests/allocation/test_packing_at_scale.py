@@ -1,4 +1,5 @@
-"""Many buffers: packings hold, come out the same every time, are close to the load bound, and take little memory."""
+"""Many buffers: packings hold, come out the same every time, are close to the load bound, and take
+little memory."""
 
 import os
 import subprocess
@@ -29,7 +30,9 @@ def windows(count: int, length: int, seed: int):
 
 def layers(count: int, seed: int):
     random, lower = np.random.default_rng(seed), np.arange(count)
-    length = np.where(random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count))
+    length = np.where(
+        random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count)
+    )
     return lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64)
 
 
@@ -59,7 +62,14 @@ def test_any_order_of_input_holds() -> None:
 @pytest.mark.parametrize("alignment", [64, 96])
 def test_aligned_ones_hold(alignment: int) -> None:
     lower, upper, size = spread(2500, 7)
-    problem = problem_of({"lower": lower, "upper": upper, "size": size, "alignment": np.where(size % 3 > 0, alignment, 1)})
+    problem = problem_of(
+        {
+            "lower": lower,
+            "upper": upper,
+            "size": size,
+            "alignment": np.where(size % 3 > 0, alignment, 1),
+        }
+    )
     assert not list(broken_rules(problem, packed(problem).offsets))
 
 
@@ -76,7 +86,8 @@ def test_layers_come_within_seven_thousandths_of_the_bound() -> None:
 
 @pytest.mark.slow
 def test_layers_that_packing_at_scale_leaves_far_from_the_bound_come_near_to_it() -> None:
-    """Sets of some thousand buffers of which few are large: their fullest instant is hard, and the rest easy."""
+    """Sets of some thousand buffers of which few are large: their fullest instant is hard, and the
+    rest easy."""
     columns = layers(3000, 3)
     assert packed(problem_of(columns)).peak > 1.05 * load_bound(problem_of(columns)).bytes
     best = lm.allocate(columns)
@@ -97,8 +108,11 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 200
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason=SANITIZER)
 def test_a_buffer_of_arrays_takes_few_bytes() -> None:
-    """Its three columns are with the caller; offsets, problem, packing and check come to about three hundred bytes."""
-    said = subprocess.run([sys.executable, "-c", _BYTES_PER_BUFFER], capture_output=True, text=True, check=True)
+    """Its three columns are with the caller; offsets, problem, packing and check come to about
+    three hundred bytes."""
+    said = subprocess.run(
+        [sys.executable, "-c", _BYTES_PER_BUFFER], capture_output=True, text=True, check=True
+    )
     assert float(said.stdout) < 400
 
 
@@ -108,21 +122,36 @@ def test_best_fit_by_birth_is_best_fit() -> None:
     problem = problem_of(columns)
     quick = native.in_order(problem, order, best_fit=True)
     # A pinned buffer that is never alive keeps it from the short way.
-    pinned = problem_of({"lower": [*columns[0], 0], "upper": [*columns[1], 0], "size": [*columns[2], 1], "pin": [-1] * 1600 + [0]})
+    pinned = problem_of(
+        {
+            "lower": [*columns[0], 0],
+            "upper": [*columns[1], 0],
+            "size": [*columns[2], 1],
+            "pin": [-1] * 1600 + [0],
+        }
+    )
     assert (quick == native.in_order(pinned, np.array([*order, 1600]), best_fit=True)[:-1]).all()
 
 
 def test_many_identical_ones_are_proven_optimal() -> None:
-    answer = lm.allocate((np.zeros(50_000, dtype=np.int64), np.ones(50_000, dtype=np.int64), np.full(50_000, 64)))
+    answer = lm.allocate(
+        (np.zeros(50_000, dtype=np.int64), np.ones(50_000, dtype=np.int64), np.full(50_000, 64))
+    )
     assert (answer.status, answer.peak) == ("optimal", 50_000 * 64)
 
 
 def holed(count: int, seed: int) -> list[lm.Buffer]:
     """Each absent for about a third of its life."""
     random = np.random.default_rng(seed)
-    rows = zip(random.integers(0, count, count), random.integers(9, 100, count), random.integers(1, 1000, count), strict=True)
+    rows = zip(
+        random.integers(0, count, count),
+        random.integers(9, 100, count),
+        random.integers(1, 1000, count),
+        strict=True,
+    )
     return [
-        lm.Buffer.during(str(i), [(a, a + n // 3), (a + 2 * n // 3, a + n)], s) for i, (a, n, s) in enumerate(np.array(list(rows)).tolist())
+        lm.Buffer.during(str(i), [(a, a + n // 3), (a + 2 * n // 3, a + n)], s)
+        for i, (a, n, s) in enumerate(np.array(list(rows)).tolist())
     ]
 
 

@@ -1,4 +1,5 @@
-"""Buffers with gaps of which each two are alive together at some instant: what they need, though the load at no instant says so."""
+"""Buffers with gaps of which each two are alive together at some instant: what they need, though
+the load at no instant says so."""
 
 from itertools import combinations
 
@@ -13,18 +14,31 @@ from loadmaster.allocation.rules import problem_of
 
 def three() -> list[lm.Buffer]:
     """Two at every instant, and each two at some."""
-    return [lm.Buffer("a", 0, 2, 5), lm.Buffer.during("b", [(0, 1), (2, 3)], 6), lm.Buffer("c", 1, 3, 7)]
+    return [
+        lm.Buffer("a", 0, 2, 5),
+        lm.Buffer.during("b", [(0, 1), (2, 3)], 6),
+        lm.Buffer("c", 1, 3, 7),
+    ]
 
 
 def test_what_is_alive_two_by_two_is_the_proof() -> None:
     answer = lm.allocate(three())
     assert load_bound(problem_of(three())).bytes == 13
-    assert (answer.status, answer.peak, answer.certificate) == ("optimal", 18, Load(18, None, ("a", "b", "c")))
+    assert (answer.status, answer.peak, answer.certificate) == (
+        "optimal",
+        18,
+        Load(18, None, ("a", "b", "c")),
+    )
 
 
 def test_what_is_alive_two_by_two_is_the_reason() -> None:
     reason = lm.allocate([*three(), lm.Buffer("other", 0, 3, 1)], 18).certificate
-    assert (reason.kind, reason.required, reason.excess, reason.instant) == ("fragmentation", 19, 1, None)
+    assert (reason.kind, reason.required, reason.excess, reason.instant) == (
+        "fragmentation",
+        19,
+        1,
+        None,
+    )
     assert reason.irreducible
     assert reason.buffers == ("a", "b", "c", "other")
     at_one_instant = lm.allocate(three(), 12).certificate
@@ -33,7 +47,9 @@ def test_what_is_alive_two_by_two_is_the_reason() -> None:
 
 @given(records())
 @fuzz(40)
-def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffers: list[lm.Buffer]) -> None:
+def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(
+    buffers: list[lm.Buffer],
+) -> None:
     by_load, bound = load_bound(problem_of(buffers)), packing_bound(problem_of(buffers))
     assert by_load.bytes <= bound.bytes <= lowest_peak(buffers)
     event(f"by pairs: {bound.instant is None}")
@@ -46,13 +62,21 @@ def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffer
 def heaviest(buffers: list[lm.Buffer]) -> int:
     """Most bytes of buffers of which each two clash, by trying all sets."""
     sets = (some for count in range(len(buffers) + 1) for some in combinations(buffers, count))
-    apart = {(one.id, other.id) for one, other in combinations(buffers, 2) if not clash(one, 0, other, 0)}
-    return max(sum(b.size for b in some) for some in sets if not any((one.id, other.id) in apart for one, other in combinations(some, 2)))
+    apart = {
+        (one.id, other.id) for one, other in combinations(buffers, 2) if not clash(one, 0, other, 0)
+    }
+    return max(
+        sum(b.size for b in some)
+        for some in sets
+        if not any((one.id, other.id) in apart for one, other in combinations(some, 2))
+    )
 
 
 @given(records())
 @fuzz(60)
 def test_few_buffers_are_searched_through(buffers: list[lm.Buffer]) -> None:
-    plain = [lm.Buffer(b.id, b.lower, b.upper, b.size, gaps=b.gaps) for b in buffers if rectangles(b)]
+    plain = [
+        lm.Buffer(b.id, b.lower, b.upper, b.size, gaps=b.gaps) for b in buffers if rectangles(b)
+    ]
     plain = [b for b in plain if all(gap.window is None for gap in b.gaps)]
     assert packing_bound(problem_of(plain)).bytes >= heaviest(plain)

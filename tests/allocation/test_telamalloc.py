@@ -1,4 +1,5 @@
-"""TelaMalloc: packings hold, whatever is switched off; and whom the propagator blames is to blame."""
+"""TelaMalloc: packings hold, whatever is switched off; and whom the propagator blames is to
+blame."""
 
 import signal
 from dataclasses import replace
@@ -21,7 +22,9 @@ NOWHERE = np.empty(0, dtype=np.int64)
 
 @given(records(), st.integers(0, 30))
 @settings(slow, max_examples=60)
-def test_packings_hold_and_none_is_found_where_none_is(buffers: list[lm.Buffer], capacity: int) -> None:
+def test_packings_hold_and_none_is_found_where_none_is(
+    buffers: list[lm.Buffer], capacity: int
+) -> None:
     problem = problem_of(buffers)
     offsets = TelaMalloc(problem, capacity).run()
     event(f"packed: {offsets is not None}")
@@ -36,13 +39,17 @@ def test_packings_hold_and_none_is_found_where_none_is(buffers: list[lm.Buffer],
 @settings(slow, max_examples=30)
 def test_with_any_feature_off_packings_hold(name: str, buffers: list[lm.Buffer]) -> None:
     problem = problem_of(buffers)
-    capacity = sum(b.size + b.alignment for b in buffers) + max((b.offset or 0 for b in buffers), default=0)
+    capacity = sum(b.size + b.alignment for b in buffers) + max(
+        (b.offset or 0 for b in buffers), default=0
+    )
     offsets = TelaMalloc(problem, capacity, replace(Options(), **{name: False})).run()
     assert offsets is not None
     assert lm.verify_buffers(problem, offsets, capacity) == ()
 
 
-@pytest.mark.parametrize("off", [(), *((name,) for name in FEATURES), FEATURES], ids=lambda off: "-".join(off) or "none")
+@pytest.mark.parametrize(
+    "off", [(), *((name,) for name in FEATURES), FEATURES], ids=lambda off: "-".join(off) or "none"
+)
 def test_tight_sets_are_packed_or_given_up_within_the_steps(off: tuple[str, ...]) -> None:
     problem = tight(40, 1)
     search = TelaMalloc(problem, 2**16, replace(Options(steps=3000), **dict.fromkeys(off, False)))
@@ -75,16 +82,27 @@ def test_it_is_deterministic() -> None:
 
 @given(records(most=12), st.integers(1, 40), st.randoms(use_true_random=False))
 @settings(slow, max_examples=200)
-def test_the_placements_to_blame_make_the_conflict_alone(buffers: list[lm.Buffer], capacity: int, random) -> None:
+def test_the_placements_to_blame_make_the_conflict_alone(
+    buffers: list[lm.Buffer], capacity: int, random
+) -> None:
     problem = problem_of(buffers)
     free = np.flatnonzero(problem.solid & (problem.pin < 0)).tolist()
     free = [b for b in free if len(problem.only(np.array([b])).parts.owner)]
     order = np.array(random.sample(free, len(free)), dtype=np.int64)
-    raised = np.array([random.choice([0, 0, random.randint(0, capacity)]) for _ in free], dtype=np.int64)
-    raised = -(-raised // problem.alignment[order]) * problem.alignment[order] if not len(problem.pin[problem.pin >= 0]) else raised * 0
+    raised = np.array(
+        [random.choice([0, 0, random.randint(0, capacity)]) for _ in free], dtype=np.int64
+    )
+    raised = (
+        -(-raised // problem.alignment[order]) * problem.alignment[order]
+        if not len(problem.pin[problem.pin >= 0])
+        else raised * 0
+    )
     found = packing_problem(problem).first_conflict(capacity, order, raised)
     at = found.offsets
-    event(f"conflict: {not found.fits and len(at) > 0}, blamed {min(len(found.levels), 3)}, victim {found.victim >= 0}")
+    event(
+        f"conflict: {not found.fits and len(at) > 0}, blamed {min(len(found.levels), 3)}, victim"
+        f" {found.victim >= 0}"
+    )
     if found.fits or not len(at):
         return
     alone = [level for level in found.levels.tolist() if level < len(at) - 1] + [len(at) - 1]
@@ -93,7 +111,9 @@ def test_the_placements_to_blame_make_the_conflict_alone(buffers: list[lm.Buffer
 
 @given(records(most=10, extras=False), st.integers(1, 40), st.randoms(use_true_random=False))
 @settings(slow, max_examples=100)
-def test_a_conflict_leaves_no_way_to_stack_the_rest(buffers: list[lm.Buffer], capacity: int, random) -> None:
+def test_a_conflict_leaves_no_way_to_stack_the_rest(
+    buffers: list[lm.Buffer], capacity: int, random
+) -> None:
     """Brute force over all orders of the rest, each at its lowest place above what is placed."""
     problem = problem_of(buffers)
     order = [b for b in range(len(buffers)) if problem.solid[b]][:6]
@@ -110,7 +130,11 @@ def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity:
     if any(at + problem.size[b] > capacity for b, at in done.items()):
         return False
     for b in rest:
-        meets = [a for a in done if problem.lower[a] < problem.upper[b] and problem.lower[b] < problem.upper[a]]
+        meets = [
+            a
+            for a in done
+            if problem.lower[a] < problem.upper[b] and problem.lower[b] < problem.upper[a]
+        ]
         at = max((done[a] + int(problem.size[a]) for a in meets), default=0)
         if stacks(problem, done | {b: at}, [other for other in rest if other != b], capacity):
             return True
@@ -124,8 +148,11 @@ def run_interrupted(search: TelaMalloc) -> None:
 
 @pytest.mark.parametrize("strikes", ["limit", "signal"])
 def test_a_time_limit_and_a_signal_stop_a_search(strikes: str) -> None:
-    """One byte less than the load bound is out of reach, and takes for ever to try with propagator and jumps off."""
-    search = TelaMalloc(tight(60, 4), 2**16 - 1, Options(propagate=False, jump=False, unstick=False, steps=10**9))
+    """One byte less than the load bound is out of reach, and takes for ever to try with propagator
+    and jumps off."""
+    search = TelaMalloc(
+        tight(60, 4), 2**16 - 1, Options(propagate=False, jump=False, unstick=False, steps=10**9)
+    )
     if strikes == "limit":
         assert search.run(0.2) is None
     else:

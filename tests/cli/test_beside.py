@@ -1,4 +1,5 @@
-"""A large plan is checked and drawn in processes of their own: they do what is done here, also if they die."""
+"""A large plan is checked and drawn in processes of their own: they do what is done here, also if
+they die."""
 
 import multiprocessing
 import os
@@ -36,7 +37,9 @@ def test_it_is_another_process() -> None:
         assert found() != os.getpid()
 
 
-def test_where_the_other_process_dies_the_plan_is_checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_other_process_dies_the_plan_is_checked_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(beside, "_do", lambda function, sender: sender.close())
     with beside.beside(partial(verify, BROKEN), BROKEN) as found:
         assert found() == verify(BROKEN) != ()
@@ -51,7 +54,10 @@ def test_another_process_writes_the_report_that_is_written_here(tmp_path: Path) 
 
 def test_what_fails_there_is_told_here(tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
-    with pytest.raises(OutputError, match=r"report\.html"), beside.beside(partial(GOOD.report, tmp_path), GOOD) as written:
+    with (
+        pytest.raises(OutputError, match=r"report\.html"),
+        beside.beside(partial(GOOD.report, tmp_path), GOOD) as written,
+    ):
         written()
 
 

@@ -15,9 +15,16 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+def planned(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[subprocess.CompletedProcess[str], Path]:
     out = tmp_path_factory.mktemp("plans") / "new" / "folder"
-    return run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", out, "--seed", "5", "--json"), out
+    return (
+        run(
+            "plan", "onnx:squeezenet", "--target", "edge-npu", "--out", out, "--seed", "5", "--json"
+        ),
+        out,
+    )
 
 
 @pytest.mark.slow
@@ -25,14 +32,32 @@ def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> N
     result, out = planned
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
-    for key in ("status", "makespan", "lower_bound", "throughput", "traffic_bytes", "seconds", "cpu_seconds", "seed", "files"):
+    for key in (
+        "status",
+        "makespan",
+        "lower_bound",
+        "throughput",
+        "traffic_bytes",
+        "seconds",
+        "cpu_seconds",
+        "seed",
+        "files",
+    ):
         assert key in summary
     assert summary["seed"] == 5
     assert summary["memories"]["scratchpad"].keys() >= {"peak", "capacity"}
     assert 0 < summary["lower_bound"] <= summary["makespan"]
     assert summary["violations"] == []
-    assert sorted(Path(file).name for file in summary["files"]) == ["plan.json", "report.html", "trace.pftrace"]
-    assert sorted(path.name for path in out.iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
+    assert sorted(Path(file).name for file in summary["files"]) == [
+        "plan.json",
+        "report.html",
+        "trace.pftrace",
+    ]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "plan.json",
+        "report.html",
+        "trace.pftrace",
+    ]
 
 
 @pytest.mark.slow
@@ -69,11 +94,25 @@ def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Pat
         "--out",
         tmp_path,
     )
-    met = run(*command, "--objective", "energy", "--period", "squeezenet=1ms", "--deadline", "squeezenet=900 us", "--json")
+    met = run(
+        *command,
+        "--objective",
+        "energy",
+        "--period",
+        "squeezenet=1ms",
+        "--deadline",
+        "squeezenet=900 us",
+        "--json",
+    )
     assert met.returncode == 0, met.stderr
     summary = json.loads(met.stdout)
     assert summary["objective"]["name"] == "energy"
-    assert summary["objective"]["value"] == summary["energy"]["value"] >= summary["energy"]["lower_bound"] > 0
+    assert (
+        summary["objective"]["value"]
+        == summary["energy"]["value"]
+        >= summary["energy"]["lower_bound"]
+        > 0
+    )
     assert summary["energy"]["by"].keys() == {"dram", "scratchpad", "ws0", "ws1", "ws2", "lb"}
     assert (summary["missed"], summary["lateness"]) == (0, 0.0)
     assert [batch["release"] for batch in summary["mini_batches"]] == [0.0, 0.001]
@@ -97,8 +136,13 @@ def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Pat
         (("--network", "squeezenet"), ("latency",)),
     ],
 )
-def test_goals_that_make_no_sense_are_refused(options: tuple[str, ...], words: tuple[str, ...], tmp_path: Path) -> None:
-    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "p", *options), *words)
+def test_goals_that_make_no_sense_are_refused(
+    options: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    refused(
+        run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "p", *options),
+        *words,
+    )
     assert not (tmp_path / "p").exists()
 
 
@@ -113,7 +157,13 @@ def test_the_summary_says_what_was_planned_and_that_figures_are_estimates(tmp_pa
 
 def test_targets_lists_one_line_each_and_prints_the_toml_of_one() -> None:
     lines = run("targets").stdout.splitlines()
-    assert {line.split()[0] for line in lines} >= {"edge-npu", "m3e-s1", "m3e-s6", "optane-server", "gpu-pcie"}
+    assert {line.split()[0] for line in lines} >= {
+        "edge-npu",
+        "m3e-s1",
+        "m3e-s6",
+        "optane-server",
+        "gpu-pcie",
+    }
     assert '[[cores]]\nname = "ws"' in run("targets", "edge-npu").stdout
 
 
@@ -130,14 +180,19 @@ def test_inspect_shows_operators_macs_and_bytes() -> None:
 
 @pytest.mark.slow
 def test_inspect_calls_free_only_those_operators_of_a_kind_that_are(tmp_path: Path) -> None:
-    """A lookup in a table of weights costs something, and one in a shape, of the same kind, does not."""
+    """A lookup in a table of weights costs something, and one in a shape, of the same kind, does
+    not."""
     network = str(FIXTURES / "traced-bert-opset14.onnx.gz")
     options = ("--dim", "batch=2", "--dim", "steps=16")
     gathers = json.loads(run("inspect", network, "--json", *options).stdout)["operators"]["Gather"]
     assert gathers["classes"] == {"movement": 3, "shape": 11}
     assert gathers["count"] == 14
     assert gathers["bytes"] > 2 * 16 * 32 * 4
-    rows = [line.split() for line in run("inspect", network, *options).stdout.splitlines() if "Gather " in line or " Mul " in line]
+    rows = [
+        line.split()
+        for line in run("inspect", network, *options).stdout.splitlines()
+        if "Gather " in line or " Mul " in line
+    ]
     assert sorted((row[1], row[3]) for row in rows) == [
         ("Gather", "movement"),
         ("Gather", "shape"),
@@ -157,25 +212,51 @@ def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
         (["plan", "missing.onnx", "--target", "edge-npu"], ["missing.onnx"]),
         (["plan", "onnx:nothing", "--target", "edge-npu"], ["onnx:nothing", "resnet50"]),
         (["plan", "onnx:squeezenet", "--target", "no-such"], ["no-such", "edge-npu"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.speed=3"], ["dram.speed"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch"], ["--dim", "NAME=N"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch=0"], ["--dim", "at least 1"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int7"], ["int7", "int8"]),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.speed=3"],
+            ["dram.speed"],
+        ),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch"],
+            ["--dim", "NAME=N"],
+        ),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch=0"],
+            ["--dim", "at least 1"],
+        ),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int7"],
+            ["int7", "int8"],
+        ),
         (["plan", "onnx:squeezenet"], ["--target"]),
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--batch", "0"], ["--batch"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--time-limit", "5 parsecs"], ["parsecs"]),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--time-limit", "5 parsecs"],
+            ["parsecs"],
+        ),
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--seed", str(2**64)], ["--seed"]),
-        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.bandwidth=1 B/s"], ["hours"]),
+        (
+            ["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.bandwidth=1 B/s"],
+            ["hours"],
+        ),
         (["no-such-command"], ["no-such-command"]),
-        (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "take", "available", "in excess"]),
-        (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=4KiB"], ["hbm", "required", "available", "in excess"]),
+        (
+            ["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"],
+            ["dram", "take", "available", "in excess"],
+        ),
+        (
+            ["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=4KiB"],
+            ["hbm", "required", "available", "in excess"],
+        ),
         (["verify", "missing.json"], ["missing.json"]),
         (["targets", "no-such"], ["no-such"]),
         (["inspect", "README.md"], ["README.md"]),
     ],
 )
 @pytest.mark.slow
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], words: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "README.md").write_text("not a network")
     out = ["--out", str(tmp_path / "out")] if arguments[0] == "plan" else []
     refused(run(*arguments, *out, cwd=tmp_path), *words)
@@ -185,23 +266,41 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list
 @pytest.mark.slow
 def test_an_unwritable_out_is_found_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file"), "--out", "file")
-    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file" / "below"), "--out", "below")
+    refused(
+        run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file"),
+        "--out",
+        "file",
+    )
+    refused(
+        run(
+            "plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file" / "below"
+        ),
+        "--out",
+        "below",
+    )
     assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['loadmaster', '--help']\nfrom loadmaster.cli.main import app\n"
     code += "try:\n    app()\nexcept SystemExit:\n    pass\n"
-    code += "print([m for m in ('numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto') if m in sys.modules], file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    code += (
+        "print([m for m in ('numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto') if m in"
+        " sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert result.stderr.strip().splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow
 def test_if_one_file_cannot_be_written_none_is(tmp_path: Path) -> None:
     (tmp_path / "out" / "report.html").mkdir(parents=True)
-    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "out"), "report.html")
+    refused(
+        run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "out"),
+        "report.html",
+    )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
 
 
@@ -214,7 +313,9 @@ def interrupt(*arguments, **options): raise KeyboardInterrupt
 load.load = interrupt
 sys.argv = ["loadmaster", "plan", "x.onnx", "--target", "edge-npu", "--out", {out!r}]
 main.main()"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 130
     assert result.stderr.strip() == "loadmaster: interrupted"
     assert not (tmp_path / "out").exists()
@@ -228,7 +329,9 @@ class Interrupt:
 sys.meta_path.insert(0, Interrupt())
 from loadmaster.cli.start import main
 main()"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
 
 
@@ -241,13 +344,28 @@ def call(graphs, machine, **options):
 planner.plan = call
 from loadmaster.cli.start import main
 main()"""
-    arguments = ["plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--cut", "none", "--time-limit", "100", "--json"]
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    arguments = [
+        "plan",
+        "onnx:squeezenet",
+        "--target",
+        "edge-npu",
+        "--rounds",
+        "0",
+        "--cut",
+        "none",
+        "--time-limit",
+        "100",
+        "--json",
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
     assert result.stdout.startswith("left True\n"), "reading networks is part of it"
 
 
 def signalled(tmp_path: Path, sent: str, when: str) -> subprocess.CompletedProcess[str]:
-    """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is called."""
+    """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is
+    called."""
     module, _, name = when.rpartition(".")
     code = f"""import os, signal, sys
 import loadmaster.{module} as module
@@ -263,12 +381,18 @@ main.main()"""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("when", ["planning.planner.lower", "planning.verify.plan.verify", "report.write.write_report"])
+@pytest.mark.parametrize(
+    "when", ["planning.planner.lower", "planning.verify.plan.verify", "report.write.write_report"]
+)
 @pytest.mark.slow
 def test_an_interrupt_once_networks_are_read_still_writes_a_plan(tmp_path: Path, when: str) -> None:
     result = signalled(tmp_path, "SIGINT", when)
     assert result.returncode == 0, result.stderr
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "plan.json",
+        "report.html",
+        "trace.pftrace",
+    ]
     assert lm.verify(lm.Plan.load(tmp_path / "out" / "plan.json")) == ()
 
 
@@ -291,15 +415,24 @@ def test_version_and_short_help() -> None:
     [
         (["plam"], "Did you mean 'plan'"),
         (["plan", "onnx:squeezenet", "--taget", "edge-npu"], "--target"),
-        (["plan", "onnx:squeezenet", "--target", "egde-npu"], "there is no bundled target 'egde-npu': did you mean edge-npu?"),
-        (["map", "onnx:squeezenet", "--target", "edge-npu", "--strategy", "anealing"], "did you mean annealing?"),
+        (
+            ["plan", "onnx:squeezenet", "--target", "egde-npu"],
+            "there is no bundled target 'egde-npu': did you mean edge-npu?",
+        ),
+        (
+            ["map", "onnx:squeezenet", "--target", "edge-npu", "--strategy", "anealing"],
+            "did you mean annealing?",
+        ),
     ],
 )
 def test_misspellings_are_met_half_way(arguments: list[str], words: str, tmp_path: Path) -> None:
     refused(run(*arguments, cwd=tmp_path), words)
 
 
-@pytest.mark.parametrize("command", [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")])
+@pytest.mark.parametrize(
+    "command",
+    [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")],
+)
 @pytest.mark.slow
 def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Path) -> None:
     """Every figure and unit of a wide terminal is there in one of 40 columns."""
@@ -308,25 +441,46 @@ def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Pa
         environment = os.environ | {"NO_COLOR": "1", "COLUMNS": columns}
         full = [sys.executable, "-m", "loadmaster", *command, "--out", str(tmp_path / "o")]
         done = subprocess.run(full, capture_output=True, text=True, env=environment, check=True)
-        return [word for word in done.stdout.split("Planned")[0].split() if not word.startswith("wrote")]
+        return [
+            word for word in done.stdout.split("Planned")[0].split() if not word.startswith("wrote")
+        ]
 
     wide, narrow = words("200"), words("40")
     assert sorted(wide) == sorted(narrow)
-    assert any(word.endswith("OP/s") and "FLOP" not in word for word in wide)  # integers are no floating-point operations
+    assert any(
+        word.endswith("OP/s") and "FLOP" not in word for word in wide
+    )  # integers are no floating-point operations
 
 
 @pytest.mark.slow
 def test_a_plan_is_checked_against_its_network_and_machine(tmp_path: Path) -> None:
     ncf, wide = FIXTURES / "ncf.onnx.gz", FIXTURES / "wide-and-deep.onnx.gz"
-    made = run("plan", ncf, "--target", "edge-npu", "--batch", "4", "--rounds", "0", "--out", tmp_path / "out")
+    made = run(
+        "plan",
+        ncf,
+        "--target",
+        "edge-npu",
+        "--batch",
+        "4",
+        "--rounds",
+        "0",
+        "--out",
+        tmp_path / "out",
+    )
     assert made.returncode == 0, made.stderr
     check = ("verify", tmp_path / "out" / "plan.json", "--against")
     good = run(*check, ncf, "--batch", "4", "--target", "edge-npu")
-    assert (good.returncode, "it is one of these networks on edge-npu" in good.stdout) == (0, True), good.stderr
+    assert (good.returncode, "it is one of these networks on edge-npu" in good.stdout) == (
+        0,
+        True,
+    ), good.stderr
     for more, word in (
         ((ncf, "--batch", "8"), "batch"),
         ((ncf, "--batch", "4", "--precision", "int8"), "precision"),
-        ((ncf, "--batch", "4", "--target", "edge-npu", "--set", "dram.bandwidth=1 GB/s"), "bandwidth"),
+        (
+            (ncf, "--batch", "4", "--target", "edge-npu", "--set", "dram.bandwidth=1 GB/s"),
+            "bandwidth",
+        ),
         ((wide, "--batch", "4"), "networks"),
         ((f"{ncf},{wide}", "--batch", "4"), "networks"),
     ):

@@ -21,9 +21,24 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Pat
     result = run("allocate", file, "--json", "--seed", "7", "--threads", "2")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
-    promised = {"status", "peak", "lower_bound", "capacity", "seconds", "cpu_seconds", "strategy", "seed", "buffers"}
+    promised = {
+        "status",
+        "peak",
+        "lower_bound",
+        "capacity",
+        "seconds",
+        "cpu_seconds",
+        "strategy",
+        "seed",
+        "buffers",
+    }
     assert answer.keys() >= promised
-    assert (answer["status"], answer["peak"], answer["lower_bound"], answer["capacity"]) == ("optimal", 1100, 1100, None)
+    assert (answer["status"], answer["peak"], answer["lower_bound"], answer["capacity"]) == (
+        "optimal",
+        1100,
+        1100,
+        None,
+    )
     assert (answer["strategy"], answer["seed"], answer["buffers"]) == ("auto", 7, 3)
     assert answer["certificate"]["buffers"] == ["b", "c"]
 
@@ -48,7 +63,13 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
     result = run("allocate", file, "--capacity", "1000", "--out", out, "--json")
     assert result.returncode == 1
     reason = json.loads(result.stdout)["reason"]
-    assert (reason["kind"], reason["required"], reason["available"], reason["excess"], reason["instant"]) == ("load", 1100, 1000, 100, 5)
+    assert (
+        reason["kind"],
+        reason["required"],
+        reason["available"],
+        reason["excess"],
+        reason["instant"],
+    ) == ("load", 1100, 1000, 100, 5)
     assert not out.exists()
     assert "100 in excess" in " ".join(run("allocate", file, "--capacity", "1000").stdout.split())
 
@@ -60,10 +81,18 @@ def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
     result = run("allocate", file, *memories, "--json", "--out", out)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
-    assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == ("optimal", 300, 300, 3)
+    assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == (
+        "optimal",
+        300,
+        300,
+        3,
+    )
     assert answer["memories"]["sram"]["peak"] <= answer["memories"]["sram"]["capacity"] == 1000
     assert run("verify", "--buffers", out, *memories).returncode == 0
-    assert "capacity" in run("verify", "--buffers", out, "--memory", "sram=700", "--memory", "dram").stderr
+    assert (
+        "capacity"
+        in run("verify", "--buffers", out, "--memory", "sram=700", "--memory", "dram").stderr
+    )
     assert "dram" in run("allocate", file, *memories).stdout
     refused(run("verify", "--buffers", out), "out.csv", "--memory")
     none = run("allocate", file, "--memory", "sram=500", "--json")
@@ -88,9 +117,15 @@ def test_every_command_has_an_example_in_its_help() -> None:
         (["allocate", "bad.csv"], ["bad.csv:3:4", "size"]),
         (["allocate", "buffers.csv", "--capacity", "huge"], ["huge", "8 MiB"]),
         (["allocate", "buffers.csv", "--alignment", "0"], ["alignment", "at least 1"]),
-        (["allocate", "buffers.csv", "--memory", "sram=1MiB,colour=red"], ["--memory", "alignment=BYTES"]),
+        (
+            ["allocate", "buffers.csv", "--memory", "sram=1MiB,colour=red"],
+            ["--memory", "alignment=BYTES"],
+        ),
         (["allocate", "buffers.csv", "--memory", "sram=lots"], ["lots", "8 MiB"]),
-        (["allocate", "buffers.csv", "--memory", "sram", "--capacity", "5"], ["--capacity", "--memory NAME=BYTES"]),
+        (
+            ["allocate", "buffers.csv", "--memory", "sram", "--capacity", "5"],
+            ["--capacity", "--memory NAME=BYTES"],
+        ),
         (["verify", "--buffers", "buffers.csv", "--memory", "sram"], ["'offset' is missing"]),
         (["allocate", "buffers.csv", "--strategy", "magic"], ["magic", "best-fit"]),
         (["allocate", "buffers.csv", "--out", "bad.csv/out.csv"], ["--out"]),
@@ -99,7 +134,9 @@ def test_every_command_has_an_example_in_its_help() -> None:
         (["verify", "--buffers", "buffers.csv"], ["buffers.csv:1", "'offset' is missing"]),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], file: Path) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], words: list[str], file: Path
+) -> None:
     file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
     refused(run(*arguments, cwd=file.parent), *words)
 
@@ -111,7 +148,12 @@ def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> No
     shown = json.loads(done.stdout)
     assert (shown["planner"], shown["file"]) == ("iree", str(dump))
     (arena,) = shown["arenas"]
-    assert (arena["name"], arena["theirs"], arena["peak"], arena["lower_bound"]) == ("branches$async", 38_976, 35_072, 35_072)
+    assert (arena["name"], arena["theirs"], arena["peak"], arena["lower_bound"]) == (
+        "branches$async",
+        38_976,
+        35_072,
+        35_072,
+    )
     assert (arena["status"], arena["violations"], arena["theirs_stated"]) == ("optimal", [], 38_976)
     assert run("verify", "--buffers", out, "--capacity", "35072").returncode == 0
     table = run("allocate", "--from", "iree", dump).stdout
@@ -121,17 +163,42 @@ def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> No
 
 def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
     dump = tmp_path / "log.txt"
-    dump.write_text("(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32, first_used=1, last_used=2\n")
+    dump.write_text(
+        "(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32,"
+        " first_used=1, last_used=2\n"
+    )
     done = run("allocate", "--from", "tflm-log", dump)
     assert done.returncode == 1
     assert "overlap: buffers 'buffer 0' and 'buffer 1' share bytes at instant 2" in done.stdout
     assert "their plan does not hold" in done.stdout
     dump.write_text(dump.read_text() * 2)
-    assert run("allocate", "--from", "tflm-log", dump, "--arena", "plan 2").stdout.count("share bytes") == 1
-    refused(run("allocate", "--from", "tflm-log", dump, "--out", tmp_path / "o.csv"), "--arena", "plan 1")
-    refused(run("allocate", "--from", "tflm-log", dump, "--arena", "plan 3"), "plan 3", "did you mean plan")
+    assert (
+        run("allocate", "--from", "tflm-log", dump, "--arena", "plan 2").stdout.count("share bytes")
+        == 1
+    )
+    refused(
+        run("allocate", "--from", "tflm-log", dump, "--out", tmp_path / "o.csv"),
+        "--arena",
+        "plan 1",
+    )
+    refused(
+        run("allocate", "--from", "tflm-log", dump, "--arena", "plan 3"),
+        "plan 3",
+        "did you mean plan",
+    )
     refused(run("allocate", "--from", "tflm-log", dump, "--memory", "sram"), "--memory", "--out")
     refused(run("allocate", dump, "--arena", "plan 1"), "--from")
-    refused(run("allocate", "--from", "onnxruntime", PLANNERS / "branches.json", "--out", tmp_path / "o.csv"), "branches.json", "--json")
+    refused(
+        run(
+            "allocate",
+            "--from",
+            "onnxruntime",
+            PLANNERS / "branches.json",
+            "--out",
+            tmp_path / "o.csv",
+        ),
+        "branches.json",
+        "--json",
+    )
     assert not (tmp_path / "o.csv").exists()
     refused(run("allocate", "--from", "tflm", dump), "did you mean tflm-log?")

@@ -25,7 +25,12 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path: 
     done = run("export", "tflite", MODEL, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    assert (shown["status"], shown["head_before"], shown["head"], shown["lower_bound"]) == ("optimal", 73728, 55296, 55296)
+    assert (shown["status"], shown["head_before"], shown["head"], shown["lower_bound"]) == (
+        "optimal",
+        73728,
+        55296,
+        55296,
+    )
     assert shown["measured"]["head"] == 55296
     assert shown["measured"]["least"] == shown["measured"]["head"] + shown["measured"]["tail"]
     assert shown["measured_before"]["least"] - shown["measured"]["least"] == 73728 - 55296
@@ -42,7 +47,17 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path: 
 
 
 def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path: Path) -> None:
-    done = run("export", "tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", "none", "--alignment", "64")
+    done = run(
+        "export",
+        "tflite",
+        MODEL,
+        "--out",
+        tmp_path / "planned.tflite",
+        "--scratch",
+        "none",
+        "--alignment",
+        "64",
+    )
     assert done.returncode == 0, done.stderr
     assert "the arena may take up to" in " ".join(done.stdout.split())
     assert "Measured" not in done.stdout
@@ -55,22 +70,40 @@ def log_of(path: Path, scratch: str) -> str:
     """What a target prints: planned tensors as TFLM would have them, and scratch buffers."""
     exported = export_model(path, scratch="none")
     lines = [
-        f"{number % 10} (id={number}): size={tensor.bytes}, offset=0, first_used={tensor.spans[-1][0]} last_used={tensor.spans[-1][1]}"
+        f"{number % 10} (id={number}): size={tensor.bytes}, offset=0,"
+        f" first_used={tensor.spans[-1][0]} last_used={tensor.spans[-1][1]}"
         for number, tensor in enumerate(exported.found.tensors)
     ]
-    return "hello from the target\n" + "\n".join([*lines, scratch]) + "\n 0: 00000000000000000000....... (27k)\n"
+    return (
+        "hello from the target\n"
+        + "\n".join([*lines, scratch])
+        + "\n 0: 00000000000000000000....... (27k)\n"
+    )
 
 
 def test_the_log_of_a_target_says_what_scratch_its_kernels_take(tmp_path: Path) -> None:
     log, source = tmp_path / "log.txt", tmp_path / "plan.cc"
     log.write_text(log_of(MODEL, "e (id=14): size=2048, offset=0, first_used=3 last_used=3"))
-    done = run("export", "tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", log, "--c-struct", source, "--json")
+    done = run(
+        "export",
+        "tflite",
+        MODEL,
+        "--out",
+        tmp_path / "planned.tflite",
+        "--scratch",
+        log,
+        "--c-struct",
+        source,
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
     assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
     assert shown["files"] == [str(tmp_path / "planned.tflite"), str(source)]
-    offsets = [int(number) for number in re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)]
+    offsets = [
+        int(number) for number in re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)
+    ]
     assert len(offsets) == 15
     assert "kWakeWordsPlan = {\n    15," in source.read_text()
 
@@ -79,7 +112,20 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take(tmp_path: Path) 
 def test_the_plan_in_c_compiles(tmp_path: Path) -> None:
     source, log = tmp_path / "plan.cc", tmp_path / "log.txt"
     log.write_text(log_of(MODEL, ""))
-    assert run("export", "tflite", MODEL, "--out", tmp_path / "p.tflite", "--scratch", log, "--c-struct", source).returncode == 0
+    assert (
+        run(
+            "export",
+            "tflite",
+            MODEL,
+            "--out",
+            tmp_path / "p.tflite",
+            "--scratch",
+            log,
+            "--c-struct",
+            source,
+        ).returncode
+        == 0
+    )
     header = tmp_path / "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
     header.parent.mkdir(parents=True)
     header.write_text(
@@ -109,14 +155,25 @@ def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
 
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     out = tmp_path / "planned.tflite"
-    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--alignment", "8"), "a power of two of at least 16")
-    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--in-place", "RELUX"), "did you mean relu")
+    refused(
+        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--alignment", "8"),
+        "a power of two of at least 16",
+    )
+    refused(
+        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--in-place", "RELUX"),
+        "did you mean relu",
+    )
     source = tmp_path / "plan.cc"
     refused(
-        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--c-struct", source), "--c-struct lists every scratch buffer"
+        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--c-struct", source),
+        "--c-struct lists every scratch buffer",
     )
     assert not source.exists()
-    refused(run("export", "tflite", tmp_path / "absent.tflite", "--out", out), "absent.tflite", "cannot be read")
+    refused(
+        run("export", "tflite", tmp_path / "absent.tflite", "--out", out),
+        "absent.tflite",
+        "cannot be read",
+    )
     refused(run("export", "tflight", MODEL, "--out", out), "tflight")
     assert not out.exists()
 
@@ -131,8 +188,13 @@ def test_the_tensors_of_the_arena_can_be_packed_as_buffers() -> None:
 def test_a_plan_in_the_file_does_not_change_what_it_is() -> None:
     exported = export_model(MODEL, scratch="none")
     before, after = parse_model(MODEL.read_bytes()), parse_model(exported.data)
-    assert [t.name for t in after.subgraphs[0].tensors] == [t.name for t in before.subgraphs[0].tensors]
+    assert [t.name for t in after.subgraphs[0].tensors] == [
+        t.name for t in before.subgraphs[0].tensors
+    ]
     shift = len(exported.data) - MODEL.stat().st_size
     assert shift % 64 == 0
     for one, other in zip(before.subgraphs[0].tensors, after.subgraphs[0].tensors, strict=True):
-        assert one.content == (0, 0) == other.content or other.content == (one.content[0] + shift, one.content[1])
+        assert one.content == (0, 0) == other.content or other.content == (
+            one.content[0] + shift,
+            one.content[1],
+        )

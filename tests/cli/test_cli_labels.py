@@ -42,15 +42,46 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
 ) -> None:
     label, npu, server = labelled
     monkeypatch.chdir(tmp_path)
-    plan = ("plan", "onnx:squeezenet", "--target", str(npu), "--precision", "int8", "--rounds", "0", "--cut", "none")
+    plan = (
+        "plan",
+        "onnx:squeezenet",
+        "--target",
+        str(npu),
+        "--precision",
+        "int8",
+        "--rounds",
+        "0",
+        "--cut",
+        "none",
+    )
     assert json.loads(run(*plan, "--json"))["costs"]["label"] == label
     assert f"costs: {label} (" in " ".join(run(*plan).split())
     assert f"costs: {label} (" in (tmp_path / "loadmaster-plan" / "report.html").read_text()
-    assert [part.label for part in lm.Plan.load(tmp_path / "loadmaster-plan" / "plan.json").costs] == [label]
-    mapped = ("map", "onnx:squeezenet", "--target", str(npu), "--precision", "int8", "--samples", "100")
+    assert [
+        part.label for part in lm.Plan.load(tmp_path / "loadmaster-plan" / "plan.json").costs
+    ] == [label]
+    mapped = (
+        "map",
+        "onnx:squeezenet",
+        "--target",
+        str(npu),
+        "--precision",
+        "int8",
+        "--samples",
+        "100",
+    )
     assert json.loads(run(*mapped, "--json"))["costs"]["label"] == label
     assert f", {label}" in run(*mapped)
-    placed = ("place", "onnx:squeezenet", "--target", str(server), "--fast", "60%", "--mode", "static")
+    placed = (
+        "place",
+        "onnx:squeezenet",
+        "--target",
+        str(server),
+        "--fast",
+        "60%",
+        "--mode",
+        "static",
+    )
     assert json.loads(run(*placed, "--json"))["costs"]["label"] == label
     assert f", {label};" in run(*placed)
     run(*placed, "--out", "placed")
@@ -59,7 +90,9 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
     assert json.loads(run(*plan, *sweep))["costs"]["label"] == label
 
 
-def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(tmp_path: Path) -> None:
+def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(
+    tmp_path: Path,
+) -> None:
     jobs, table = tmp_path / "two.csv", tmp_path / "costs.csv"
     jobs.write_text("K,C,Y,X,R,S,type\n64,64,56,56,1,1,1\n1000,512,1,1,1,1,0\n")
     rows = [f"two/{job},{core},1e-4,1e9" for job in (0, 1) for core in ("ws0", "ws1", "ws2", "lb")]
@@ -70,10 +103,22 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
         "from": [{"label": "measured", "source": str(table), "count": 2}],
     }
     ready = tmp_path / "ready.csv"
-    ready.write_text("\n".join(["job,core,latency_s,bandwidth_bytes_per_s", *(row.replace("two", "one") for row in rows)]))
-    mixed = json.loads(run("map", str(ready), str(jobs), "--target", "edge-npu", "--samples", "100", "--json"))["costs"]
+    ready.write_text(
+        "\n".join(
+            [
+                "job,core,latency_s,bandwidth_bytes_per_s",
+                *(row.replace("two", "one") for row in rows),
+            ]
+        )
+    )
+    mixed = json.loads(
+        run("map", str(ready), str(jobs), "--target", "edge-npu", "--samples", "100", "--json")
+    )["costs"]
     assert mixed["label"] == "estimated"
-    assert [(part["label"], part["count"]) for part in mixed["from"]] == [("measured", 2), ("estimated", 2)]
+    assert [(part["label"], part["count"]) for part in mixed["from"]] == [
+        ("measured", 2),
+        ("estimated", 2),
+    ]
 
 
 def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from tests.support.command_line import refused, run
 
 pytestmark = pytest.mark.slow
 
-JOBS = "K,C,Y,X,R,S,type\n" + "".join(f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12))
+JOBS = "K,C,Y,X,R,S,type\n" + "".join(
+    f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12)
+)
 COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
 
 
@@ -20,7 +22,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_map_prints_exactly_one_json_object_with_what_is_promised(folder: Path) -> None:
-    result = run("map", "jobs.csv", "--target", "m3e-s2", "--bandwidth", "1 GB/s", "--seed", "7", "--samples", "2000", "--json", cwd=folder)
+    result = run(
+        "map",
+        "jobs.csv",
+        "--target",
+        "m3e-s2",
+        "--bandwidth",
+        "1 GB/s",
+        "--seed",
+        "7",
+        "--samples",
+        "2000",
+        "--json",
+        cwd=folder,
+    )
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     promised = {
@@ -47,23 +62,64 @@ def test_map_prints_exactly_one_json_object_with_what_is_promised(folder: Path) 
 
 
 def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
-    answer = json.loads(run("map", "costs.csv", "--bandwidth", "8 GB/s", "--json", cwd=folder).stdout)
+    answer = json.loads(
+        run("map", "costs.csv", "--bandwidth", "8 GB/s", "--json", cwd=folder).stdout
+    )
     assert (answer["status"], answer["makespan"]) == ("optimal", pytest.approx(0.002))
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
 @pytest.mark.slow
 def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
-    first = run("map", "jobs.csv", "--target", "m3e-s2", "--samples", "500", "--group-size", "5", "--out", "out", cwd=folder)
+    first = run(
+        "map",
+        "jobs.csv",
+        "--target",
+        "m3e-s2",
+        "--samples",
+        "500",
+        "--group-size",
+        "5",
+        "--out",
+        "out",
+        cwd=folder,
+    )
     assert first.returncode == 0, first.stderr
-    for words in ("Makespan", "Lower bound", "12 on 4 cores, in 3 groups", "hb0", "wrote out/mapping.json"):
+    for words in (
+        "Makespan",
+        "Lower bound",
+        "12 on 4 cores, in 3 groups",
+        "hb0",
+        "wrote out/mapping.json",
+    ):
         assert words in first.stdout
-    settings = ("--strategy", "magma", "--set", "magma.mutation=0.1", "--samples", "500", "--warm-start", "out/mapping.json")
-    assert "magma, seed 0" in run("map", "jobs.csv", "--target", "m3e-s2", *settings, cwd=folder).stdout
+    settings = (
+        "--strategy",
+        "magma",
+        "--set",
+        "magma.mutation=0.1",
+        "--samples",
+        "500",
+        "--warm-start",
+        "out/mapping.json",
+    )
+    assert (
+        "magma, seed 0"
+        in run("map", "jobs.csv", "--target", "m3e-s2", *settings, cwd=folder).stdout
+    )
 
 
 def test_a_front_of_two_objectives(folder: Path) -> None:
-    options = ("--target", "m3e-s2", "--bandwidth", "1 GB/s", "--objective", "makespan,energy", "--samples", "300")
+    options = (
+        "--target",
+        "m3e-s2",
+        "--bandwidth",
+        "1 GB/s",
+        "--objective",
+        "makespan,energy",
+        "--samples",
+        "300",
+    )
     front = json.loads(run("map", "jobs.csv", *options, "--json", cwd=folder).stdout)["front"]
     assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
     assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
@@ -71,26 +127,62 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
-    options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--json")
-    free, bound = (json.loads(run("map", *options, *more, cwd=folder).stdout) for more in ((), ("--dependencies",)))
+    options = (
+        "onnx:squeezenet",
+        "--target",
+        "m3e-s2",
+        "--precision",
+        "int8",
+        "--samples",
+        "20",
+        "--json",
+    )
+    free, bound = (
+        json.loads(run("map", *options, *more, cwd=folder).stdout)
+        for more in ((), ("--dependencies",))
+    )
     assert free["makespan"] < bound["makespan"]
     assert bound["lower_bound"] <= bound["makespan"]
     ends = {job["job"]: job["end"] for job in bound["jobs"]}
     first = min(ends, key=ends.get)
-    assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
+    assert all(
+        job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first
+    )
 
 
 @pytest.mark.slow
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
-    options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
-    timing = ("--period", "squeezenet=2ms", "--deadline", "squeezenet=10us", "--priority", "squeezenet=2")
-    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["mini_batches"]
+    options = (
+        "onnx:squeezenet",
+        "--target",
+        "m3e-s2",
+        "--precision",
+        "int8",
+        "--mini-batches",
+        "3",
+        "--samples",
+        "20",
+        "--dependencies",
+    )
+    timing = (
+        "--period",
+        "squeezenet=2ms",
+        "--deadline",
+        "squeezenet=10us",
+        "--priority",
+        "squeezenet=2",
+    )
+    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)[
+        "mini_batches"
+    ]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
         (2, 0.004, True),
     ]
-    assert [list(each) for each in networks] == 3 * [["network", "number", "release", "end", "latency", "deadline", "missed"]]
+    assert [list(each) for each in networks] == 3 * [
+        ["network", "number", "release", "end", "latency", "deadline", "missed"]
+    ]
     assert {each["deadline"] for each in networks} == {1e-5}
     assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
     assert "3 of 3 deadlines missed" in run("map", *options, *timing, cwd=folder).stdout
@@ -106,43 +198,121 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         (["jobs.csv", "--target", "m3e-s2", "--strategy", "sorcery"], ["sorcery", "annealing"]),
         (["jobs.csv", "--target", "m3e-s2", "--allocator", "first"], ["allocator 'first'"]),
         (["jobs.csv", "--target", "m3e-s2", "--objective", "joy"], ["objective 'joy'"]),
-        (["jobs.csv", "--target", "m3e-s2", "--objective", "makespan,energy,edp"], ["two for a Pareto front"]),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--objective", "makespan,energy,edp"],
+            ["two for a Pareto front"],
+        ),
         (["jobs.csv", "--target", "m3e-s2", "--cost", "guess"], ["guess"]),
-        (["jobs.csv", "--target", "m3e-s2", "--warm-start", "jobs.csv"], ["line 1, column 1", "not JSON", "--out"]),
-        (["jobs.csv", "--target", "m3e-s2", "--set", "magma.mutation=0.1"], ["strategy magma", "auto was chosen", "--strategy magma"]),
-        (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--objective", "makespan,energy"], ["one objective"]),
-        (["jobs.csv", "--target", "m3e-s2", "--strategy", "magma", "--set", "magma.mutation=lots"], ["magma.mutation=NUMBER"]),
-        (["jobs.csv", "--target", "m3e-s2", "--period", "other=1ms"], ["period of 'other': there is no such network", "jobs"]),
-        (["jobs.csv", "--target", "m3e-s2", "--deadline", "jobs=0"], ["deadline of 'jobs': 0.0 s must be more than zero"]),
-        (["jobs.csv", "--target", "m3e-s2", "--deadline", "other"], ["--deadline 'other': write NAME=S, such as resnet50=5ms, once"]),
-        (["jobs.csv", "--target", "m3e-s2", "--priority", "other=1"], ["priority of 'other': there is no such network"]),
-        (["jobs.csv", "--target", "m3e-s2", "--priority", "jobs=-1"], ["NAME=X with a number of at least 0"]),
-        (["jobs.csv", "--target", "m3e-s2", "--period", "jobs=1ms", "--group-size", "3"], ["--period", "--group-size"]),
-        (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--group-size", "3"], ["--dependencies"]),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--warm-start", "jobs.csv"],
+            ["line 1, column 1", "not JSON", "--out"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--set", "magma.mutation=0.1"],
+            ["strategy magma", "auto was chosen", "--strategy magma"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--dependencies", "--objective", "makespan,energy"],
+            ["one objective"],
+        ),
+        (
+            [
+                "jobs.csv",
+                "--target",
+                "m3e-s2",
+                "--strategy",
+                "magma",
+                "--set",
+                "magma.mutation=lots",
+            ],
+            ["magma.mutation=NUMBER"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--period", "other=1ms"],
+            ["period of 'other': there is no such network", "jobs"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--deadline", "jobs=0"],
+            ["deadline of 'jobs': 0.0 s must be more than zero"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--deadline", "other"],
+            ["--deadline 'other': write NAME=S, such as resnet50=5ms, once"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--priority", "other=1"],
+            ["priority of 'other': there is no such network"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--priority", "jobs=-1"],
+            ["NAME=X with a number of at least 0"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--period", "jobs=1ms", "--group-size", "3"],
+            ["--period", "--group-size"],
+        ),
+        (
+            ["jobs.csv", "--target", "m3e-s2", "--dependencies", "--group-size", "3"],
+            ["--dependencies"],
+        ),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], folder: Path) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], words: list[str], folder: Path
+) -> None:
     refused(run("map", *arguments, cwd=folder), *words)
 
 
 def test_operators_are_divided_if_that_is_asked_for(folder: Path) -> None:
     ncf = Path(__file__).parents[2] / "fixtures" / "ncf.onnx.gz"
-    options = ("map", ncf, "--target", "m3e-s2", "--bandwidth", "4000 GB/s", "--batch", "256", "--precision", "int8", "--samples", "300")
+    options = (
+        "map",
+        ncf,
+        "--target",
+        "m3e-s2",
+        "--bandwidth",
+        "4000 GB/s",
+        "--batch",
+        "256",
+        "--precision",
+        "int8",
+        "--samples",
+        "300",
+    )
     whole = json.loads(run(*options, "--json", cwd=folder).stdout)
     cut = json.loads(run(*options, "--cut", "--json", "--out", "cut", cwd=folder).stdout)
     assert cut["lower_bound"] <= cut["makespan"] < whole["lower_bound"]
     assert len(cut["jobs"]) > len(whole["jobs"])
     saved = json.loads((folder / "cut" / "mapping.json").read_text())
     assert (saved["version"], saved["makespan"]) == (cut["version"], cut["makespan"])
-    for more in (("--dependencies",), ("--group-size", "4"), ("--objective", "makespan,energy"), ("--cost", "maestro")):
+    for more in (
+        ("--dependencies",),
+        ("--group-size", "4"),
+        ("--objective", "makespan,energy"),
+        ("--cost", "maestro"),
+    ):
         refused(run(*options, "--cut", *more, cwd=folder), "--cut goes with")
     refused(run("map", ncf, "--bandwidth", "1 GB/s", "--cut", cwd=folder), "--target")
 
 
 @pytest.mark.parametrize(("precision", "unit"), [("int8", "OP/s"), ("fp16", "FLOP/s")])
 @pytest.mark.parametrize("objective", ["makespan", "makespan,energy"])
-def test_rates_of_integer_networks_are_operations(precision: str, unit: str, objective: str) -> None:
+def test_rates_of_integer_networks_are_operations(
+    precision: str, unit: str, objective: str
+) -> None:
     shown = run(
-        "map", "onnx:squeezenet", "--target", "m3e-s2", "--precision", precision, "--objective", objective, "--samples", "20"
+        "map",
+        "onnx:squeezenet",
+        "--target",
+        "m3e-s2",
+        "--precision",
+        precision,
+        "--objective",
+        objective,
+        "--samples",
+        "20",
     ).stdout
-    assert [word for word in shown.replace(",", " ").split() if word.endswith("OP/s")][:1] in ([f"T{unit}"], [f"G{unit}"]), shown
+    assert [word for word in shown.replace(",", " ").split() if word.endswith("OP/s")][:1] in (
+        [f"T{unit}"],
+        [f"G{unit}"],
+    ), shown

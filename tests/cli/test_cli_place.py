@@ -1,4 +1,5 @@
-"""`loadmaster place`: one JSON object with what is promised, files, and mistakes in one line before the work."""
+"""`loadmaster place`: one JSON object with what is promised, files, and mistakes in one line before
+the work."""
 
 import json
 from pathlib import Path
@@ -73,22 +74,36 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
         (["--out", "/dev/null/placed", "--fast", "none"], ["--out", "cannot be written"]),
     ],
 )
-def test_mistakes_are_named_and_leave_nothing_behind(written: Path, options: list[str], words: list[str]) -> None:
+def test_mistakes_are_named_and_leave_nothing_behind(
+    written: Path, options: list[str], words: list[str]
+) -> None:
     refused(run("place", written.name, *options, cwd=written.parent), *words)
     assert list(written.parent.iterdir()) == [written]
 
 
 def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
-    """The example of the documents: a file that any machine may cost, on a GPU, and on one with a slower bus."""
+    """The example of the documents: a file that any machine may cost, on a GPU, and on one with a
+    slower bus."""
     file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
 
     def times(*options: str) -> tuple[float, float | None]:
-        answer = json.loads(run("place", file, "--fast", "60%", "--strategy", "lru", *options, "--json").stdout)
+        answer = json.loads(
+            run("place", file, "--fast", "60%", "--strategy", "lru", *options, "--json").stdout
+        )
         return answer["makespan"], answer["all_slow_time"]
 
     on_server, on_gpu = times("--target", "optane-server"), times("--target", "gpu-pcie")
     assert on_server[1] is not None
     assert on_gpu[1] is None  # kernels of a GPU cannot run from the host's memory
-    assert times("--target", "gpu-pcie", "--set", "copy.to_fast=1 GB/s", "--set", "copy.to_main=1 GB/s")[0] > 1.5 * on_gpu[0]
+    assert (
+        times(
+            "--target", "gpu-pcie", "--set", "copy.to_fast=1 GB/s", "--set", "copy.to_main=1 GB/s"
+        )[0]
+        > 1.5 * on_gpu[0]
+    )
     refused(run("place", file, "--fast", "60%"), "resnet50-training.json.gz", "--target")
-    refused(run("place", file, "--target", "edge-npu"), "resnet50-training.json.gz", "edge-npu has 4 cores")
+    refused(
+        run("place", file, "--target", "edge-npu"),
+        "resnet50-training.json.gz",
+        "edge-npu has 4 cores",
+    )

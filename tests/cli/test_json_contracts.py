@@ -1,4 +1,5 @@
-"""What every command prints with ``--json`` is what its schema says, and no more; the page of the documents says the same.
+"""What every command prints with ``--json`` is what its schema says, and no more; the page of the
+documents says the same.
 
 `calibrate`, `run --compare` and `export iree` are held where they are tested.
 """
@@ -27,10 +28,34 @@ from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
-BUFFERS, DUMP, JOBS, MODEL = (FIXTURES / name for name in ("buffers.csv", "planners/branches.json", "jobs.csv", "wake-words.tflite"))
-PLAN = ("plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int8", "--rounds", "0", "--no-report")
+BUFFERS, DUMP, JOBS, MODEL = (
+    FIXTURES / name
+    for name in ("buffers.csv", "planners/branches.json", "jobs.csv", "wake-words.tflite")
+)
+PLAN = (
+    "plan",
+    "onnx:squeezenet",
+    "--target",
+    "edge-npu",
+    "--precision",
+    "int8",
+    "--rounds",
+    "0",
+    "--no-report",
+)
 MAP = ("map", JOBS, "--target", "m3e-s2", "--samples", "100")
-MAP_NETWORK = ("map", "onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--deadline", "squeezenet=1us")
+MAP_NETWORK = (
+    "map",
+    "onnx:squeezenet",
+    "--target",
+    "m3e-s2",
+    "--precision",
+    "int8",
+    "--samples",
+    "20",
+    "--deadline",
+    "squeezenet=1us",
+)
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server")
 LAYERS = "torch:tests.support.factories:layers"
 LANGUAGE = """
@@ -42,7 +67,11 @@ def llama(batch=1):
     return LlamaForCausalLM(config), {"input_ids": torch.arange(8).reshape(1, 8)}
 """
 QUICK = {
-    "allocate": [("allocate", BUFFERS), ("allocate", BUFFERS, "--capacity", "1000"), ("allocate", BUFFERS, "--capacity", "64KiB")],
+    "allocate": [
+        ("allocate", BUFFERS),
+        ("allocate", BUFFERS, "--capacity", "1000"),
+        ("allocate", BUFFERS, "--capacity", "64KiB"),
+    ],
     "allocate-memories": [
         ("allocate", BUFFERS, "--memory", "sram=32KiB", "--memory", "dram"),
         ("allocate", BUFFERS, "--memory", "sram=1000"),
@@ -52,12 +81,27 @@ QUICK = {
     "inspect": [("inspect", "onnx:squeezenet")],
     "map": [MAP, MAP_NETWORK],
     "map-front": [(*MAP, "--objective", "makespan,energy")],
-    "place": [(*PLACE, "--strategy", "all-slow"), (*PLACE, "--fast", "60%", "--strategy", "lru", "--explain", "data_0", "--curve")],
+    "place": [
+        (*PLACE, "--strategy", "all-slow"),
+        (*PLACE, "--fast", "60%", "--strategy", "lru", "--explain", "data_0", "--curve"),
+    ],
     "targets": [("targets",), ("targets", "edge-npu")],
 }
 SLOW = {
     "place": [(*PLACE, "--max-slowdown", "1.1", "--strategy", "lru")],
-    "sweep": [(*PLAN, "--cut", "none", "--sweep", "scratchpad=256B,1MiB", "--workers", "1", "--fps", "100")],
+    "sweep": [
+        (
+            *PLAN,
+            "--cut",
+            "none",
+            "--sweep",
+            "scratchpad=256B,1MiB",
+            "--workers",
+            "1",
+            "--fps",
+            "100",
+        )
+    ],
     "size": [
         ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,16GB/s", "--makespan", "400us"),
         ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,2GB/s", "--energy", "1nJ"),
@@ -65,7 +109,19 @@ SLOW = {
 }
 PLAN_FILE = json.loads((Path(loadmaster.planning.__file__).parent / "plan.schema.json").read_text())
 ELSEWHERE = {"calibrate", "export-iree"}
-EVERYWHERE = ("seconds", "cpu_seconds", "seed", "strategy", "interrupted", "counters", "costs", "violations", "network", "notes", "files")
+EVERYWHERE = (
+    "seconds",
+    "cpu_seconds",
+    "seed",
+    "strategy",
+    "interrupted",
+    "counters",
+    "costs",
+    "violations",
+    "network",
+    "notes",
+    "files",
+)
 """What means the same in every object that has it."""
 
 
@@ -78,25 +134,36 @@ def printed(*arguments: object) -> dict[str, Any]:
 def cases(held: dict[str, list[tuple[object, ...]]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("name", "command"),
-        [pytest.param(name, command, id=f"{name}-{i}") for name, all_ in held.items() for i, command in enumerate(all_)],
+        [
+            pytest.param(name, command, id=f"{name}-{i}")
+            for name, all_ in held.items()
+            for i, command in enumerate(all_)
+        ],
     )
 
 
 @cases(QUICK)
-def test_an_object_is_what_its_schema_says(name: str, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_is_what_its_schema_says(
+    name: str, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     conforms(name, printed(*command))
 
 
 @pytest.mark.slow
 @cases(SLOW)
-def test_an_object_that_takes_longer_is_what_its_schema_says(name: str, command: tuple[object, ...]) -> None:
+def test_an_object_that_takes_longer_is_what_its_schema_says(
+    name: str, command: tuple[object, ...]
+) -> None:
     conforms(name, printed(*command))
 
 
 @pytest.mark.slow
 def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path: Path) -> None:
-    conforms("plan", printed(*PLAN, "--mini-batches", "2", "--deadline", "squeezenet=1us", "--out", tmp_path))
+    conforms(
+        "plan",
+        printed(*PLAN, "--mini-batches", "2", "--deadline", "squeezenet=1us", "--out", tmp_path),
+    )
     file, broken = tmp_path / "plan.json", tmp_path / "broken.json"
     assert list(errors(PLAN_FILE, json.loads(file.read_text()))) == []
     conforms("verify", printed("verify", file))
@@ -110,37 +177,79 @@ def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path: Pat
 
 def test_a_program_in_c_is_what_its_schema_says(tmp_path: Path) -> None:
     weight = constant("w", np.ones((8, 6)), np.float32)
-    path = save(tmp_path, model([node("MatMul", ["x", "w"], "y", "product")], {"x": (4, 8)}, ["y"], [weight]), "net.onnx")
+    path = save(
+        tmp_path,
+        model([node("MatMul", ["x", "w"], "y", "product")], {"x": (4, 8)}, ["y"], [weight]),
+        "net.onnx",
+    )
     plan = lm.plan([lm.load(path)], npu(2, 4096), rounds=0, samples=2).save(tmp_path / "plan.json")
-    conforms("export-c", printed("export", "c", plan, "--model", path, "--out", tmp_path / "program"))
+    conforms(
+        "export-c", printed("export", "c", plan, "--model", path, "--out", tmp_path / "program")
+    )
 
 
 def test_a_profile_is_what_its_schema_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
-    conforms("profile", printed("profile", LAYERS, "--training", "--batch", "64", "--threads", "1", "--slow", tmp_path))
+    conforms(
+        "profile",
+        printed(
+            "profile", LAYERS, "--training", "--batch", "64", "--threads", "1", "--slow", tmp_path
+        ),
+    )
 
 
 @pytest.mark.slow
 def test_a_run_is_what_its_schema_says(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = run("run", LAYERS, "--training", "--batch", "64", "--fast", "100%", "--steps", "1", "--out", tmp_path, "--json", cwd=ROOT)
+    done = run(
+        "run",
+        LAYERS,
+        "--training",
+        "--batch",
+        "64",
+        "--fast",
+        "100%",
+        "--steps",
+        "1",
+        "--out",
+        tmp_path,
+        "--json",
+        cwd=ROOT,
+    )
     shown = json.loads(done.stdout)
     conforms("run", shown)
-    assert json.loads((tmp_path / "run.json").read_text()) == {key: value for key, value in shown.items() if key != "files"}
+    assert json.loads((tmp_path / "run.json").read_text()) == {
+        key: value for key, value in shown.items() if key != "files"
+    }
 
 
 @pytest.mark.slow
 def test_a_generation_is_what_its_schema_says(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "tiny_language.py").write_text(LANGUAGE)
-    done = run("run", "torch:tiny_language:llama", "--generate", "3", "--fast", "16MiB", "--json", cwd=tmp_path)
+    done = run(
+        "run",
+        "torch:tiny_language:llama",
+        "--generate",
+        "3",
+        "--fast",
+        "16MiB",
+        "--json",
+        cwd=tmp_path,
+    )
     conforms("generate", json.loads(done.stdout))
 
 
 def test_every_schema_is_held_to_something() -> None:
-    assert QUICK.keys() | SLOW.keys() | {"plan", "verify", "report", "export-c", "run", "generate", "profile"} | ELSEWHERE == SCHEMAS.keys()
+    assert (
+        QUICK.keys()
+        | SLOW.keys()
+        | {"plan", "verify", "report", "export-c", "run", "generate", "profile"}
+        | ELSEWHERE
+        == SCHEMAS.keys()
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -148,19 +257,27 @@ def test_a_schema_describes_everything_and_leaves_nothing_open(name: str) -> Non
     whole = SCHEMAS[name]
     assert whole["properties"]["version"]["const"] >= 1
     assert {"version", "files"} <= set(whole["required"])
-    for where, part in parts({key: value for key, value in whole.items() if key not in ("$schema", "title")}, name):
+    for where, part in parts(
+        {key: value for key, value in whole.items() if key not in ("$schema", "title")}, name
+    ):
         assert part.keys() <= KEYWORDS, where
         if "properties" in part:
             assert part["additionalProperties"] is False, where
             assert set(part["required"]) <= part["properties"].keys(), where
-            assert all(each["description"].endswith(".") for each in part["properties"].values()), where
+            assert all(each["description"].endswith(".") for each in part["properties"].values()), (
+                where
+            )
 
 
 def test_the_schema_of_plan_files_is_that_of_their_records() -> None:
     """And says what every field means."""
 
     def bare(schema: dict[str, Any]) -> dict[str, Any]:
-        kept = {key: value for key, value in schema.items() if key not in ("description", "$schema", "title")}
+        kept = {
+            key: value
+            for key, value in schema.items()
+            if key not in ("description", "$schema", "title")
+        }
         for key in ("items", "additionalProperties"):
             if isinstance(kept.get(key), dict):
                 kept[key] = bare(kept[key])
@@ -171,9 +288,13 @@ def test_the_schema_of_plan_files_is_that_of_their_records() -> None:
     expected = json_schema(PlanRecord)
     expected["properties"]["version"] = {"const": SCHEMA_VERSION}
     assert bare(PLAN_FILE) == expected
-    for where, part in parts({key: value for key, value in PLAN_FILE.items() if key not in ("$schema", "title")}, "plan"):
+    for where, part in parts(
+        {key: value for key, value in PLAN_FILE.items() if key not in ("$schema", "title")}, "plan"
+    ):
         assert part.keys() <= KEYWORDS, where
-        assert all(each["description"].endswith(".") for each in part.get("properties", {}).values()), where
+        assert all(
+            each["description"].endswith(".") for each in part.get("properties", {}).values()
+        ), where
 
 
 @pytest.mark.parametrize("cut", ["auto", "none"])
@@ -198,7 +319,16 @@ def test_plans_are_what_the_schema_of_plan_files_says(cut: str) -> None:
 
 @pytest.mark.parametrize("field", EVERYWHERE)
 def test_a_name_means_the_same_in_every_object(field: str) -> None:
-    assert len({json.dumps(schema["properties"][field]) for schema in SCHEMAS.values() if field in schema["properties"]}) == 1
+    assert (
+        len(
+            {
+                json.dumps(schema["properties"][field])
+                for schema in SCHEMAS.values()
+                if field in schema["properties"]
+            }
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,4 +348,6 @@ def test_what_is_not_in_a_schema_is_noticed(change: dict[str, Any], why: str) ->
 
 def test_the_page_of_the_documents_is_up_to_date() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "json_page.py"))["page"]()
-    assert (ROOT / "docs" / "reference" / "json.md").read_text() == made, "run: python docs/json_page.py"
+    assert (ROOT / "docs" / "reference" / "json.md").read_text() == made, (
+        "run: python docs/json_page.py"
+    )

@@ -1,4 +1,5 @@
-"""What every command has in common: `--out`, `--json`, `--quiet`, `--no-report`, groups of options, defaults in words, completion."""
+"""What every command has in common: `--out`, `--json`, `--quiet`, `--no-report`, groups of options,
+defaults in words, completion."""
 
 import json
 import os
@@ -20,7 +21,18 @@ MAP = ("map", "costs.csv", "--bandwidth", "8 GB/s")
 ALLOCATE = ("allocate", "buffers.csv")
 INSPECT = ("inspect", "onnx:squeezenet")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")
-PLAN = ("plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int8", "--rounds", "0", "--cut", "none")
+PLAN = (
+    "plan",
+    "onnx:squeezenet",
+    "--target",
+    "edge-npu",
+    "--precision",
+    "int8",
+    "--rounds",
+    "0",
+    "--cut",
+    "none",
+)
 WRITTEN = {
     MAP: ("mapping.json", "report.html"),
     ALLOCATE: ("packed.csv", "report.html"),
@@ -39,7 +51,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command[0])
-def test_json_alone_writes_nothing_and_names_no_file(command: tuple[str, ...], folder: Path) -> None:
+def test_json_alone_writes_nothing_and_names_no_file(
+    command: tuple[str, ...], folder: Path
+) -> None:
     done = run(*command, "--json", "--quiet", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] == []
@@ -48,12 +62,16 @@ def test_json_alone_writes_nothing_and_names_no_file(command: tuple[str, ...], f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command[0])
-def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command: tuple[str, ...], folder: Path) -> None:
+def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(
+    command: tuple[str, ...], folder: Path
+) -> None:
     done = run(*command, "--out", "new/out", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
-    assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == sorted(WRITTEN[command])
+    assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == sorted(
+        WRITTEN[command]
+    )
     quiet = run(*command, "--out", "data", "--no-report", "--quiet", cwd=folder)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
     assert [path.name for path in (folder / "data").iterdir()] == [WRITTEN[command][0]]
@@ -62,13 +80,19 @@ def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command: 
 def test_a_file_is_written_under_its_name_and_without_a_page(folder: Path) -> None:
     done = run(*ALLOCATE, "--out", "mine.csv", cwd=folder)
     assert "wrote mine.csv" in done.stdout
-    assert sorted(path.name for path in folder.iterdir()) == ["buffers.csv", "costs.csv", "mine.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "buffers.csv",
+        "costs.csv",
+        "mine.csv",
+    ]
     checked = run("verify", "--buffers", "mine.csv", "--quiet", cwd=folder)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 def test_quiet_does_not_hide_mistakes(folder: Path) -> None:
-    refused(run("map", "missing.csv", "--bandwidth", "1 GB/s", "--quiet", cwd=folder), "missing.csv")
+    refused(
+        run("map", "missing.csv", "--bandwidth", "1 GB/s", "--quiet", cwd=folder), "missing.csv"
+    )
     (folder / "packed.csv").write_text("id,lower,upper,size,offset\na,0,4,600,0\nb,2,6,300,0\n")
     rejected = run("verify", "--buffers", "packed.csv", "--quiet", cwd=folder)
     assert (rejected.returncode, rejected.stdout) == (1, "")
@@ -97,13 +121,30 @@ ALL = dict(commands())
 
 @pytest.mark.parametrize("name", ALL)
 def test_options_have_groups_and_say_what_happens_without_them(name: str) -> None:
-    options = [option for option in ALL[name].params if option.param_type_name == "option" and option.name != "help"]
+    options = [
+        option
+        for option in ALL[name].params
+        if option.param_type_name == "option" and option.name != "help"
+    ]
     assert [option.name for option in options if option.rich_help_panel is None] == []
-    optional = [option for option in options if option.default in (None, ()) and not option.required]
-    assert [option.name for option in optional if "Default: " not in option.help and "May be repeated." not in option.help] == []
+    optional = [
+        option for option in options if option.default in (None, ()) and not option.required
+    ]
+    assert [
+        option.name
+        for option in optional
+        if "Default: " not in option.help and "May be repeated." not in option.help
+    ] == []
 
 
-@pytest.mark.parametrize("name", [name for name, command in ALL.items() if any(option.name == "as_json" for option in command.params)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, command in ALL.items()
+        if any(option.name == "as_json" for option in command.params)
+    ],
+)
 def test_whoever_prints_json_can_be_quiet_and_calls_its_place_out(name: str) -> None:
     spelt = {spelling for option in ALL[name].params for spelling in option.opts}
     assert "--quiet" in spelt
@@ -128,14 +169,28 @@ def test_the_shell_completes_commands_options_targets_and_strategies(line: str, 
         "COMP_CWORD": str(len(line.split()) - 1),
     }
     code = "import sys; sys.argv = ['loadmaster']; from loadmaster.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert words in done.stdout.split(), done
 
 
 @pytest.mark.slow
 def test_two_plans_are_compared(folder: Path) -> None:
     for size in ("512KiB", "4MiB"):
-        assert run(*PLAN, "--set", f"scratchpad.capacity={size}", "--out", size, "--no-report", "--quiet", cwd=folder).returncode == 0
+        assert (
+            run(
+                *PLAN,
+                "--set",
+                f"scratchpad.capacity={size}",
+                "--out",
+                size,
+                "--no-report",
+                "--quiet",
+                cwd=folder,
+            ).returncode
+            == 0
+        )
     compare = ("report", "512KiB/plan.json", "4MiB/plan.json")
     done = run(*compare, "--out", "out", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -146,4 +201,7 @@ def test_two_plans_are_compared(folder: Path) -> None:
     assert peaks["first"] <= 2**19 < peaks["second"] <= 2**22
     assert shown["files"] == []
     assert not (folder / "loadmaster-report").exists()
-    refused(run("report", "512KiB/plan.json", "4MiB/plam.json", cwd=folder), "did you mean 4MiB/plan.json?")
+    refused(
+        run("report", "512KiB/plan.json", "4MiB/plam.json", cwd=folder),
+        "did you mean 4MiB/plan.json?",
+    )

@@ -1,4 +1,5 @@
-"""The progress line: nothing for short work, one line for long work on a terminal, nothing left behind."""
+"""The progress line: nothing for short work, one line for long work on a terminal, nothing left
+behind."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def test_short_work_shows_nothing(clock: Clock, bars: list[Any]) -> None:
     assert bars == []
 
 
-def test_long_work_shows_one_line_from_then_on_and_removes_it(clock: Clock, bars: list[Any]) -> None:
+def test_long_work_shows_one_line_from_then_on_and_removes_it(
+    clock: Clock, bars: list[Any]
+) -> None:
     with LateProgress() as progress:
         progress("reading", 0.0)
         clock.now += 1.1
@@ -91,15 +94,32 @@ def test_a_file_or_a_pipe_gets_no_line(clock: Clock, capsys: pytest.CaptureFixtu
 
 
 def test_long_stages_say_how_much_longer_they_will_take(clock: Clock, bars: list[Any]) -> None:
-    """At the pace so far; a stage that begins again is measured from there, and nothing is said that would be a guess."""
+    """At the pace so far; a stage that begins again is measured from there, and nothing is said
+    that would be a guess."""
     with LateProgress() as progress:
         progress("measuring", 0.0)
         clock.now += 3
-        for share, later in ((0.01, 0), (0.25, 0), (0.5, 297), (0.75, 0), (1.0, 1), (0.2, 4), (0.6, 4)):
+        for share, later in (
+            (0.01, 0),
+            (0.25, 0),
+            (0.5, 297),
+            (0.75, 0),
+            (1.0, 1),
+            (0.2, 4),
+            (0.6, 4),
+        ):
             clock.now += later
             progress("measuring", share)
     told = [entry[0].removeprefix("measuring") for entry in bars[0].told[1:-1]]
-    assert told == ["", ", about 9 s left", ", about 5 min left", ", about 2 min left", "", "", ", about 4 s left"]
+    assert told == [
+        "",
+        ", about 9 s left",
+        ", about 5 min left",
+        ", about 2 min left",
+        "",
+        "",
+        ", about 4 s left",
+    ]
 
 
 def test_a_quiet_line_is_never_shown(clock: Clock, bars: list[Any]) -> None:

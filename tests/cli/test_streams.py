@@ -1,4 +1,5 @@
-"""Streams and disks that cannot take what is written, and signals: one line, the usual exit code, nothing half-written."""
+"""Streams and disks that cannot take what is written, and signals: one line, the usual exit code,
+nothing half-written."""
 
 import os
 import resource
@@ -14,8 +15,11 @@ from tests.support.command_line import refused
 pytestmark = pytest.mark.slow
 
 JOBS = "K,C,Y,X,R,S,type\n" + "64,32,14,14,3,3,1\n" * 8
-UNLIKE_JOBS = "K,C,Y,X,R,S,type\n" + "".join(f"{40 + 7 * i},{32 + 5 * i % 41},{7 + i % 13},14,3,3,1\n" for i in range(30))
-"""No mapping's product of energy and delay meets the bound, so that the search of a great many samples lasts until it is ended."""
+UNLIKE_JOBS = "K,C,Y,X,R,S,type\n" + "".join(
+    f"{40 + 7 * i},{32 + 5 * i % 41},{7 + i % 13},14,3,3,1\n" for i in range(30)
+)
+"""No mapping's product of energy and delay meets the bound, so that the search of a great many
+samples lasts until it is ended."""
 MAP = ("map", "jobs.csv", "--target", "m3e-s1", "--samples", "20")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")
 COMMAND = (sys.executable, "-m", "loadmaster")
@@ -30,11 +34,18 @@ def folder(tmp_path: Path) -> Path:
 def shell(script: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run a script in which ``$LM`` is the command."""
     return subprocess.run(
-        ["bash", "-c", f'LM="{" ".join(COMMAND)}"; {script}'], cwd=folder, capture_output=True, text=True, check=False, **options
+        ["bash", "-c", f'LM="{" ".join(COMMAND)}"; {script}'],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
     )
 
 
-@pytest.mark.parametrize("arguments", [("targets",), ("targets", "edge-npu"), ("--help",), (*MAP, "--json"), MAP])
+@pytest.mark.parametrize(
+    "arguments", [("targets",), ("targets", "edge-npu"), ("--help",), (*MAP, "--json"), MAP]
+)
 @pytest.mark.parametrize(("stream", "words"), [("/dev/full", "No space left"), ("&-", "closed")])
 def test_a_full_or_closed_standard_output_is_one_line_and_exit_code_2(
     arguments: tuple[str, ...], stream: str, words: str, folder: Path
@@ -48,7 +59,8 @@ def test_a_full_standard_error_changes_no_exit_code(folder: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [("targets", "edge-npu"), MAP, ("map", "--help")])
 def test_a_closed_pipe_is_no_mistake(arguments: tuple[str, ...], folder: Path) -> None:
-    """As of programs that a broken pipe ends: 128 and the number of SIGPIPE, and not a word. 1 would mean that a plan was rejected."""
+    """As of programs that a broken pipe ends: 128 and the number of SIGPIPE, and not a word. 1
+    would mean that a plan was rejected."""
     # A reader that has gone before anything is written, whatever the machine does meanwhile.
     done = shell(f"mkfifo p; exec 3<>p 4>p 3<&-; $LM {' '.join(arguments)} >&4", folder)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGPIPE, "", "")
@@ -60,24 +72,54 @@ def test_what_a_terminal_cannot_show_is_replaced(folder: Path) -> None:
     assert "squeezenet" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [PLACE, MAP, ("plan", "onnx:squeezenet", "--target", "m3e-s1", "--rounds", "0")])
+@pytest.mark.parametrize(
+    "arguments", [PLACE, MAP, ("plan", "onnx:squeezenet", "--target", "m3e-s1", "--rounds", "0")]
+)
 def test_a_full_disk_is_named_and_leaves_nothing(arguments: tuple[str, ...], folder: Path) -> None:
-    """Files of more than a few bytes fail as they do on a full disk, some time after they were opened."""
+    """Files of more than a few bytes fail as they do on a full disk, some time after they were
+    opened."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
     # Python would leave what it compiles cut short, too, for whoever imports it next.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     command = [*COMMAND, *arguments, "--out", "out"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limit, env=environment)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+        env=environment,
+    )
     refused(done, "out/", "written")
     assert ".draft" not in done.stderr
     assert [path.name for path in folder.iterdir()] == ["jobs.csv"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_the_command_leaves_nothing(number: signal.Signals, folder: Path) -> None:
+def test_a_signal_that_ends_the_command_leaves_nothing(
+    number: signal.Signals, folder: Path
+) -> None:
     (folder / "jobs.csv").write_text(UNLIKE_JOBS)
-    arguments = ("map", "jobs.csv", "--target", "m3e-s5", "--objective", "edp", "--samples", "1000000000", "--out", "out")
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = (
+        "map",
+        "jobs.csv",
+        "--target",
+        "m3e-s5",
+        "--objective",
+        "edp",
+        "--samples",
+        "1000000000",
+        "--out",
+        "out",
+    )
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while process.poll() is None and not list(folder.glob("out/.draft-*")):
         time.sleep(0.01)
     process.send_signal(number)
@@ -90,7 +132,11 @@ def test_a_misspelt_factory_leaves_no_folder(folder: Path) -> None:
     pytest.importorskip("torch", exc_type=ImportError)
     (folder / "factories.py").write_text("def layers():\n    pass\n")
     done = subprocess.run(
-        [*COMMAND, "run", "torch:factories:layer", "--fast", "50%", "--out", "out"], cwd=folder, capture_output=True, text=True, check=False
+        [*COMMAND, "run", "torch:factories:layer", "--fast", "50%", "--out", "out"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     refused(done, "no function", "layers")
     assert not (folder / "out").exists()

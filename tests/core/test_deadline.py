@@ -32,7 +32,9 @@ def test_no_seconds_are_over_at_once(clock) -> None:
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
 
 
-@pytest.mark.parametrize("deadline", [NO_DEADLINE, Deadline.within(None), Deadline.within(None).part(0.5)])
+@pytest.mark.parametrize(
+    "deadline", [NO_DEADLINE, Deadline.within(None), Deadline.within(None).part(0.5)]
+)
 def test_without_a_deadline_time_never_runs_out(deadline: Deadline) -> None:
     assert not deadline.is_set
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)

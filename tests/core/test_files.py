@@ -19,7 +19,10 @@ def test_files_appear_together_when_they_are_published(tmp_path: Path) -> None:
         (directory.draft / "a.json").write_text("one")
         assert [path.name for path in out.iterdir()] == [directory.draft.name]
         assert directory.publish() == [out / "a.json", out / "b.json"]
-    assert {path.name: path.read_text() for path in out.iterdir()} == {"a.json": "one", "b.json": "two"}
+    assert {path.name: path.read_text() for path in out.iterdir()} == {
+        "a.json": "one",
+        "b.json": "two",
+    }
 
 
 def test_files_that_were_there_are_replaced_and_others_stay(tmp_path: Path) -> None:
@@ -28,7 +31,10 @@ def test_files_that_were_there_are_replaced_and_others_stay(tmp_path: Path) -> N
     with output_directory(tmp_path) as directory:
         (directory.draft / "a").write_text("new")
         directory.publish()
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "other": "kept"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a": "new",
+        "other": "kept",
+    }
 
 
 def test_a_failure_takes_away_the_folders_that_it_made(tmp_path: Path) -> None:
@@ -57,12 +63,16 @@ def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path: Path) -> Non
     with output_directory(tmp_path) as directory:
         (directory.draft / "a").touch()
         (directory.draft / "b").touch()
-        with pytest.raises(OutputError, match=r"/b: a directory is in the way: remove it, or choose another --out"):
+        with pytest.raises(
+            OutputError, match=r"/b: a directory is in the way: remove it, or choose another --out"
+        ):
             directory.publish()
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_a_file_that_cannot_be_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_moved_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(source: Path, target: Path) -> None:
         raise OSError(28, os.strerror(28))
 
@@ -77,11 +87,16 @@ def test_a_file_that_cannot_be_moved_is_named(tmp_path: Path, monkeypatch: pytes
 def test_a_path_that_is_no_folder_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OutputError, match=rf"--out {out}: cannot be written: "), output_directory(out):
+        with (
+            pytest.raises(OutputError, match=rf"--out {out}: cannot be written: "),
+            output_directory(out),
+        ):
             pytest.fail("the work has begun")
 
 
-def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a"
     assert files.replace_file(path, "söme", "it") == path
     assert path.read_bytes() == "söme".encode()
@@ -91,7 +106,9 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OutputError, match=r"/a: the answer cannot be written: No space left on device$"):
+    with pytest.raises(
+        OutputError, match=r"/a: the answer cannot be written: No space left on device$"
+    ):
         files.replace_file(path, b"new", "the answer")
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "söme"}
 
@@ -106,7 +123,9 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing/a", "folder", "x" * 300, "nul\0"])
-def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="it cannot be written: "):
         files.replace_file(tmp_path / name, b"new", "it")
@@ -116,7 +135,9 @@ def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(tmp_p
 def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     files.replace_file("/dev/null", b"new", "it")
     assert Path("/dev/null").is_char_device()
-    with pytest.raises(OutputError, match="/dev/full: it cannot be written: No space left on device"):
+    with pytest.raises(
+        OutputError, match="/dev/full: it cannot be written: No space left on device"
+    ):
         files.replace_file("/dev/full", b"new", "it")
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -136,7 +157,12 @@ def _umask() -> int:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("mobilenet2.onnx", "; did you mean "), ("Mobilenetv2.onxx", "; did you mean "), ("bert.onnx", ""), ("no/such/x", "")],
+    [
+        ("mobilenet2.onnx", "; did you mean "),
+        ("Mobilenetv2.onxx", "; did you mean "),
+        ("bert.onnx", ""),
+        ("no/such/x", ""),
+    ],
 )
 def test_a_misspelt_file_is_met_half_way(written: str, meant: str, tmp_path: Path) -> None:
     (tmp_path / "mobilenetv2.onnx").touch()
@@ -148,4 +174,7 @@ def test_a_misspelt_file_is_met_half_way(written: str, meant: str, tmp_path: Pat
 
 def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
-    assert files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied")) == "Permission denied"
+    assert (
+        files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied"))
+        == "Permission denied"
+    )

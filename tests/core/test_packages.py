@@ -32,10 +32,13 @@ PROGRAM = "from loadmaster.cli.main import main; main()"
 
 
 def bare(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python code in a process where only what the package itself asks for can be imported; newer releases of typer need pydantic too."""
+    """Python code in a process where only what the package itself asks for can be imported; newer
+    releases of typer need pydantic too."""
     blocked = sorted(_EXTRAS.keys() - ({"pydantic"} if code == PROGRAM else set()))
     start = BARE.format(blocked=blocked, arguments=["loadmaster", *arguments])
-    return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", start + code], capture_output=True, text=True, check=False
+    )
 
 
 def test_every_extra_that_an_error_names_exists() -> None:
@@ -65,13 +68,24 @@ def test_a_command_without_its_package_says_what_to_install(arguments: tuple[str
 
 
 def test_a_name_of_the_package_without_its_package_says_what_to_install() -> None:
-    ran = bare("import loadmaster as lm\ntry:\n    lm.target('edge-npu')\nexcept lm.LoadmasterError as error:\n    print(error)")
-    assert ran.stdout == "loadmaster.target needs pydantic, which is not installed: pip install 'loadmaster[plan]'\n", ran.stderr
+    ran = bare(
+        "import loadmaster as lm\ntry:\n    lm.target('edge-npu')\nexcept lm.LoadmasterError as"
+        " error:\n    print(error)"
+    )
+    assert (
+        ran.stdout == "loadmaster.target needs pydantic, which is not installed: pip install"
+        " 'loadmaster[plan]'\n"
+    ), ran.stderr
 
 
-def test_a_strategy_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
-    with pytest.raises(MissingPackageError, match=r"strategy 'cp-sat' needs ortools, .* pip install 'loadmaster\[rivals\]'"):
+    with pytest.raises(
+        MissingPackageError,
+        match=r"strategy 'cp-sat' needs ortools, .* pip install 'loadmaster\[rivals\]'",
+    ):
         lm.allocate([lm.Buffer("a", 0, 2, 8)], strategy="cp-sat")
 
 

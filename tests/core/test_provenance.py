@@ -13,11 +13,15 @@ def test_a_figure_of_several_costs_has_the_weakest_label() -> None:
     assert weakest((MEASURED,)) == "measured"
     assert weakest(()) == "estimated"
     order = [Label.ESTIMATED, Label.CALIBRATED, Label.PUBLISHED, Label.MEASURED]
-    assert [weakest([Provenance(label, "") for label in order[first:]]) for first in range(4)] == order
+    assert [
+        weakest([Provenance(label, "") for label in order[first:]]) for first in range(4)
+    ] == order
 
 
 def test_parts_are_described_and_written_alike() -> None:
-    assert described((MEASURED, ESTIMATED)) == "45 measured (times.csv), 3 estimated (roofline of x)"
+    assert (
+        described((MEASURED, ESTIMATED)) == "45 measured (times.csv), 3 estimated (roofline of x)"
+    )
     assert described((MEASURED,)) == "measured (times.csv)"
     assert described(()) == "estimated"
     assert costs_json((MEASURED, ESTIMATED)) == {

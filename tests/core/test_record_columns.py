@@ -18,7 +18,9 @@ class _Point:
 def test_records_of_columns_are_those_made_one_by_one() -> None:
     made = records_of(_Point, 3, ["a", "b", "c"], range(3), repeat(7))
     assert made == [_Point("a", 0, 7), _Point("b", 1, 7), _Point("c", 2, 7)]
-    assert {hash(point) for point in made} == {hash(_Point(name, x, 7)) for x, name in enumerate("abc")}
+    assert {hash(point) for point in made} == {
+        hash(_Point(name, x, 7)) for x, name in enumerate("abc")
+    }
 
 
 def test_they_are_as_frozen_as_others() -> None:

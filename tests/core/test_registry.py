@@ -1,4 +1,5 @@
-"""What is found by name: a file that is added is an entry at once, and no other place lists the names."""
+"""What is found by name: a file that is added is an entry at once, and no other place lists the
+names."""
 
 import ast
 import re
@@ -80,7 +81,9 @@ FRONTEND = Frontend(read, (".same",))
 '''
 
 
-def add(monkeypatch: pytest.MonkeyPatch, folder: Path, package: str, file: str, source: str) -> None:
+def add(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, package: str, file: str, source: str
+) -> None:
     """A new file in a package, for as long as the test lasts."""
     (folder / file).write_text(source)
     home = import_module(package)
@@ -90,7 +93,9 @@ def add(monkeypatch: pytest.MonkeyPatch, folder: Path, package: str, file: str, 
     del sys.modules[f"{package}.{Path(file).stem}"]
 
 
-def test_a_new_allocation_strategy_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_allocation_strategy_is_one_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     add(monkeypatch, tmp_path, "loadmaster.allocation.strategies", "all_stacked.py", ALLOCATION)
     assert lm.strategies("allocate")["all-stacked"] == "Stacked: every buffer above the one before."
     found = lm.allocate([lm.Buffer("a", 0, 1, 8), lm.Buffer("b", 1, 2, 8)], strategy="all-stacked")
@@ -100,7 +105,9 @@ def test_a_new_allocation_strategy_is_one_file(monkeypatch: pytest.MonkeyPatch, 
         lm.allocate([lm.Buffer("a", 0, 1, 8)], strategy="al-stacked")
 
 
-def test_a_new_mapping_strategy_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_mapping_strategy_is_one_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     add(monkeypatch, tmp_path, "loadmaster.mapping.strategies", "first_core.py", MAPPED)
     assert "first-core" in lm.strategies("map")
     (tmp_path / "jobs.csv").write_text("K,C,Y,X,R,S,type\n8,8,8,8,3,3,1\n8,8,8,8,3,3,1\n")
@@ -110,10 +117,14 @@ def test_a_new_mapping_strategy_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp
     assert lm.map_jobs(analysis, 1e9, strategy="first-core").core.tolist() == [0, 0]
 
 
-def test_a_new_baseline_is_one_file_and_may_have_a_name_that_no_file_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_baseline_is_one_file_and_may_have_a_name_that_no_file_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     add(monkeypatch, tmp_path, "loadmaster.placement.strategies", "four_slow.py", PLACED)
     assert lm.strategies("place")["4slow"] == "Like all that is slow, under another name."
-    plan = lm.place(lm.read_sequence("onnx:squeezenet", lm.target("optane-server")), 0, strategy="4slow")
+    plan = lm.place(
+        lm.read_sequence("onnx:squeezenet", lm.target("optane-server")), 0, strategy="4slow"
+    )
     assert plan.strategy == "4slow"
     assert plan.seconds == pytest.approx(plan.all_slow_seconds)
 
@@ -125,7 +136,9 @@ def test_a_new_cost_model_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
     from loadmaster.cost.analyse import read_job_list
 
     jobs, target = read_job_list(tmp_path / "jobs.csv"), lm.target("m3e-s2")
-    assert (lm.analyse(jobs, target, "doubled").latency == 2 * lm.analyse(jobs, target).latency).all()
+    assert (
+        lm.analyse(jobs, target, "doubled").latency == 2 * lm.analyse(jobs, target).latency
+    ).all()
     with pytest.raises(JobError, match=r"doubled:table\.csv: cannot be read"):
         lm.analyse(jobs, target, "doubled:table.csv")
 
@@ -141,9 +154,15 @@ def test_a_new_frontend_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 @pytest.mark.parametrize(
     ("command", "package", "source"),
-    [("allocate", "allocation.strategies", ALLOCATION), ("map", "mapping.strategies", MAPPED), ("place", "placement.strategies", PLACED)],
+    [
+        ("allocate", "allocation.strategies", ALLOCATION),
+        ("map", "mapping.strategies", MAPPED),
+        ("place", "placement.strategies", PLACED),
+    ],
 )
-def test_a_new_strategy_is_in_the_help(tmp_path: Path, command: str, package: str, source: str) -> None:
+def test_a_new_strategy_is_in_the_help(
+    tmp_path: Path, command: str, package: str, source: str
+) -> None:
     (tmp_path / "added.py").write_text(source)
     program = f"""
 import sys
@@ -153,15 +172,25 @@ from loadmaster.cli.main import main
 sys.argv = ["loadmaster", {command!r}, "--help"]
 main()
 """
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     shown = " ".join(shown.replace("│", " ").split())
     name = "4slow" if command == "place" else "added"
     assert re.search(rf"--strategy NAME [^\[]*\b{name}\b[^\[]*\[default: auto\]", shown), shown
 
 
 def test_help_imports_no_strategy_and_no_numpy() -> None:
-    program = "import sys; import loadmaster.cli.main; print([name for name in sys.modules if 'numpy' in name or name.endswith('.auto')])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+    program = (
+        "import sys; import loadmaster.cli.main; print([name for name in sys.modules if 'numpy' in"
+        " name or name.endswith('.auto')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 @pytest.mark.parametrize("home", REGISTRIES)
@@ -173,20 +202,26 @@ def test_names_are_those_of_the_modules_that_assign_the_attribute(home: str) -> 
         assigned: dict[str, ast.expr | None] = {}
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign):
-                assigned |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+                assigned |= {
+                    target.id: node.value for target in node.targets if isinstance(target, ast.Name)
+                }
         if registry._attribute in assigned:
             name = assigned.get("NAME")
             found[path.stem.replace("_", "-") if name is None else ast.literal_eval(name)] = path
     assert set(registry.names) == set(found) != set()
     assert set(registry.summaries()) == set(found)
-    assert all(summary.endswith(".") and len(summary) > 20 for summary in registry.summaries().values())
+    assert all(
+        summary.endswith(".") and len(summary) > 20 for summary in registry.summaries().values()
+    )
     for name in registry.names:
         assert registry.find(name) is not None
     assert registry.names == tuple(sorted(registry.names, key=lambda name: (name != "auto", name)))
 
 
 def test_other_kinds_of_strategies_are_refused() -> None:
-    with pytest.raises(LoadmasterError, match="there is no kind of strategies 'maps': did you mean map"):
+    with pytest.raises(
+        LoadmasterError, match="there is no kind of strategies 'maps': did you mean map"
+    ):
         lm.strategies("maps")
     with pytest.raises(MappingError, match="there is no strategy 'magna': did you mean magma"):
         MAPPING.find("magna")
@@ -202,16 +237,22 @@ ALONE = {
     "integrations/dumps/readers/onnxruntime.py": {"onnx"},
     "integrations/iree/export.py": {"onnx"},
 }
-"""Names that stand alone elsewhere: packages, defaults, the packing of what does not fit, and a check that is called like a model."""
+"""Names that stand alone elsewhere: packages, defaults, the packing of what does not fit, and a
+check that is called like a model."""
 
 
 def strings(path: Path) -> list[str]:
-    return [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
 
 
 @pytest.mark.parametrize("home", REGISTRIES)
 def test_no_other_place_lists_the_names(home: str) -> None:
-    """Docstrings and help texts included: a name may be spoken of, but three in a row (two, if there are no more) are a list."""
+    """Docstrings and help texts included: a name may be spoken of, but three in a row (two, if
+    there are no more) are a list."""
     folder, names = ROOT / home.split()[0], REGISTRIES[home].names
     distinct = [name for name in names if name not in ("auto", "random", "exact", "torch")]
     either = rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])"
@@ -220,5 +261,9 @@ def test_no_other_place_lists_the_names(home: str) -> None:
         place = str(path.relative_to(ROOT))
         for text in () if folder in path.parents else strings(path):
             for found in row.findall(text):
-                assert len(set(re.findall(either, found))) < min(3, len(names)) or len(names) < 2, f"{place} lists {found!r} of {home}"
-            assert text not in distinct or text in ALONE.get(place, ()), f"{place} knows {text!r} of {home}"
+                assert len(set(re.findall(either, found))) < min(3, len(names)) or len(names) < 2, (
+                    f"{place} lists {found!r} of {home}"
+                )
+            assert text not in distinct or text in ALONE.get(place, ()), (
+                f"{place} knows {text!r} of {home}"
+            )

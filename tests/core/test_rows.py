@@ -16,7 +16,9 @@ def test_distinct_rows_are_those_of_numpy(shape: tuple[int, int]) -> None:
     rows = np.random.default_rng(0).choice([0.0, 1.5, np.inf], shape)
     found = distinct_rows(rows)
     if rows.size:
-        for ours, theirs in zip(found, np.unique(rows, axis=0, return_inverse=True, return_counts=True), strict=True):
+        for ours, theirs in zip(
+            found, np.unique(rows, axis=0, return_inverse=True, return_counts=True), strict=True
+        ):
             assert np.array_equal(ours, theirs.reshape(ours.shape))
     assert np.array_equal(found[0][found[1]], rows)
     assert int(found[2].sum()) == len(rows)

@@ -44,7 +44,24 @@ def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "8 GB/s", "8 MHz", "-1 B", "NaN", "inf", "1e99 B", "1.5 B", "0x10", True, "8 8 B", "٣ B x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "MiB",
+        "8 GB/s",
+        "8 MHz",
+        "-1 B",
+        "NaN",
+        "inf",
+        "1e99 B",
+        "1.5 B",
+        "0x10",
+        True,
+        "8 8 B",
+        "٣ B x",
+    ],
+)
 def test_what_is_not_a_number_of_bytes_is_refused_by_name(text) -> None:
     with pytest.raises(UnitError, match="bytes"):
         units.parse_bytes(text)
@@ -85,6 +102,11 @@ def test_what_is_no_share_is_refused_as_a_share(text: str) -> None:
 
 
 def test_shares_are_of_the_whole_and_amounts_are_not_negative() -> None:
-    assert [units.parse_bytes_of(text, 1000) for text in ("0%", "12.5 %", "100%", "7 B")] == [0, 125, 1000, 7]
+    assert [units.parse_bytes_of(text, 1000) for text in ("0%", "12.5 %", "100%", "7 B")] == [
+        0,
+        125,
+        1000,
+        7,
+    ]
     with pytest.raises(UnitError, match="'-5 B' is less than nothing"):
         units.parse_bytes("-5 B")

@@ -39,14 +39,18 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_analyser, "parse_job_analysis", refuse)
 
 
-def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_work_is_analysed_once_and_keeps_its_own_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "folder" / "cache.sqlite"
     first = analyse(WORK, TARGET, cache=place)
     assert same(first, analyse(WORK, TARGET))
     forbid(monkeypatch)
     assert same(first, analyse(WORK, TARGET, cache=place))
     renamed = replace(WORK, jobs=tuple(replace(job, name=f"other {job.name}") for job in WORK.jobs))
-    cores = replace(TARGET, cores=tuple(replace(core, name=f"other {core.name}") for core in TARGET.cores))
+    cores = replace(
+        TARGET, cores=tuple(replace(core, name=f"other {core.name}") for core in TARGET.cores)
+    )
     other = analyse(renamed, cores, cache=place)
     assert other.jobs[0] == f"other {WORK.jobs[0].name}"
     assert other.cores == ("other c0", "other c1")
@@ -56,13 +60,39 @@ def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path: Path, mon
 
 def test_everything_that_costs_depend_on_is_in_the_key() -> None:
     core, job = TARGET.cores[0], WORK.jobs[0]
-    cores = [{"rows": 9}, {"clock": 2e9}, {"buffer": 999}, {"flexible": True}, {"noc_bandwidth": 1.0}, {"local_buffer": 1}, {"lanes": 3}]
-    targets = [TARGET, *(replace(TARGET, cores=(replace(core, **change), *TARGET.cores[1:])) for change in cores)]
+    cores = [
+        {"rows": 9},
+        {"clock": 2e9},
+        {"buffer": 999},
+        {"flexible": True},
+        {"noc_bandwidth": 1.0},
+        {"local_buffer": 1},
+        {"lanes": 3},
+    ]
+    targets = [
+        TARGET,
+        *(replace(TARGET, cores=(replace(core, **change), *TARGET.cores[1:])) for change in cores),
+    ]
     nest = job.nests[0]
     reads = (replace(job.reads[0], bytes=1), *job.reads[1:])
-    works = [{"elements": 5}, {"bits": 16}, {"reads": reads}, {"nests": (replace(nest, stride=(2, 2)),)}, {"reads": job.reads[:1]}]
-    pools = [WORK.jobs, *((replace(job, **change), *WORK.jobs[1:]) for change in works), WORK.jobs[1:]]
-    keys = {work_key(model, jobs, target) for model in ("dataflow", "maestro") for jobs in pools for target in targets}
+    works = [
+        {"elements": 5},
+        {"bits": 16},
+        {"reads": reads},
+        {"nests": (replace(nest, stride=(2, 2)),)},
+        {"reads": job.reads[:1]},
+    ]
+    pools = [
+        WORK.jobs,
+        *((replace(job, **change), *WORK.jobs[1:]) for change in works),
+        WORK.jobs[1:],
+    ]
+    keys = {
+        work_key(model, jobs, target)
+        for model in ("dataflow", "maestro")
+        for jobs in pools
+        for target in targets
+    }
     assert len(keys) == 2 * len(pools) * len(targets)
 
 
@@ -110,7 +140,9 @@ def test_a_damaged_file_changes_nothing(damage: object, tmp_path: Path) -> None:
     assert same(analyse(WORK, TARGET, cache=place), good)
 
 
-def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_process_holds_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loadmaster.cost.cache._LOCK_SECONDS", 0.01)
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
@@ -120,7 +152,9 @@ def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monke
         other.execute("ROLLBACK")
 
 
-def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_can_use_one_file_at_once_and_old_entries_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The file holds no provenance: those who look costs up know it.
     place, table = tmp_path / "cache.sqlite", replace(analyse(WORK, TARGET), provenance=())
     monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * len(_packed(table)))
@@ -139,7 +173,9 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path: Path,
     assert AnalysisCache(place).get("last") is not None
 
 
-def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_place_is_the_one_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "mine"))
     assert default_place() == tmp_path / "mine"
     monkeypatch.setenv("LOADMASTER_CACHE", "")

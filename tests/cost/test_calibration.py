@@ -1,4 +1,5 @@
-"""Calibration: figures of a machine are found again in the times that it takes, and what times cannot tell is left alone."""
+"""Calibration: figures of a machine are found again in the times that it takes, and what times
+cannot tell is left alone."""
 
 import json
 import re
@@ -48,14 +49,21 @@ def modelled(work: lm.Workload, target: Target) -> np.ndarray:
     return np.asarray(np.maximum(table.compute[:, 0], links))
 
 
-def measured(folder: Path, changes: dict[str, object], bandwidth: str, noise: np.ndarray | float = 1.0) -> tuple[Path, Path]:
+def measured(
+    folder: Path, changes: dict[str, object], bandwidth: str, noise: np.ndarray | float = 1.0
+) -> tuple[Path, Path]:
     """The file of a target, and of the times of a machine that differs from it in what is given."""
     (folder / "npu.toml").write_text(ONE_CORE)
-    (folder / "shapes.csv").write_text("\n".join([HEADER, *(",".join(map(str, row)) for row in SHAPES)]))
+    (folder / "shapes.csv").write_text(
+        "\n".join([HEADER, *(",".join(map(str, row)) for row in SHAPES)])
+    )
     target = lm.target(folder / "npu.toml", [f"dram.bandwidth={bandwidth}"])
     target = replace(target, cores=(replace(target.cores[0], **changes),))  # type: ignore[arg-type]
     seconds = modelled(lm.read_job_list(folder / "shapes.csv"), target) * noise
-    rows = [",".join(map(str, (*row, repr(float(took))))) for row, took in zip(SHAPES, seconds, strict=True)]
+    rows = [
+        ",".join(map(str, (*row, repr(float(took)))))
+        for row, took in zip(SHAPES, seconds, strict=True)
+    ]
     (folder / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
     return folder / "npu.toml", folder / "times.csv"
 
@@ -89,7 +97,10 @@ def test_the_written_target_predicts_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "calibrated.toml").write_text(found.text)
     target = lm.target(tmp_path / "calibrated.toml")
     took = np.array([float(line.rpartition(",")[2]) for line in times.read_text().splitlines()[1:]])
-    assert np.mean(np.abs(modelled(lm.read_job_list(tmp_path / "shapes.csv"), target) / took - 1)) < 0.02
+    assert (
+        np.mean(np.abs(modelled(lm.read_job_list(tmp_path / "shapes.csv"), target) / took - 1))
+        < 0.02
+    )
     assert str(target.provenance).startswith("calibrated (times.csv, ")
     assert target_document(tmp_path / "calibrated.toml")["calibration"]["sha256"] == found.sha256
     # What-if figures are nobody's measurements, unless they change no time.
@@ -99,7 +110,8 @@ def test_the_written_target_predicts_what_was_measured(tmp_path: Path) -> None:
         ("dram.capacity=1 GiB", "calibrated"),
     ):
         assert lm.target(tmp_path / "calibrated.toml", [override]).provenance.label == label
-    # Calibrating again from there changes nothing that matters, and the same input gives the same file.
+    # Calibrating again from there changes nothing that matters, and the same input gives the same
+    # file.
     again = lm.calibrate(tmp_path / "calibrated.toml", times)
     assert again.overall.before.mean < 0.02
     assert lm.calibrate(npu, times) == found
@@ -113,19 +125,29 @@ def test_the_written_target_predicts_what_was_measured(tmp_path: Path) -> None:
     seed=st.integers(0, 2**16),
 )
 def test_a_fit_is_never_worse_than_the_target_and_bears_outliers(
-    share: float, overhead: float, bandwidth: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+    share: float,
+    overhead: float,
+    bandwidth: str,
+    seed: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     rng = np.random.default_rng(seed)
     noise = np.exp(rng.normal(0, 0.03, len(SHAPES)))
     noise[rng.integers(len(SHAPES))] *= 8  # something else ran meanwhile
-    files = measured(tmp_path_factory.mktemp("machine"), {"efficiency": {"Conv": share}, "job_overhead": overhead}, bandwidth, noise)
+    files = measured(
+        tmp_path_factory.mktemp("machine"),
+        {"efficiency": {"Conv": share}, "job_overhead": overhead},
+        bandwidth,
+        noise,
+    )
     found = lm.calibrate(*files)
     assert found.overall.after.median <= found.overall.before.median + 0.02
     assert found.overall.after.median < 0.08
 
 
 def test_what_times_cannot_tell_stays_and_what_they_bound_is_said(tmp_path: Path) -> None:
-    """Layers that are all limited by arithmetic say nothing of a bandwidth that is enough, and bound one that is not."""
+    """Layers that are all limited by arithmetic say nothing of a bandwidth that is enough, and
+    bound one that is not."""
     slow = dict.fromkeys(("Conv", "DepthwiseConv", "FullyConnected", "Gemm"), 0.001)
     npu, times = measured(tmp_path, {"efficiency": slow}, "34 GB/s")
     after = figures(lm.calibrate(npu, times))
@@ -137,24 +159,37 @@ def test_what_times_cannot_tell_stays_and_what_they_bound_is_said(tmp_path: Path
 
 
 def kernel_rows(graph: lm.Graph, target: Target) -> list[TimedKernel]:
-    """Kernels of a graph with the times that a target gives them, everything fast and everything slow."""
+    """Kernels of a graph with the times that a target gives them, everything fast and everything
+    slow."""
     work, sequence = kernel_work(graph), cost_kernels(kernel_work(graph), target)
     rows = []
     for kernel, timed in zip(work.kernels, sequence.kernels, strict=True):
         names = [work.tensors[use.tensor].name for use in kernel.operands]
         for slow in (frozenset[str](), frozenset(names)):
             seconds = timed.seconds([name in slow for name in names])
-            rows.append(TimedKernel(kernel.name, " ".join(sorted(slow)), seconds, _amounts(work, kernel, slow)))
+            rows.append(
+                TimedKernel(
+                    kernel.name, " ".join(sorted(slow)), seconds, _amounts(work, kernel, slow)
+                )
+            )
     return rows
 
 
 def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_path: Path) -> None:
     graph = lm.load("onnx:squeezenet")
-    overrides = ["dram.bandwidth=10 GB/s", "pmm.read_bandwidth=3 GB/s", "pmm.write_bandwidth=1 GB/s", "cores.cpu.peak=50 GFLOP/s"]
+    overrides = [
+        "dram.bandwidth=10 GB/s",
+        "pmm.read_bandwidth=3 GB/s",
+        "pmm.write_bandwidth=1 GB/s",
+        "cores.cpu.peak=50 GFLOP/s",
+    ]
     machine = lm.target("optane-server", overrides)
     # A small copy is slow for each byte: all bytes over all seconds.
     of = {10**9: 0.5, 10**8: 0.1}
-    copies = [TimedKernel("copy.to_fast", "", seconds, Amounts(COPY, 0, 0, 8, 0, size, size, 0)) for size, seconds in of.items()]
+    copies = [
+        TimedKernel("copy.to_fast", "", seconds, Amounts(COPY, 0, 0, 8, 0, size, size, 0))
+        for size, seconds in of.items()
+    ]
     file = write_timed([*kernel_rows(graph, machine), *copies], tmp_path / "times.csv")
     found = lm.calibrate("optane-server", file)
     after = figures(found)
@@ -164,26 +199,35 @@ def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_
     assert after["copy.to_fast"] == (pytest.approx(1.1e9 / 0.6, rel=1e-3), Standing.FITTED)
     assert found.overall.after.mean < 0.03
     (tmp_path / "server.toml").write_text(found.text)
-    calibrated, truth = (lm.read_sequence("onnx:squeezenet", target) for target in (lm.target(tmp_path / "server.toml"), machine))
+    calibrated, truth = (
+        lm.read_sequence("onnx:squeezenet", target)
+        for target in (lm.target(tmp_path / "server.toml"), machine)
+    )
     for slow in (False, True):
         assert calibrated.seconds(slow) == pytest.approx(truth.seconds(slow), rel=0.03)
     assert [part.label for part in calibrated.costs] == ["calibrated"]
     assert set(read_kernel_times(file)) == {kernel.name for kernel in truth.kernels}
-    # Where kernels cannot use main memory in place, rows with tensors there are left out, and that is said.
+    # Where kernels cannot use main memory in place, rows with tensors there are left out, and that
+    # is said.
     staged = lm.calibrate("gpu-pcie", file)
     assert "cannot use in place" in staged.skipped[0]
-    # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+    # Measured convolutions took whatever algorithm their library takes: nothing faster is promised
+    # on top.
     assert lm.target("gpu-pcie").cores[0].winograd
     (tmp_path / "gpu.toml").write_text(staged.text)
     assert not lm.target(tmp_path / "gpu.toml").cores[0].winograd
 
 
 def test_kernels_of_a_step_take_as_long_together_as_measured(tmp_path: Path) -> None:
-    """A third of each kind takes five times as long as the others: typical rows alone would leave the sum at less than half."""
+    """A third of each kind takes five times as long as the others: typical rows alone would leave
+    the sum at less than half."""
     graph = lm.load("onnx:squeezenet")
     machine = lm.target("optane-server", ["dram.bandwidth=100 GB/s", "cores.cpu.peak=50 GFLOP/s"])
     rows = [row for row in kernel_rows(graph, machine) if not row.combination]
-    rows = [replace(row, seconds=row.seconds * (5 if number % 3 == 0 else 1)) for number, row in enumerate(rows)]
+    rows = [
+        replace(row, seconds=row.seconds * (5 if number % 3 == 0 else 1))
+        for number, row in enumerate(rows)
+    ]
     found = lm.calibrate("optane-server", write_timed(rows, tmp_path / "times.csv"))
     assert found.overall.after.total == pytest.approx(0, abs=0.15)
 
@@ -193,7 +237,10 @@ def test_operators_of_a_network_are_found_by_name(tmp_path: Path) -> None:
     (tmp_path / "npu.toml").write_text(ONE_CORE)
     target = lm.target(tmp_path / "npu.toml", ["dram.bandwidth=5 GB/s"])
     work = lm.lower([graph], replace(target, fast=None))
-    rows = [f"{job.operators[0]},{took!r}" for job, took in zip(work.jobs, modelled(work, target).tolist(), strict=True)]
+    rows = [
+        f"{job.operators[0]},{took!r}"
+        for job, took in zip(work.jobs, modelled(work, target).tolist(), strict=True)
+    ]
     (tmp_path / "times.csv").write_text("\n".join(["op,seconds", *rows]))
     found = lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", graph)
     assert figures(found)["dram.bandwidth"][0] == pytest.approx(5e9, rel=0.02)
@@ -206,7 +253,10 @@ def test_operators_of_a_network_are_found_by_name(tmp_path: Path) -> None:
     [
         (f"{HEADER},seconds\n64,64,8,8,1,1,1,0\n", "times.csv:2:8: seconds is '0'"),
         (f"{HEADER},seconds\n64,64,8,8,9,1,1,1\n", "times.csv:2:5: R is 9"),
-        (f"{HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n", "times.csv:2: edge-npu has no core 'mac'"),
+        (
+            f"{HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n",
+            "times.csv:2: edge-npu has no core 'mac'",
+        ),
         (f"{HEADER},seconds\n", "times.csv: holds a header and no rows"),
         (f"{HEADER}\n64,64,8,8,1,1,1\n", "column 'seconds' is missing"),
         ("name,time\na,1\n", "times.csv:1: no measured times"),
@@ -214,16 +264,26 @@ def test_operators_of_a_network_are_found_by_name(tmp_path: Path) -> None:
         ("kernel,combination,seconds\na,,1\n", "column 'kind' is missing"),
     ],
 )
-def test_measurements_that_make_no_sense_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_measurements_that_make_no_sense_are_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "npu.toml").write_text(ONE_CORE)
     (tmp_path / "times.csv").write_text(text)
     with pytest.raises(LoadmasterError) as caught:
-        lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", lm.load("onnx:squeezenet") if text.startswith("op") else None)
+        lm.calibrate(
+            tmp_path / "npu.toml",
+            tmp_path / "times.csv",
+            lm.load("onnx:squeezenet") if text.startswith("op") else None,
+        )
     assert message in str(caught.value)
 
 
-def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are_several(tmp_path: Path) -> None:
-    file = write_timed([TimedKernel("a", "", 1.0, Amounts("add", 0, 10, 32, 40, 40, 0, 0))], tmp_path / "times.csv")
+def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are_several(
+    tmp_path: Path,
+) -> None:
+    file = write_timed(
+        [TimedKernel("a", "", 1.0, Amounts("add", 0, 10, 32, 40, 40, 0, 0))], tmp_path / "times.csv"
+    )
     with pytest.raises(JobError, match="one roofline core"):
         lm.calibrate("edge-npu", file)
     file.write_text(f"{HEADER},seconds\n64,64,8,8,1,1,1,1\n")
@@ -257,7 +317,9 @@ def test_targets_are_written_as_they_are_read(name: str) -> None:
 
 def test_kinds_tell_convolutions_of_one_channel_in_a_group() -> None:
     depthwise, full = LoopNest(k=1, c=1, r=3, s=3, groups=8), LoopNest(k=8, c=8, r=3, s=3)
-    assert kind_of("Conv", (depthwise,)) == "DepthwiseConv" == kind_of("DepthwiseConv", (depthwise,))
+    assert (
+        kind_of("Conv", (depthwise,)) == "DepthwiseConv" == kind_of("DepthwiseConv", (depthwise,))
+    )
     assert kind_of("convolution", (depthwise,)) == "depthwise_convolution"
     assert kind_of("Conv", (full,)) == "Conv"
     assert kind_of("MatMul", (LoopNest(k=8, c=1),)) == "MatMul"
@@ -265,10 +327,19 @@ def test_kinds_tell_convolutions_of_one_channel_in_a_group() -> None:
 
 def test_efficiency_slows_arithmetic_and_plans_stay_within_their_bounds(tmp_path: Path) -> None:
     graph = lm.load("onnx:squeezenet", precision="int8")
-    (tmp_path / "slow.toml").write_text(ONE_CORE.replace("job_overhead", "efficiency = { Conv = 0.05 }\njob_overhead"))
+    (tmp_path / "slow.toml").write_text(
+        ONE_CORE.replace("job_overhead", "efficiency = { Conv = 0.05 }\njob_overhead")
+    )
     (tmp_path / "plain.toml").write_text(ONE_CORE)
-    slow, plain = (lm.plan([graph], lm.target(tmp_path / f"{name}.toml"), rounds=0) for name in ("slow", "plain"))
+    slow, plain = (
+        lm.plan([graph], lm.target(tmp_path / f"{name}.toml"), rounds=0)
+        for name in ("slow", "plain")
+    )
     assert slow.metrics.makespan.value > 5 * plain.metrics.makespan.value
-    assert slow.metrics.makespan.value >= slow.metrics.makespan.lower_bound > plain.metrics.makespan.lower_bound
+    assert (
+        slow.metrics.makespan.value
+        >= slow.metrics.makespan.lower_bound
+        > plain.metrics.makespan.lower_bound
+    )
     assert lm.verify(slow) == ()
     assert lm.verify_against(slow, [graph]) == ()

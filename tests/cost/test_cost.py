@@ -1,4 +1,5 @@
-"""The cost model: never below what physics allows, never worse for more hardware, and exact where that can be said by hand."""
+"""The cost model: never below what physics allows, never worse for more hardware, and exact where
+that can be said by hand."""
 
 from dataclasses import replace
 
@@ -33,25 +34,35 @@ def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[in
 
 @given(nests, st.sampled_from(list(Style)), st.integers(0, 5000), st.sampled_from([8, 16, 32]))
 @settings(max_examples=150, deadline=None)
-def test_no_job_beats_its_array_or_its_compulsory_traffic(nest: LoopNest, style: Style, extra: int, bits: int) -> None:
+def test_no_job_beats_its_array_or_its_compulsory_traffic(
+    nest: LoopNest, style: Style, extra: int, bits: int
+) -> None:
     target = machine(style)
     workload = one_job(nest, *operand_bytes(nest), extra, bits)
     cycles, moved, tile = costs(workload, target)
     assert cycles >= nest.macs / (8 * 16 * RATES[bits]) * (1 - 1e-9)
     operands = (*workload.jobs[0].reads, *workload.jobs[0].writes)
     # Strides step over some of the input.
-    skipped = [min(1.0, taps / stride) for taps, stride in ((nest.r, nest.stride[0]), (nest.s, nest.stride[1]))]
+    skipped = [
+        min(1.0, taps / stride)
+        for taps, stride in ((nest.r, nest.stride[0]), (nest.s, nest.stride[1]))
+    ]
     assert moved[0] >= operands[0].bytes * skipped[0] * skipped[1]
     assert all(m >= operand.bytes for m, operand in zip(moved[1:], operands[1:], strict=True))
     assert sum(tile) <= target.cores[0].buffer
 
 
-@given(nests, st.sampled_from([Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]))
+@given(
+    nests, st.sampled_from([Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY])
+)
 @settings(max_examples=60, deadline=None)
 def test_a_larger_array_is_never_busy_for_longer(nest: LoopNest, style: Style) -> None:
     """It takes longer to fill and drain only, in every repeat."""
     workload = one_job(nest, *operand_bytes(nest))
-    small, large = (costs(workload, with_any_bandwidth(machine(style, rows, 2 * rows, 2**20)))[0] for rows in (8, 16))
+    small, large = (
+        costs(workload, with_any_bandwidth(machine(style, rows, 2 * rows, 2**20)))[0]
+        for rows in (8, 16)
+    )
     assert large <= small + 24 * nest.repeats + 1e-3
 
 
@@ -72,14 +83,18 @@ def test_a_larger_array_is_never_busy_for_longer(nest: LoopNest, style: Style) -
 )
 def test_cycles_by_hand(style: Style, nest: LoopNest, cycles: int) -> None:
     fill = 0 if style is Style.ROOFLINE else FILL
-    assert costs(one_job(nest, *operand_bytes(nest)), with_any_bandwidth(machine(style)))[0] == pytest.approx(cycles + fill)
+    assert costs(one_job(nest, *operand_bytes(nest)), with_any_bandwidth(machine(style)))[
+        0
+    ] == pytest.approx(cycles + fill)
 
 
 def test_wider_numbers_take_longer() -> None:
     nest = LoopNest(k=8, c=16, y=5, x=7)
     sizes = operand_bytes(nest)
     target = with_any_bandwidth(machine(Style.WEIGHT_STATIONARY))
-    cycles = [costs(one_job(nest, *sizes, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)]
+    cycles = [
+        costs(one_job(nest, *sizes, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)
+    ]
     assert [c / cycles[0] for c in cycles] == pytest.approx([1, 1, 2, 4, 4])
 
 
@@ -89,7 +104,9 @@ def test_operands_that_fit_move_once() -> None:
     assert costs(one_job(nest, *sizes), machine(Style.WEIGHT_STATIONARY))[1] == list(sizes)
 
 
-def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_blocking_allows() -> None:
+def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_blocking_allows() -> (
+    None
+):
     nest = LoopNest(k=512, c=512, y=512)
     sizes = operand_bytes(nest)
     moved = costs(one_job(nest, *sizes), machine(Style.WEIGHT_STATIONARY, buffer=32 * 1024))[1]
@@ -110,7 +127,10 @@ def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step() -> None:
 def test_equal_cores_cost_the_same_and_a_jobs_cost_does_not_depend_on_its_company() -> None:
     target = machine(Style.WEIGHT_STATIONARY)
     twins = replace(target, cores=(target.cores[0], replace(target.cores[0], name="other")))
-    alone, together = lower([residual_chain(1)], twins), lower([residual_chain(1), residual_chain(3, "b", 24)], twins)
+    alone, together = (
+        lower([residual_chain(1)], twins),
+        lower([residual_chain(1), residual_chain(3, "b", 24)], twins),
+    )
     a, b = job_table(alone, twins), job_table(together, twins)
     for table in (a, b):
         assert np.array_equal(table.compute[:, 0], table.compute[:, 1])

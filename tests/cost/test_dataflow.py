@@ -1,4 +1,5 @@
-"""The dataflow model as the mapping problem sees it: within what physics allows, and never worse for more hardware."""
+"""The dataflow model as the mapping problem sees it: within what physics allows, and never worse
+for more hardware."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,13 @@ from tests.support.networks import RATES, residual_chain
 
 import loadmaster as lm
 from loadmaster.cost.analyse import analyse
-from loadmaster.cost.analytical.energy import area, array_energy, dram_energy, peak_power, sram_energy
+from loadmaster.cost.analytical.energy import (
+    area,
+    array_energy,
+    dram_energy,
+    peak_power,
+    sram_energy,
+)
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import nest_table
 from loadmaster.cost.analytical.tiling import Tilings, best_tilings
@@ -41,19 +48,26 @@ def tilings_of(nest: LoopNest, target: Target, bits: int = 8) -> Tilings:
 
 
 def read_share(nest: LoopNest) -> float:
-    """Share of the input's positions, from the first to the last that any output needs, that are read."""
+    """Share of the input's positions, from the first to the last that any output needs, that are
+    read."""
     share = 1.0
     for out, taps, stride in ((nest.y, nest.r, nest.stride[0]), (nest.x, nest.s, nest.stride[1])):
-        share *= len({i * stride + tap for i in range(out) for tap in range(taps)}) / ((out - 1) * stride + taps)
+        share *= len({i * stride + tap for i in range(out) for tap in range(taps)}) / (
+            (out - 1) * stride + taps
+        )
     return share
 
 
 def cost_of(work: Workload, target: Target) -> float:
-    """What a tiling is chosen for: the slower of core and link, and an eighth of all times, so that bytes count too."""
+    """What a tiling is chosen for: the slower of core and link, and an eighth of all times, so that
+    bytes count too."""
     core, (latency, moved) = target.cores[0], latency_and_bytes(work, target)
     link = moved / target.main.read_bandwidth
     network = core.noc_bandwidth or 16 * (core.rows * core.columns) ** 0.5 * core.clock
-    return max(latency, link) + (latency + 4 * link + float(job_costs(work, target).kinds[0].delivered[0]) / network) / 8
+    return (
+        max(latency, link)
+        + (latency + 4 * link + float(job_costs(work, target).kinds[0].delivered[0]) / network) / 8
+    )
 
 
 def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:
@@ -61,57 +75,105 @@ def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:
     return float(table.latency[0, 0]), float(table.latency[0, 0] * table.bandwidth[0, 0])
 
 
-@given(nests, st.sampled_from(ARRAYS), networks_on_chip, st.integers(0, 5000), st.sampled_from([8, 16, 32]))
+@given(
+    nests,
+    st.sampled_from(ARRAYS),
+    networks_on_chip,
+    st.integers(0, 5000),
+    st.sampled_from([8, 16, 32]),
+)
 @settings(max_examples=150, deadline=None)
-def test_never_below_compulsory_traffic_or_the_arrays_rate(nest: LoopNest, style: Style, more: dict, extra: int, bits: int) -> None:
+def test_never_below_compulsory_traffic_or_the_arrays_rate(
+    nest: LoopNest, style: Style, more: dict, extra: int, bits: int
+) -> None:
     sizes = operand_bytes(nest)
     latency, moved = latency_and_bytes(one_job(nest, *sizes, extra, bits), machine(style, **more))
     assert latency >= nest.macs / (8 * 16 * RATES[bits]) * 1e-9 * (1 - 1e-9) + more["noc_latency"]
     assert moved >= (sum(sizes[1:]) + extra + sizes[0] * read_share(nest)) * (1 - 1e-12)
     if more["noc_bandwidth"] is not None:
-        needed = (nest.groups * nest.k * nest.c * nest.r * nest.s + nest.groups * nest.batch * nest.k * nest.y * nest.x) * bits / 8
+        needed = (
+            (
+                nest.groups * nest.k * nest.c * nest.r * nest.s
+                + nest.groups * nest.batch * nest.k * nest.y * nest.x
+            )
+            * bits
+            / 8
+        )
         assert latency >= needed / more["noc_bandwidth"] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("local", "buffer", "fits"), [(4, 176, False), (4, 208, True), (32, 176, True)])
-def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_for(local: int, buffer: int, fits: bool) -> None:
-    """Eight turns of 8 positions need the same 32 KiB of filters, and the next 16 channels' need as much room beside 128 KiB of input."""
+@pytest.mark.parametrize(
+    ("local", "buffer", "fits"), [(4, 176, False), (4, 208, True), (32, 176, True)]
+)
+def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_for(
+    local: int, buffer: int, fits: bool
+) -> None:
+    """Eight turns of 8 positions need the same 32 KiB of filters, and the next 16 channels' need as
+    much room beside 128 KiB of input."""
     nest = LoopNest(k=1024, c=2048, y=64)
-    tilings = tilings_of(nest, machine(Style.OUTPUT_STATIONARY, buffer=buffer * 1024, local_buffer=local))
+    tilings = tilings_of(
+        nest, machine(Style.OUTPUT_STATIONARY, buffer=buffer * 1024, local_buffer=local)
+    )
     busy = nest.k // 16 * (nest.y // 8) * nest.c + 8 + 16 - 2
-    assert (tilings.input_times[0] == tilings.weight_times[0] == 1 and tilings.cycles[0] == busy) == fits
+    assert (
+        tilings.input_times[0] == tilings.weight_times[0] == 1 and tilings.cycles[0] == busy
+    ) == fits
 
 
-@given(nests, st.sampled_from(ARRAYS), networks_on_chip, *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])))
+@given(
+    nests,
+    st.sampled_from(ARRAYS),
+    networks_on_chip,
+    *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])),
+)
 @settings(max_examples=100, deadline=None)
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
     nest: LoopNest, style: Style, more: dict, buffer: int, local: int, bandwidth: int, link: int
 ) -> None:
     work = one_job(nest, *operand_bytes(nest))
     faster = None if more["noc_bandwidth"] is None else more["noc_bandwidth"] * bandwidth
-    bigger = more | {"local_buffer": more["local_buffer"] * local, "noc_bandwidth": faster, "accumulator": 1}
+    bigger = more | {
+        "local_buffer": more["local_buffer"] * local,
+        "noc_bandwidth": faster,
+        "accumulator": 1,
+    }
     slow, fast = machine(style, buffer=4096, **more), machine(style, buffer=4096 * buffer, **bigger)
-    fast = replace(fast, main=replace(fast.main, read_bandwidth=link * 1e9, write_bandwidth=link * 1e9))
+    fast = replace(
+        fast, main=replace(fast.main, read_bandwidth=link * 1e9, write_bandwidth=link * 1e9)
+    )
     assert cost_of(work, fast) <= cost_of(work, slow) * (1 + 1e-9)
 
 
-@given(nests, st.sampled_from(ARRAYS), networks_on_chip, st.sampled_from([1500, 4096, 10**5]), st.sampled_from([8, 16, 32]))
+@given(
+    nests,
+    st.sampled_from(ARRAYS),
+    networks_on_chip,
+    st.sampled_from([1500, 4096, 10**5]),
+    st.sampled_from([8, 16, 32]),
+)
 @settings(max_examples=150, deadline=None)
-def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(nest: LoopNest, style: Style, more: dict, buffer: int, bits: int) -> None:
+def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(
+    nest: LoopNest, style: Style, more: dict, buffer: int, bits: int
+) -> None:
     target = machine(style, buffer=buffer, **more)
     tilings = tilings_of(nest, target, bits)
     table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
     if tilings.buffer[0] <= buffer:
-        assert tilings.cycles[0] >= (nest.macs / 128 / RATES[bits] + (1 if more["flexible"] else 8 + 16 - 2)) * (1 - 1e-12)
+        assert tilings.cycles[0] >= (
+            nest.macs / 128 / RATES[bits] + (1 if more["flexible"] else 8 + 16 - 2)
+        ) * (1 - 1e-12)
     assert (tilings.delivered >= (table.inputs + table.weights + table.outputs) * bits / 8).all()
     assert (tilings.weight_times >= 1).all()
     assert (tilings.input_times >= read_share(nest) * (1 - 1e-12)).all()
 
 
 def test_tiles_smaller_than_the_array_pay_in_cycles() -> None:
-    """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the job says so."""
+    """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the
+    job says so."""
     nest = LoopNest(k=8, c=16, y=1, x=1, r=1, s=1)
-    quick, little = (machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100))
+    quick, little = (
+        machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100)
+    )
     quick = replace(quick, main=replace(quick.main, read_bandwidth=1e18, write_bandwidth=1e18))
     assert tilings_of(nest, quick).cycles.tolist() == [1 + 22]
     assert tilings_of(nest, little).buffer[0] <= 100
@@ -119,7 +181,8 @@ def test_tiles_smaller_than_the_array_pay_in_cycles() -> None:
 
 
 def test_what_strides_step_over_is_read_in_bursts_only() -> None:
-    """Every second row and column: a position of 256 channels is four bursts, one of 16 channels a quarter of a burst."""
+    """Every second row and column: a position of 256 channels is four bursts, one of 16 channels a
+    quarter of a burst."""
     target = machine(Style.WEIGHT_STATIONARY, 32, 64, 2**20)
     many = LoopNest(k=32, c=256, y=8, x=8, stride=(2, 2))
     few = replace(many, c=16)
@@ -133,15 +196,20 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
 
 
 def test_what_is_added_to_results_takes_no_room_of_their_tiles() -> None:
-    """As a block of a language model adds to a projection: filters cross for two tiles of positions, with and without what is added."""
+    """As a block of a language model adds to a projection: filters cross for two tiles of
+    positions, with and without what is added."""
     nest, target = LoopNest(k=64, c=4096, y=512), machine(Style.WEIGHT_STATIONARY, 32, 64, 2**17)
-    (_, alone), (_, added) = (latency_and_bytes(one_job(nest, *operand_bytes(nest), extra), target) for extra in (0, 512 * 64))
+    (_, alone), (_, added) = (
+        latency_and_bytes(one_job(nest, *operand_bytes(nest), extra), target)
+        for extra in (0, 512 * 64)
+    )
     assert alone == pytest.approx(512 * 4096 + 2 * 64 * 4096 + 512 * 64)
     assert added == pytest.approx(alone + 512 * 64)
 
 
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:
-    """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array works, and its results leave after that."""
+    """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array
+    works, and its results leave after that."""
     nest, target = LoopNest(k=8, c=16, y=64), machine(Style.WEIGHT_STATIONARY)
     tilings = tilings_of(nest, target)
     first, last, weights = tilings.lead[0] * target.main.read_bandwidth, 8.0, 128
@@ -158,11 +226,13 @@ def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:
 @pytest.mark.parametrize(
     ("style", "delivered"),
     [
-        # 512 bytes hold all 9 taps of 2 blocks of inputs: sums leave once. Inputs cross for both blocks of outputs and every tap.
+        # 512 bytes hold all 9 taps of 2 blocks of inputs: sums leave once. Inputs cross for both
+        # blocks of outputs and every tap.
         (Style.WEIGHT_STATIONARY, 9 * 17 * 9 + 2 * 35 * 17 * 9 + 35 * 9),
         # 35 positions take 5 turns on 8 rows, which 128 sums of an element cover at once.
         (Style.OUTPUT_STATIONARY, 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9),
-        # 2 filters stand in 8 rows: 9 of them take 5 rounds; 5 output rows fit into 16 columns; 17 inputs are interleaved.
+        # 2 filters stand in 8 rows: 9 of them take 5 rounds; 5 output rows fit into 16 columns; 17
+        # inputs are interleaved.
         (Style.ROW_STATIONARY, 9 * 17 * 9 + 5 * 17 * 7 * 9 + 35 * 9),
     ],
 )
@@ -177,16 +247,28 @@ def test_a_slow_network_sets_the_pace_and_its_latency_comes_once() -> None:
     work = one_job(nest, *operand_bytes(nest))
     delivered = 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9
     slow = machine(Style.OUTPUT_STATIONARY, noc_bandwidth=1e6, noc_latency=3e-6)
-    assert latency_and_bytes(work, slow)[0] == pytest.approx(delivered * 1e-6 + 3e-6 + tilings_of(nest, slow).lead[0])
+    assert latency_and_bytes(work, slow)[0] == pytest.approx(
+        delivered * 1e-6 + 3e-6 + tilings_of(nest, slow).lead[0]
+    )
 
 
 @pytest.mark.parametrize(
-    ("style", "cycles"), [(Style.WEIGHT_STATIONARY, 1530 / 3), (Style.ROW_STATIONARY, 1530 / 3), (Style.OUTPUT_STATIONARY, 0)]
+    ("style", "cycles"),
+    [
+        (Style.WEIGHT_STATIONARY, 1530 / 3),
+        (Style.ROW_STATIONARY, 1530 / 3),
+        (Style.OUTPUT_STATIONARY, 0),
+    ],
 )
-def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style: Style, cycles: float) -> None:
-    """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the work."""
+def test_an_array_waits_for_weights_that_are_loaded_before_it_works(
+    style: Style, cycles: float
+) -> None:
+    """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the
+    work."""
     nest = LoopNest(k=10, c=17, y=5, x=7, r=3, s=3)
-    meanwhile, before = (tilings_of(nest, machine(style, weight_loading=loading)) for loading in (None, 3e9))
+    meanwhile, before = (
+        tilings_of(nest, machine(style, weight_loading=loading)) for loading in (None, 3e9)
+    )
     assert before.cycles - meanwhile.cycles == pytest.approx(cycles)
 
 
@@ -199,18 +281,38 @@ def test_strides_are_seen_in_the_input_that_is_delivered() -> None:
 
 
 def bare_job(elements: int, size: int) -> Workload:
-    tensors = (TensorInstance("i", "n", "i", 0, size, "input"), TensorInstance("o", "n", "o", 0, size, "activation", True, 0))
-    job = Job("j", "n", 0, "Op", ("op",), (), elements, 16, (Operand("i", size),), (Operand("o", size),), ())
+    tensors = (
+        TensorInstance("i", "n", "i", 0, size, "input"),
+        TensorInstance("o", "n", "o", 0, size, "activation", True, 0),
+    )
+    job = Job(
+        "j",
+        "n",
+        0,
+        "Op",
+        ("op",),
+        (),
+        elements,
+        16,
+        (Operand("i", size),),
+        (Operand("o", size),),
+        (),
+    )
     return Workload((NetworkInfo("n", "", "fp16", 1, 1, 0, (), ()),), (job,), tensors)
 
 
 def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle() -> None:
     target = machine(Style.WEIGHT_STATIONARY)
     # 16 lanes of two bytes.
-    assert latency_and_bytes(bare_job(0, 3200), target) == (pytest.approx(200e-9), pytest.approx(6400))
+    assert latency_and_bytes(bare_job(0, 3200), target) == (
+        pytest.approx(200e-9),
+        pytest.approx(6400),
+    )
     assert latency_and_bytes(bare_job(1600, 3200), target)[0] == pytest.approx(100e-9)
     assert latency_and_bytes(bare_job(1, 2), target) == (pytest.approx(1e-9), pytest.approx(4))
-    assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, noc_latency=1e-6))[0] == pytest.approx(1.2e-6)
+    assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, noc_latency=1e-6))[
+        0
+    ] == pytest.approx(1.2e-6)
 
 
 @pytest.mark.parametrize("name", ["edge-npu", "m3e-s6", "optane-server", "gpu-pcie"])
@@ -229,8 +331,18 @@ def test_networks_can_be_analysed_on_every_kind_of_machine(name: str) -> None:
 
 def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
     target = machine(Style.ROW_STATIONARY, flexible=True)
-    twins = replace(target, cores=(target.cores[0], replace(target.cores[0], name="other"), replace(target.cores[0], name="big", rows=16)))
-    alone, together = lower([residual_chain(1)], twins), lower([residual_chain(1), residual_chain(3, "b", 24)], twins)
+    twins = replace(
+        target,
+        cores=(
+            target.cores[0],
+            replace(target.cores[0], name="other"),
+            replace(target.cores[0], name="big", rows=16),
+        ),
+    )
+    alone, together = (
+        lower([residual_chain(1)], twins),
+        lower([residual_chain(1), residual_chain(3, "b", 24)], twins),
+    )
     a, b = analyse(alone, twins), analyse(together, twins)
     for name in ("latency", "bandwidth", "energy"):
         one, two = getattr(a, name), getattr(b, name)
@@ -239,9 +351,18 @@ def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
         assert np.array_equal(one, two[: len(one)])
 
 
-def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp_path: Path) -> None:
-    changes = ["cores.ws.flexible=true", "cores.ws.noc_bandwidth=16 GB/s", "cores.lb.noc_latency=1 us"]
-    network, machines = lm.load("onnx:squeezenet", precision="int8"), [lm.target("edge-npu", more) for more in ([], changes)]
+def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(
+    tmp_path: Path,
+) -> None:
+    changes = [
+        "cores.ws.flexible=true",
+        "cores.ws.noc_bandwidth=16 GB/s",
+        "cores.lb.noc_latency=1 us",
+    ]
+    network, machines = (
+        lm.load("onnx:squeezenet", precision="int8"),
+        [lm.target("edge-npu", more) for more in ([], changes)],
+    )
     plans = [lm.plan([network], machine, rounds=1, cut="none") for machine in machines]
     assert lm.verify(plans[1]) == ()
     cut = lm.plan([convolutions(rows=24, channels=64)], machines[1], rounds=1)
@@ -253,7 +374,9 @@ def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp
 
 def test_published_energies_are_met_and_grow_with_the_memory() -> None:
     # Horowitz: 10, 20 and 100 pJ for 8 bytes.
-    assert [sram_energy(size) * 8e12 for size in (2**13, 2**15, 2**20)] == pytest.approx([10, 20, 100])
+    assert [sram_energy(size) * 8e12 for size in (2**13, 2**15, 2**20)] == pytest.approx(
+        [10, 20, 100]
+    )
     assert sram_energy(2**11) * 8e12 == pytest.approx(5)
     assert sram_energy(2**22) * 8e12 == pytest.approx(200)
     assert sram_energy(0) == 0
@@ -269,16 +392,25 @@ def test_energy_of_a_layer_is_the_sum_of_what_it_does() -> None:
     core = target.cores[0]
     table = analyse(one_job(nest, *sizes), target)
     assert table.energy is not None
-    # All fits into the buffer and crosses the port once; weights cross the network with every tile of positions.
+    # All fits into the buffer and crosses the port once; weights cross the network with every tile
+    # of positions.
     network = sram_energy(108 * 1024) / 3
     tilings = tilings_of(nest, target)
-    by_hand = nest.macs * array_energy(core, 8) + sum(sizes) * (sram_energy(core.buffer) + dram_energy())
+    by_hand = nest.macs * array_energy(core, 8) + sum(sizes) * (
+        sram_energy(core.buffer) + dram_energy()
+    )
     by_hand += tilings.delivered[0] * (sram_energy(core.buffer) + network)
     assert table.energy[0, 0] == pytest.approx(by_hand)
 
 
 def test_a_target_may_state_every_energy() -> None:
-    stated = {"mac_int8": 1e-12, "scalar_int8": 2e-12, "local": 3e-12, "network": 5e-12, "buffer": 7e-12}
+    stated = {
+        "mac_int8": 1e-12,
+        "scalar_int8": 2e-12,
+        "local": 3e-12,
+        "network": 5e-12,
+        "buffer": 7e-12,
+    }
     nest = LoopNest(k=8, c=8, y=8, x=8)
     sizes = operand_bytes(nest)
     target = machine(Style.OUTPUT_STATIONARY, energy=stated)
@@ -288,7 +420,9 @@ def test_a_target_may_state_every_energy() -> None:
     table = analyse(replace(work, jobs=(job,)), target)
     assert table.energy is not None
     delivered = tilings_of(nest, target).delivered[0]
-    by_hand = nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
+    by_hand = (
+        nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
+    )
     assert table.energy[0, 0] == pytest.approx(by_hand * 1e-12)
 
 

@@ -1,4 +1,5 @@
-"""What operators take at least in pieces, held against the cost of pieces that a grid makes, on any cores at any prices."""
+"""What operators take at least in pieces, held against the cost of pieces that a grid makes, on any
+cores at any prices."""
 
 from dataclasses import replace
 
@@ -20,31 +21,58 @@ from loadmaster.workloads.lowering.pieces import Cuts
 
 def convolution(generator: np.random.Generator) -> Graph:
     """One convolution, of which few extents are multiples of the small arrays below."""
-    channels, given, rows, taps = (int(generator.integers(low, high)) for low, high in ((2, 14), (1, 7), (3, 14), (1, 4)))
+    channels, given, rows, taps = (
+        int(generator.integers(low, high)) for low, high in ((2, 14), (1, 7), (3, 14), (1, 4))
+    )
     weight = numpy_helper.from_array(np.zeros((channels, given, taps, taps), np.float32), "w")
-    node = helper.make_node("Conv", ["x", "w"], ["y"], "conv", pads=[(taps - 1) // 2, (taps - 1) // 2, taps // 2, taps // 2])
+    node = helper.make_node(
+        "Conv",
+        ["x", "w"],
+        ["y"],
+        "conv",
+        pads=[(taps - 1) // 2, (taps - 1) // 2, taps // 2, taps // 2],
+    )
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, given, rows, rows))]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     model = helper.make_model(
-        helper.make_graph([node], "one", inputs, outputs, [weight]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        helper.make_graph([node], "one", inputs, outputs, [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
     )
-    return build_graph(model, name="one", source="made for a test", batch=None, dims={}, precision="int8")
+    return build_graph(
+        model, name="one", source="made for a test", batch=None, dims={}, precision="int8"
+    )
 
 
 def machine() -> Target:
-    """Arrays of three styles, two of one, whose fast memory is so fast that operands come and go in no time."""
+    """Arrays of three styles, two of one, whose fast memory is so fast that operands come and go in
+    no time."""
     target = npu(4)
-    styles = (Style.WEIGHT_STATIONARY, Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY)
+    styles = (
+        Style.WEIGHT_STATIONARY,
+        Style.WEIGHT_STATIONARY,
+        Style.OUTPUT_STATIONARY,
+        Style.ROW_STATIONARY,
+    )
     cores = tuple(
-        replace(core, style=style, rows=3, columns=4, job_overhead=2e-9) for core, style in zip(target.cores, styles, strict=True)
+        replace(core, style=style, rows=3, columns=4, job_overhead=2e-9)
+        for core, style in zip(target.cores, styles, strict=True)
     )
     fast = replace(target.fast, read_bandwidth=1e15, write_bandwidth=1e15) if target.fast else None
     return replace(target, cores=cores, fast=fast)
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
-def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums: bool) -> None:
-    generator, target, met, sharper, free = np.random.default_rng(7), machine(), 0, 0, np.array([sums])
+def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(
+    sums: bool,
+) -> None:
+    generator, target, met, sharper, free = (
+        np.random.default_rng(7),
+        machine(),
+        0,
+        0,
+        np.array([sums]),
+    )
     for _ in range(40):
         graph = convolution(generator)
         (group,) = fuse(graph)
@@ -57,17 +85,34 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
         assert (seconds + extra <= plain * (1 + 1e-12)).all(), "an operator in one piece is a piece"
         met += bool((plain <= (seconds + extra) * (1 + 1e-3)).any())
         for _ in range(6):
-            parts = {axis: int(generator.choice([1, 1, 2, 3, form.shape[axis]])) for axis in form.axes}
+            parts = {
+                axis: int(generator.choice([1, 1, 2, 3, form.shape[axis]])) for axis in form.axes
+            }
             links = int(generator.choice([1, 2, 3, form.summed])) if form.summed else 1
-            table = job_table(lower([graph], target, cuts=[Cuts([form.chains(parts, min(links, max(1, form.summed)))])]), target)
+            table = job_table(
+                lower(
+                    [graph],
+                    target,
+                    cuts=[Cuts([form.chains(parts, min(links, max(1, form.summed)))])],
+                ),
+                target,
+            )
             pieces = table.compute
             # Energies of pieces are whole numbers of femtojoules.
             assert table.energy.min(axis=1).sum() >= joules.min() - 1e-15 * len(pieces)
             for _ in range(10):
-                prices, core = generator.choice([0.0, 0.2, 1.0, 3.0], 4), generator.integers(0, 4, len(pieces))
-                full, last = share[:, None] * seconds * prices, ((1 - share[:, None]) * seconds + extra) * prices
+                prices, core = (
+                    generator.choice([0.0, 0.2, 1.0, 3.0], 4),
+                    generator.integers(0, 4, len(pieces)),
+                )
+                full, last = (
+                    share[:, None] * seconds * prices,
+                    ((1 - share[:, None]) * seconds + extra) * prices,
+                )
                 least = full.min(axis=1).sum() + last.min(axis=1).sum()
-                assert (pieces[np.arange(len(pieces)), core] * prices[core]).sum() >= least * (1 - 1e-9)
+                assert (pieces[np.arange(len(pieces)), core] * prices[core]).sum() >= least * (
+                    1 - 1e-9
+                )
                 sharper += bool(least > (seconds * prices).min() * (1 + 1e-9))
     assert met > 20, "some core takes just so long for many of them"
     assert sharper > 130, "last turns are often more than what a rate alone says"

@@ -35,7 +35,9 @@ def write(folder: Path, text: str, name: str = "list.csv") -> Path:
         ("4,5,6,1,1,1,3", LoopNest(k=5, c=6, y=4), (24, 30, 20)),
     ],
 )
-def test_rows_become_loop_nests_with_their_operands(row: str, nest: LoopNest, sizes: tuple[int, int, int], tmp_path: Path) -> None:
+def test_rows_become_loop_nests_with_their_operands(
+    row: str, nest: LoopNest, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
     work = read_job_list(write(tmp_path, HEADER + row))
     (job,) = work.jobs
     assert job.nests == (nest,)
@@ -49,11 +51,17 @@ def test_rows_become_loop_nests_with_their_operands(row: str, nest: LoopNest, si
 def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path: Path) -> None:
     work = read_job_list(write(tmp_path, HEADER + "1,1,1,1,1,1,0\n\n2,2,1,1,1,1,0\n", "mix.0.csv"))
     assert [job.name for job in work.jobs] == ["mix.0/0", "mix.0/1"]
-    assert len({operand.tensor for job in work.jobs for operand in (*job.reads, *job.writes)}) == len(work.tensors) == 6
+    assert (
+        len({operand.tensor for job in work.jobs for operand in (*job.reads, *job.writes)})
+        == len(work.tensors)
+        == 6
+    )
 
 
 def test_columns_come_in_any_order_and_case(tmp_path: Path) -> None:
-    assert read_job_list(write(tmp_path, "TYPE,c,k,Y,X,R,S\n0,20,10,1,1,1,1")).jobs[0].nests == (LoopNest(k=10, c=20),)
+    assert read_job_list(write(tmp_path, "TYPE,c,k,Y,X,R,S\n0,20,10,1,1,1,1")).jobs[0].nests == (
+        LoopNest(k=10, c=20),
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,9 +78,15 @@ def test_columns_come_in_any_order_and_case(tmp_path: Path) -> None:
         (HEADER + "1,1.5,1,1,1,1,0", r"list.csv:2:2: C is '1.5'"),
         (HEADER + "1,,1,1,1,1,0", r"list.csv:2:2: C is ''"),
         (HEADER + "1,0,1,1,1,1,0", r"list.csv:2:2: C is 0: it must be at least 1"),
-        (HEADER + f"1,{2**63},1,1,1,1,0", r"list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648"),
+        (
+            HEADER + f"1,{2**63},1,1,1,1,0",
+            r"list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648",
+        ),
         (HEADER + "1," + "9" * 5000 + ",1,1,1,1,0", r"list.csv:2:2: C is 9{30}: it must be"),
-        (HEADER + "1,1,1,1,1,1,4", r"list.csv:2:7: type is 4: it must be at least 0 and less than 4"),
+        (
+            HEADER + "1,1,1,1,1,1,4",
+            r"list.csv:2:7: type is 4: it must be at least 0 and less than 4",
+        ),
         (HEADER + "1,1,1,1,1,1,conv", r"list.csv:2:7: type is 'conv'"),
         (HEADER + "1,1,2,1,1,1,0", r"list.csv:2:3: Y is 2: it must be 1 for a layer of type 0"),
         (HEADER + "1,1,2,2,1,1,3", r"list.csv:2:4: X is 2: it must be 1 for a layer of type 3"),
@@ -81,7 +95,9 @@ def test_columns_come_in_any_order_and_case(tmp_path: Path) -> None:
         (HEADER + '"1,1', r"list.csv:\d: is not CSV"),
     ],
 )
-def test_a_mistake_is_named_with_file_line_and_column(text: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_is_named_with_file_line_and_column(
+    text: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(JobError, match=message) as caught:
         read_job_list(write(tmp_path, text))
     assert "\n" not in str(caught.value)

@@ -1,4 +1,5 @@
-"""Kernel sequences: roofline times by hand, operands by storage, workspace for speed, machines that cannot be used."""
+"""Kernel sequences: roofline times by hand, operands by storage, workspace for speed, machines that
+cannot be used."""
 
 from __future__ import annotations
 
@@ -20,14 +21,35 @@ from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, Tenso
 ROOT = Path(__file__).parents[2]
 
 
-def graph_of(ops: list[Op], sizes: dict[str, int], weights: tuple[str, ...] = (), aliases: dict[str, str] | None = None) -> Graph:
+def graph_of(
+    ops: list[Op],
+    sizes: dict[str, int],
+    weights: tuple[str, ...] = (),
+    aliases: dict[str, str] | None = None,
+) -> Graph:
     aliases = aliases or {}
-    kinds = {name: TensorKind.WEIGHT if name in weights else TensorKind.INPUT if name == "x" else TensorKind.ACTIVATION for name in sizes}
-    tensors = {name: Tensor(name, (size,), "int8", size, kinds[name], aliases.get(name)) for name, size in sizes.items()}
+    kinds = {
+        name: TensorKind.WEIGHT
+        if name in weights
+        else TensorKind.INPUT
+        if name == "x"
+        else TensorKind.ACTIVATION
+        for name in sizes
+    }
+    tensors = {
+        name: Tensor(name, (size,), "int8", size, kinds[name], aliases.get(name))
+        for name, size in sizes.items()
+    }
     return Graph("by hand", "a test", "int8", tuple(ops), tensors, ("x",), (list(sizes)[-1],))
 
 
-def op(name: str, reads: dict[str, int], writes: dict[str, int], op_class: OpClass = OpClass.ELEMENTWISE, elements: int = 0) -> Op:
+def op(
+    name: str,
+    reads: dict[str, int],
+    writes: dict[str, int],
+    op_class: OpClass = OpClass.ELEMENTWISE,
+    elements: int = 0,
+) -> Op:
     accesses = [tuple(Access(*item) for item in side.items()) for side in (reads, writes)]
     return Op(name, name, op_class, accesses[0], accesses[1], (), elements, 8)
 
@@ -40,11 +62,17 @@ def test_times_are_those_of_the_roofline() -> None:
     (kernel,) = steps.kernels
     size, weight = 64 * 56 * 56, 64 * 64 * 9
     assert kernel.algorithms[0].seconds == pytest.approx(2 * 64 * 64 * 9 * 56 * 56 / 2.3e12)
-    bytes_of = {steps.tensors[o.tensor].name: (o.fast_seconds, o.slow_seconds) for o in kernel.operands}
+    bytes_of = {
+        steps.tensors[o.tensor].name: (o.fast_seconds, o.slow_seconds) for o in kernel.operands
+    }
     assert bytes_of["x"] == pytest.approx((size / 100e9, size / 39e9))
     assert bytes_of["y.w"] == pytest.approx((weight / 100e9, weight / 39e9))
     assert bytes_of["y"] == pytest.approx((size / 100e9, size / 14e9))
-    assert [tensor.kind for tensor in steps.tensors] == [StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.OUTPUT]
+    assert [tensor.kind for tensor in steps.tensors] == [
+        StoredKind.INPUT,
+        StoredKind.WEIGHT,
+        StoredKind.OUTPUT,
+    ]
     assert [(str(part), part.count) for part in steps.costs] == [
         ("estimated (roofline of optane-server, figures of the target)", len(steps.kernels))
     ]
@@ -56,7 +84,9 @@ def test_views_vanish_and_views_of_different_parts_add_up() -> None:
         op("view", {"a": 0}, {"a1": 0, "a2": 0}, OpClass.VIEW),
         op("use", {"a1": 40, "a2": 40, "a": 100}, {"y": 8}),
     ]
-    graph = graph_of(ops, {"x": 64, "a": 100, "a1": 40, "a2": 40, "y": 8}, aliases={"a1": "a", "a2": "a"})
+    graph = graph_of(
+        ops, {"x": 64, "a": 100, "a1": 40, "a2": 40, "y": 8}, aliases={"a1": "a", "a2": "a"}
+    )
     steps = kernel_sequence(graph, lm.target("optane-server"))
     assert [kernel.name for kernel in steps.kernels] == ["make", "use"]
     assert [tensor.name for tensor in steps.tensors] == ["x", "a", "y"]
@@ -64,10 +94,17 @@ def test_views_vanish_and_views_of_different_parts_add_up() -> None:
 
 
 def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
-    ops = [op("first", {"x": 64}, {"a": 50}), op("second", {"x": 64}, {"a2": 50}), op("third", {"a": 100}, {"w": 10})]
+    ops = [
+        op("first", {"x": 64}, {"a": 50}),
+        op("second", {"x": 64}, {"a2": 50}),
+        op("third", {"a": 100}, {"w": 10}),
+    ]
     graph = graph_of(ops, {"x": 64, "w": 10, "a": 100, "a2": 50}, ("w",), {"a2": "a"})
     steps = kernel_sequence(graph, lm.target("optane-server"))
-    access = [[(steps.tensors[o.tensor].name, o.read, o.write) for o in kernel.operands] for kernel in steps.kernels]
+    access = [
+        [(steps.tensors[o.tensor].name, o.read, o.write) for o in kernel.operands]
+        for kernel in steps.kernels
+    ]
     assert access == [
         [("x", True, False), ("a", False, True)],
         [("x", True, False), ("a", True, True)],
@@ -77,7 +114,10 @@ def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
 
 
 def test_what_was_never_written_is_not_read() -> None:
-    steps = kernel_sequence(graph_of([op("use", {"x": 4, "void": 8}, {"y": 4})], {"x": 4, "void": 8, "y": 4}), lm.target("optane-server"))
+    steps = kernel_sequence(
+        graph_of([op("use", {"x": 4, "void": 8}, {"y": 4})], {"x": 4, "void": 8, "y": 4}),
+        lm.target("optane-server"),
+    )
     assert [tensor.name for tensor in steps.tensors] == ["x", "y"]
 
 
@@ -95,9 +135,9 @@ def test_copies_without_a_table_run_at_the_slower_memory() -> None:
     assert copy_link(server) == CopyLink(39e9, 14e9, 39e9, 14e9)
     shared = replace(server, copy=CopyEngine(1.0, 2.0, 3.0, 4.0, True))
     assert copy_link(shared) == CopyLink(1.0, 2.0, 3.0, 4.0, True)
-    assert lm.target("optane-server", ["copy.shared=true", "copy.asynchronous_to_fast=8 GB/s"]).copy == CopyEngine(
-        29e9, 12e9, 8e9, 2.5e9, True
-    )
+    assert lm.target(
+        "optane-server", ["copy.shared=true", "copy.asynchronous_to_fast=8 GB/s"]
+    ).copy == CopyEngine(29e9, 12e9, 8e9, 2.5e9, True)
 
 
 def test_machines_that_cannot_be_used_are_refused() -> None:
@@ -108,7 +148,9 @@ def test_machines_that_cannot_be_used_are_refused() -> None:
         kernel_sequence(graph, npu())
     with pytest.raises(PlacementError, match="no fast memory"):
         kernel_sequence(graph, npu(cores=1, scratchpad=0))
-    view = graph_of([op("view", {"x": 0}, {"y": 0}, OpClass.VIEW)], {"x": 4, "y": 4}, aliases={"y": "x"})
+    view = graph_of(
+        [op("view", {"x": 0}, {"y": 0}, OpClass.VIEW)], {"x": 4, "y": 4}, aliases={"y": "x"}
+    )
     with pytest.raises(PlacementError, match="nothing to place"):
         kernel_sequence(view, lm.target("optane-server"))
 
@@ -118,13 +160,16 @@ def test_winograd_takes_workspace_where_it_pays() -> None:
 
     def ways(channels: int, size: int, kernel: int = 3) -> list[tuple[str, float, int]]:
         build = GraphBuilder()
-        build.conv("y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel)
+        build.conv(
+            "y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel
+        )
         (only,) = kernel_sequence(build.graph("y"), gpu).kernels
         return [(way.name, way.seconds, way.workspace) for way in only.algorithms]
 
     (direct, first, none), (winograd, second, workspace) = ways(512, 16)
     assert (direct, winograd, none) == ("direct", "winograd", 0)
-    # 16 tiles of 4 x 4 outputs, 36 elements of each channel in and out, and of each filter; int8 elements.
+    # 16 tiles of 4 x 4 outputs, 36 elements of each channel in and out, and of each filter; int8
+    # elements.
     assert workspace == 36 * (16 * 1024 + 512 * 512)
     assert second == pytest.approx(36 * 16 * 512 * 512 * 2 / 13e12 + 2 * workspace / 616e9)
     assert second < first
@@ -132,28 +177,41 @@ def test_winograd_takes_workspace_where_it_pays() -> None:
     assert [name for name, *_ in ways(512, 16, kernel=1)] == ["direct"]
 
 
-@pytest.mark.parametrize("network", ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(ROOT / "fixtures/gpt2.onnx.gz")])
+@pytest.mark.parametrize(
+    "network",
+    ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(ROOT / "fixtures/gpt2.onnx.gz")],
+)
 @pytest.mark.parametrize("machine", ["optane-server", "gpu-pcie"])
 def test_networks_from_files_become_sequences(network: str, machine: str) -> None:
     graph = lm.load(network)
     steps = kernel_sequence(graph, lm.target(machine))
     # Weights that no kernel reads leave no trace; all others are there whole.
-    assert sum(t.bytes for t in steps.tensors if t.kind is StoredKind.WEIGHT) == graph.bytes_of(TensorKind.WEIGHT)
+    assert sum(t.bytes for t in steps.tensors if t.kind is StoredKind.WEIGHT) == graph.bytes_of(
+        TensorKind.WEIGHT
+    )
     assert sum(t.kind is StoredKind.OUTPUT for t in steps.tensors) == len(graph.outputs)
     assert 0 < steps.seconds(False) < steps.seconds(True)
 
 
 def test_the_committed_training_step_is_the_one_that_the_notes_describe() -> None:
-    steps = lm.read_sequence(str(ROOT / "fixtures/resnet50-training.json.gz"), lm.target("optane-server"))
+    steps = lm.read_sequence(
+        str(ROOT / "fixtures/resnet50-training.json.gz"), lm.target("optane-server")
+    )
     kinds = [kernel.kind for kernel in steps.kernels]
     assert kinds.count("convolution") == kinds.count("convolution_backward") == 53
     assert 5.0e9 < steps.peak_bytes < 7.5e9
     assert steps.seconds(False) < steps.seconds(True)
 
 
-@pytest.mark.parametrize("source", ["onnx:resnet50", str(ROOT / "fixtures/gpt2.onnx.gz"), str(ROOT / "fixtures/dlrm.onnx.gz")])
-def test_written_kernels_cost_on_any_target_what_the_network_costs(source: str, tmp_path: Path) -> None:
-    """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what the file says."""
+@pytest.mark.parametrize(
+    "source",
+    ["onnx:resnet50", str(ROOT / "fixtures/gpt2.onnx.gz"), str(ROOT / "fixtures/dlrm.onnx.gz")],
+)
+def test_written_kernels_cost_on_any_target_what_the_network_costs(
+    source: str, tmp_path: Path
+) -> None:
+    """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what
+    the file says."""
     graph = lm.load(source)
     file = str(write_work(kernel_work(graph), tmp_path / "kernels.json.gz"))
     npu_of_one = lm.target("edge-npu")

@@ -1,4 +1,5 @@
-"""Cycles and deliveries of a single tile against a walk through the loops, step by step, of small ungrouped nests."""
+"""Cycles and deliveries of a single tile against a walk through the loops, step by step, of small
+ungrouped nests."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -17,7 +18,14 @@ from loadmaster.workloads.graph import LoopNest
 ROWS, COLUMNS = 4, 6
 small = st.integers(1, 9)
 nests = st.builds(
-    LoopNest, k=small, c=small, y=small, x=st.integers(1, 4), r=st.integers(1, 3), s=st.integers(1, 3), batch=st.integers(1, 2)
+    LoopNest,
+    k=small,
+    c=small,
+    y=small,
+    x=st.integers(1, 4),
+    r=st.integers(1, 3),
+    s=st.integers(1, 3),
+    batch=st.integers(1, 2),
 )
 
 
@@ -27,7 +35,8 @@ def blocks(extent: int, size: int) -> Iterator[list[int]]:
 
 
 def sums(results: int, step: int, steps: int) -> int:
-    """Bytes of results that leave after a pass: whole at the last, else as sums of four bytes, which came back if it was not the first."""
+    """Bytes of results that leave after a pass: whole at the last, else as sums of four bytes,
+    which came back if it was not the first."""
     return results * ((1 if step == steps - 1 else 4) + (4 if step else 0))
 
 
@@ -41,7 +50,9 @@ def weight_stationary(n: LoopNest, local: int) -> tuple[int, int]:
             delivered += sum(len(outputs) * len(steps[step][0]) for step in kept)
             for _ in range(positions):
                 cycles += len(kept)
-                delivered += sum(len(steps[step][0]) for step in kept) + sums(len(outputs), number, len(passes))
+                delivered += sum(len(steps[step][0]) for step in kept) + sums(
+                    len(outputs), number, len(passes)
+                )
     return cycles, delivered
 
 
@@ -62,7 +73,9 @@ def row_stationary(n: LoopNest, local: int) -> tuple[int, int]:
     cycles = delivered = 0
     filters = max(1, ROWS // min(n.r, ROWS))
     interleaved = max(1, local // (2 * n.s))
-    passes = [(taps, channels) for taps in blocks(n.r, ROWS) for channels in blocks(n.c, interleaved)]
+    passes = [
+        (taps, channels) for taps in blocks(n.r, ROWS) for channels in blocks(n.c, interleaved)
+    ]
     for outputs in blocks(n.k, filters):
         delivered += n.batch * n.c * (n.y + n.r - 1) * (n.x + n.s - 1)
         for _ in range(n.batch):
@@ -84,7 +97,9 @@ WALKS = {
 @pytest.mark.parametrize("style", list(WALKS))
 @given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
 @settings(max_examples=60, deadline=None)
-def test_closed_forms_are_what_walking_through_the_loops_counts(style: Style, nest: LoopNest, local: int) -> None:
+def test_closed_forms_are_what_walking_through_the_loops_counts(
+    style: Style, nest: LoopNest, local: int
+) -> None:
     work = one_job(nest, *operand_bytes(nest))
     target = machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local)
     costs = best_tilings(nest_table(work.jobs), np.zeros(1), target.cores[0], target)

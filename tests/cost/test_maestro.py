@@ -25,7 +25,9 @@ needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason=PUBLIC_INSTANCE
 
 
 def setting(rows: int = 32, style: str = "weight-stationary", *more: str) -> Target:
-    return lm.target("m3e-s1", ["cores.hb.count=1", f"cores.hb.rows={rows}", f"cores.hb.style={style}", *more])
+    return lm.target(
+        "m3e-s1", ["cores.hb.count=1", f"cores.hb.rows={rows}", f"cores.hb.style={style}", *more]
+    )
 
 
 def layers(folder: Path, *rows: str) -> Path:
@@ -34,29 +36,50 @@ def layers(folder: Path, *rows: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize(("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")])
+@pytest.mark.parametrize(
+    ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
+)
 @pytest.mark.parametrize("rows", [2, 32])
-def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(style: str, name: str, rows: int, tmp_path: Path) -> None:
+def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
+    style: str, name: str, rows: int, tmp_path: Path
+) -> None:
     found = layer_lists.layers(40, 5)
     listed, energies = tmp_path / "list.csv", tmp_path / "energies.csv"
     listed.write_text(layer_lists.text(found))
-    lines = [f"{','.join(map(str, layer))},{name},{rows * 64},{number + 0.5}" for number, layer in enumerate(found)]
+    lines = [
+        f"{','.join(map(str, layer))},{name},{rows * 64},{number + 0.5}"
+        for number, layer in enumerate(found)
+    ]
     energies.write_text("\n".join([f"{HEADER},style,pes,energy_nj", *lines]))
     table = analyse(read_job_list(listed), setting(rows, style), f"maestro:{energies}")
-    assert np.rint(table.latency[:, 0] * 1e9).tolist() == [layer_lists.walked_cycles(layer, name, rows) for layer in found]
+    assert np.rint(table.latency[:, 0] * 1e9).tolist() == [
+        layer_lists.walked_cycles(layer, name, rows) for layer in found
+    ]
     assert table.flops.tolist() == [2 * layer_lists.macs(layer) for layer in found]
     assert table.energy is not None
     assert table.energy[:, 0] == pytest.approx([(number + 0.5) * 1e-9 for number in range(40)])
 
 
 @needs_answers
-@pytest.mark.parametrize(("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")])
+@pytest.mark.parametrize(
+    ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
+)
 @pytest.mark.parametrize("elements", [2048, 4096, 8192])
-def test_cycles_bandwidth_and_energy_are_those_of_maestro(style: str, name: str, elements: int, tmp_path: Path) -> None:
+def test_cycles_bandwidth_and_energy_are_those_of_maestro(
+    style: str, name: str, elements: int, tmp_path: Path
+) -> None:
     with ANSWERS.open() as file:
-        answers = [row for row in csv.DictReader(file) if row["style"] == name and int(row["pes"]) == elements]
+        answers = [
+            row
+            for row in csv.DictReader(file)
+            if row["style"] == name and int(row["pes"]) == elements
+        ]
     assert len(answers) == 262
-    work = read_job_list(layers(tmp_path, *(",".join(row[column] for column in HEADER.split(",")) for row in answers)))
+    work = read_job_list(
+        layers(
+            tmp_path, *(",".join(row[column] for column in HEADER.split(",")) for row in answers)
+        )
+    )
     table = analyse(work, setting(elements // 64, style), f"maestro:{ANSWERS}")
     cycles = np.array([int(row["cycles"]) for row in answers])
     half_need = np.array([int(row["l2_bytes"]) // 2 for row in answers])
@@ -69,7 +92,8 @@ def test_cycles_bandwidth_and_energy_are_those_of_maestro(style: str, name: str,
 
 
 def test_cycles_and_bandwidth_by_hand(tmp_path: Path) -> None:
-    # 40 outputs on 32 rows: two passes; 64 inputs fill the width; four taps and a step: 2 * 2 * 2 * 1 * 5 cycles.
+    # 40 outputs on 32 rows: two passes; 64 inputs fill the width; four taps and a step: 2 * 2 * 2 *
+    # 1 * 5 cycles.
     work = read_job_list(layers(tmp_path, "40,64,3,3,2,2,1"))
     table = analyse(work, setting(), "maestro")
     assert table.latency[0, 0] == pytest.approx(41e-9)
@@ -89,25 +113,40 @@ def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth() -> None:
 
 def test_other_styles_are_refused_by_the_name_of_their_core(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"core hb: .* not output-stationary: use --cost dataflow"):
-        analyse(read_job_list(layers(tmp_path, "1,1,1,1,1,1,0")), setting(32, "output-stationary"), "maestro")
+        analyse(
+            read_job_list(layers(tmp_path, "1,1,1,1,1,1,0")),
+            setting(32, "output-stationary"),
+            "maestro",
+        )
 
 
 extents = st.integers(1, 300)
 
 
 @given(
-    extents, extents, st.integers(7, 60), st.integers(7, 60), st.integers(1, 7), st.sampled_from(["weight-stationary", "row-stationary"])
+    extents,
+    extents,
+    st.integers(7, 60),
+    st.integers(7, 60),
+    st.integers(1, 7),
+    st.sampled_from(["weight-stationary", "row-stationary"]),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_flexible_array_is_never_slower_than_a_fixed_one(k: int, c: int, y: int, x: int, r: int, style: str) -> None:
+def test_a_flexible_array_is_never_slower_than_a_fixed_one(
+    k: int, c: int, y: int, x: int, r: int, style: str
+) -> None:
     nest = LoopNest(k=k, c=c, y=y, x=x, r=r, s=r)
     work = one_job(nest, *operand_bytes(nest))
-    fixed, flexible = (analyse(work, setting(32, style, *more), "maestro") for more in ((), ("cores.hb.flexible=true",)))
+    fixed, flexible = (
+        analyse(work, setting(32, style, *more), "maestro")
+        for more in ((), ("cores.hb.flexible=true",))
+    )
     assert flexible.latency[0, 0] <= fixed.latency[0, 0]
 
 
 def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path: Path) -> None:
-    # 2,048 outputs of one input channel: all elements go to outputs, one position a step of two cycles.
+    # 2,048 outputs of one input channel: all elements go to outputs, one position a step of two
+    # cycles.
     work = read_job_list(layers(tmp_path, "2048,1,4,4,1,1,1"))
     table = analyse(work, setting(32, "weight-stationary", "cores.hb.flexible=true"), "maestro")
     assert table.latency[0, 0] == pytest.approx((1 + 16 * 2) * 1e-9)
@@ -117,14 +156,23 @@ def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path: Path) -> None:
 TABLE = "K,C,Y,X,R,S,type,style,pes,energy_nj\n"
 
 
-def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp_path: Path) -> None:
+def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(
+    tmp_path: Path,
+) -> None:
     energies = tmp_path / "energies.csv"
     energies.write_text(TABLE + "8,8,1,1,1,1,0,dla,2048,2.5\n")
-    known = analyse(read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}")
+    known = analyse(
+        read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}"
+    )
     assert known.energy is not None
     assert known.energy.tolist() == [[pytest.approx(2.5e-9)]]
     outside = read_job_list(layers(tmp_path, "8,8,1,1,1,1,0", "8,9,1,1,1,1,0"))
-    with pytest.raises(JobError, match=r"energies.csv: no energy for job layers/1 .*1, 8, 9, 1.* on core hb: .*--cost maestro"):
+    with pytest.raises(
+        JobError,
+        match=(
+            r"energies.csv: no energy for job layers/1 .*1, 8, 9, 1.* on core hb: .*--cost maestro"
+        ),
+    ):
         analyse(outside, setting(), f"maestro:{energies}")
     with pytest.raises(JobError, match="no energy for job layers/0"):
         analyse(outside, setting(64), f"maestro:{energies}")
@@ -148,7 +196,9 @@ def test_a_mistake_in_a_table_of_energies_is_named(row: str, message: str, tmp_p
 
 def test_batches_and_groups_run_one_after_another() -> None:
     def cycles(nest: LoopNest) -> float:
-        return float(Maestro().analyse(one_job(nest, *operand_bytes(nest)), setting()).latency[0, 0] * 1e9)
+        return float(
+            Maestro().analyse(one_job(nest, *operand_bytes(nest)), setting()).latency[0, 0] * 1e9
+        )
 
     once = cycles(LoopNest(k=8, c=8, y=4, x=4)) - 1
     assert cycles(LoopNest(k=8, c=8, y=4, x=4, batch=3)) == pytest.approx(1 + 3 * once)

@@ -25,7 +25,9 @@ def write(folder: Path, text: str, name: str = "costs.csv") -> Path:
 
 
 def test_a_table_is_read_in_the_order_in_which_it_names_things(tmp_path: Path) -> None:
-    table = read_job_analysis(write(tmp_path, FULL + "b,y,2e-3,5,7,1\na,x,.5,0,,2\nb,x,1,1e9,7,3.5\n"))
+    table = read_job_analysis(
+        write(tmp_path, FULL + "b,y,2e-3,5,7,1\na,x,.5,0,,2\nb,x,1,1e9,7,3.5\n")
+    )
     assert (table.jobs, table.cores) == (("b", "a"), ("y", "x"))
     assert table.latency.tolist() == [[2e-3, 1.0], [np.inf, 0.5]]
     assert table.bandwidth.tolist() == [[5, 1e9], [0, 0]]
@@ -50,25 +52,38 @@ def test_energy_and_flops_may_be_left_out(tmp_path: Path) -> None:
         (HEADER + "\na,x,1", "costs.csv:2: has 3 cells where the header has 4"),
         (HEADER + "\n,x,1,1", "costs.csv:2:1: job is empty"),
         (HEADER + "\na,,1,1", "costs.csv:2:2: core is empty"),
-        (HEADER + "\na,x,0,1", "costs.csv:2:3: latency_s is '0': write a finite number more than zero"),
+        (
+            HEADER + "\na,x,0,1",
+            "costs.csv:2:3: latency_s is '0': write a finite number more than zero",
+        ),
         (HEADER + "\na,x,-1,1", "costs.csv:2:3: latency_s is '-1'"),
         (HEADER + "\na,x,inf,1", "costs.csv:2:3: latency_s is 'inf'"),
         (HEADER + "\na,x,1e999,1", "costs.csv:2:3: latency_s is '1e999'"),
         (HEADER + "\na,x,1,nan", "costs.csv:2:4: bandwidth_bytes_per_s is 'nan'"),
         (HEADER + "\na,x,1,-0.5", "costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'"),
-        (HEADER + "\na,x,1,1\nb,x,1,1\na,x,2,2", "costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2"),
-        (FULL + "a,x,1,1,3,1\na,y,1,1,4,1", "costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3"),
+        (
+            HEADER + "\na,x,1,1\nb,x,1,1\na,x,2,2",
+            "costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2",
+        ),
+        (
+            FULL + "a,x,1,1,3,1\na,y,1,1,4,1",
+            "costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3",
+        ),
         (FULL + f"a,x,1,1,{2**63},1", "costs.csv:2:5: flops is 9223372036854775808"),
         (FULL + "a,x,1,1,3,", "costs.csv:2:6: energy_j is ''"),
     ],
 )
-def test_a_mistake_is_named_with_file_line_and_column(text: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_is_named_with_file_line_and_column(
+    text: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(JobError, match=message):
         read_job_analysis(write(tmp_path, text))
 
 
 def jobs(folder: Path) -> Workload:
-    return read_job_list(write(folder, "K,C,Y,X,R,S,type\n4,5,1,1,1,1,0\n6,7,1,1,1,1,0\n", "two.csv"))
+    return read_job_list(
+        write(folder, "K,C,Y,X,R,S,type\n4,5,1,1,1,1,0\n6,7,1,1,1,1,0\n", "two.csv")
+    )
 
 
 @pytest.mark.parametrize("names", [("two/0", "two/1"), ("0", "1")])
@@ -88,11 +103,17 @@ def test_costs_apply_to_jobs_by_name_or_by_position(names: tuple[str, str], tmp_
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("two/0,hb0,1,1\ntwo/2,hb0,1,1", "costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0"),
+        (
+            "two/0,hb0,1,1\ntwo/2,hb0,1,1",
+            "costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0",
+        ),
         ("0,hb0,1,1\n1,hb0,1,1\n2,hb0,1,1", "costs.csv: there is no job '2'"),
         ("two/1,hb0,1,1", "costs.csv: job 'two/0' has no row"),
         ("1,hb0,1,1", "costs.csv: job '0' has no row"),
-        ("0,hb0,1,1\n1,lb,1,1", "costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3"),
+        (
+            "0,hb0,1,1\n1,lb,1,1",
+            "costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3",
+        ),
     ],
 )
 def test_a_table_must_match_jobs_and_cores(rows: str, message: str, tmp_path: Path) -> None:
@@ -102,8 +123,12 @@ def test_a_table_must_match_jobs_and_cores(rows: str, message: str, tmp_path: Pa
 
 def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
     assert isinstance(read_jobs(write(tmp_path, "k,C,Y,X,R,S,type\n1,1,1,1,1,1,0")), Workload)
-    assert isinstance(read_jobs(write(tmp_path, '"K","C","Y","X","R","S","type"\r\n1,1,1,1,1,1,0\r\n')), Workload)
-    assert read_jobs(write(tmp_path, "core,JOB,latency_s,bandwidth_bytes_per_s\nx,a,1,1")).jobs == ("a",)
+    assert isinstance(
+        read_jobs(write(tmp_path, '"K","C","Y","X","R","S","type"\r\n1,1,1,1,1,1,0\r\n')), Workload
+    )
+    assert read_jobs(write(tmp_path, "core,JOB,latency_s,bandwidth_bytes_per_s\nx,a,1,1")).jobs == (
+        "a",
+    )
     for text in ("", "id,lower,upper,size\n"):
         with pytest.raises(JobError, match=r"costs\.csv:1: neither"):
             read_jobs(write(tmp_path, text))
@@ -118,7 +143,9 @@ def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
         ("dataflow:x", "did you mean dataflow?"),
     ],
 )
-def test_an_unknown_model_is_refused_with_those_that_there_are(cost: str, instead: str, tmp_path: Path) -> None:
+def test_an_unknown_model_is_refused_with_those_that_there_are(
+    cost: str, instead: str, tmp_path: Path
+) -> None:
     with pytest.raises(JobError, match=re.escape(f"no cost model '{cost}': {instead}")):
         analyse(jobs(tmp_path), lm.target("m3e-s1"), cost)
 

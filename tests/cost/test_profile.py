@@ -1,4 +1,5 @@
-"""Measured kernel times: every combination once, kept as it is measured, and put into sequences; tables of one's own."""
+"""Measured kernel times: every combination once, kept as it is measured, and put into sequences;
+tables of one's own."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, cas
 from loadmaster.cost.kernels.measured_kernels import comparison, measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 from loadmaster.targets.hardware import Core, Memory
 from loadmaster.workloads.graph import Graph, Invocation
 
@@ -58,11 +67,17 @@ def times(tmp_path: Path) -> KernelTimes:
 
 
 def cases(graph: Graph) -> list[Case]:
-    return [case for op in graph.ops if op.op_class != "view" and (case := case_of(graph, op)) is not None]
+    return [
+        case
+        for op in graph.ops
+        if op.op_class != "view" and (case := case_of(graph, op)) is not None
+    ]
 
 
 @pytest.mark.slow
-def test_every_combination_is_measured_once(graph: Graph, times: KernelTimes, tmp_path: Path) -> None:
+def test_every_combination_is_measured_once(
+    graph: Graph, times: KernelTimes, tmp_path: Path
+) -> None:
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
     setting = Setting.here(1)
     keys = {case.key(places, setting) for case in cases(graph) for places in case.combinations}
@@ -71,21 +86,30 @@ def test_every_combination_is_measured_once(graph: Graph, times: KernelTimes, tm
     assert all(seconds > 0 for seconds, _ in times.all().values())
     # The middle layer's activation is measured in both memories, a bias never is.
     assert max(len(case.moved) for case in cases(graph)) >= 3
-    assert not any(size < 2**16 for case in cases(graph) for i, size in enumerate(case.bytes) if i in case.moved)
+    assert not any(
+        size < 2**16
+        for case in cases(graph)
+        for i, size in enumerate(case.bytes)
+        if i in case.moved
+    )
     assert list((tmp_path / "slow").iterdir()) == []
     again = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
     assert (again.measured, again.reused) == (0, len(keys))
 
 
 @pytest.mark.parametrize("factory", ["picking", "looking_up"])
-def test_kernels_with_indices_and_several_results_run(graph: Graph, times: KernelTimes, tmp_path: Path, factory: str) -> None:
+def test_kernels_with_indices_and_several_results_run(
+    graph: Graph, times: KernelTimes, tmp_path: Path, factory: str
+) -> None:
     other = lm.load(f"torch:profiled_networks:{factory}", training=True)
     done = profile(other, times, slow=tmp_path, threads=1, repeats=1)
     assert done.failed == {}
     assert done.measured > 0
 
 
-def test_an_interrupted_profile_goes_on(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_profile_goes_on(
+    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count = iter(range(1000))
 
     def broken(*_: object) -> float:
@@ -101,7 +125,9 @@ def test_an_interrupted_profile_goes_on(graph: Graph, times: KernelTimes, tmp_pa
     assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
 
 
-def test_a_time_limit_leaves_the_rest(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_leaves_the_rest(
+    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
     assert done.measured == 0
@@ -113,18 +139,26 @@ def test_what_cannot_run_is_said(graph: Graph, times: KernelTimes, tmp_path: Pat
     first = next(op for op in graph.ops if op.op_class != "view")
     strange = replace(first, invocation=Invocation('["aten.nonsense.default",[],{}]', (), ()))
     silent = replace(first, name="silent", invocation=None)
-    done = profile(replace(graph, ops=(strange, silent)), times, slow=tmp_path, threads=1, repeats=1)
+    done = profile(
+        replace(graph, ops=(strange, silent)), times, slow=tmp_path, threads=1, repeats=1
+    )
     assert done.measured == 0
     assert "nonsense" in done.failed[first.name]
     assert "cannot be written down" in done.failed["silent"]
 
 
-def test_what_is_too_large_is_left_out(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_left_out(
+    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
     done = profile(graph, times, slow=tmp_path, threads=1)
     assert done.measured > 0
-    fits = [op.name for op in graph.ops if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19]  # type: ignore[union-attr]
+    fits = [
+        op.name
+        for op in graph.ops
+        if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19
+    ]  # type: ignore[union-attr]
     assert set(done.too_large) == {op.name for op in graph.ops if op.op_class != "view"} - set(fits)
 
 
@@ -139,14 +173,18 @@ def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
             times.put(case.key(places, setting), "", "", "device 1", seconds, 1)
     found = measured_tables(steps, graph, times, 1)
     assert len(found.kernels) == len(steps.kernels)
-    for kernel, op in zip(found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True):
+    for kernel, op in zip(
+        found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
+    ):
         case = case_of(graph, op)
         assert case is not None
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in kernel.operands]
         for mask in range(2 ** len(names)):
             slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
-            assert kernel.seconds(slow) == 1.0 + sum(moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there)
+            assert kernel.seconds(slow) == 1.0 + sum(
+                moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there
+            )
     assert found.costs[0].label == "measured"
     assert "1 threads" in found.costs[0].source
     pairs = comparison(steps, found)
@@ -168,10 +206,23 @@ def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) 
     assert sum(part.count for part in found.costs) == len(found.kernels)
 
 
-def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_profiles_and_goes_on(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
-    call = ["profile", "torch:profiled_networks:net", "--training", "--batch", "64", "--threads", "1", "--slow", str(tmp_path), "--json"]
+    call = [
+        "profile",
+        "torch:profiled_networks:net",
+        "--training",
+        "--batch",
+        "64",
+        "--threads",
+        "1",
+        "--slow",
+        str(tmp_path),
+        "--json",
+    ]
     first = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
     second = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
     assert first["measured"] == second["reused"] > 0
@@ -183,28 +234,60 @@ def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypa
 def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels are timed as ten times their estimate on the target: that is what the calibrated target says of them."""
+    """Kernels are timed as ten times their estimate on the target: that is what the calibrated
+    target says of them."""
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     graph = lm.load("torch:profiled_networks:net", batch=64, training=True)
     server = lm.target("optane-server")
-    slower = kernel_sequence(graph, replace(server, main=_slowed(server.main), fast=_slowed(server.fast), cores=_tenth(server.cores)))
+    slower = kernel_sequence(
+        graph,
+        replace(
+            server, main=_slowed(server.main), fast=_slowed(server.fast), cores=_tenth(server.cores)
+        ),
+    )
     by_case = {}
     for op in graph.ops:
-        case, kernel = case_of(graph, op), next((kernel for kernel in slower.kernels if kernel.name == op.name), None)
+        case, kernel = (
+            case_of(graph, op),
+            next((kernel for kernel in slower.kernels if kernel.name == op.name), None),
+        )
         if case is not None and kernel is not None:
             names = [slower.tensors[operand.tensor].name for operand in kernel.operands]
             for places in case.combinations:
                 slow = {case.storages[place] for place in places}
-                by_case[case.invocation.text, places] = kernel.seconds([name in slow for name in names])
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda case, places, *_: by_case[case.invocation.text, places])
-    words = ("--training", "--batch", "64", "--threads", "1", "--slow", str(tmp_path), "--repeats", "1")
+                by_case[case.invocation.text, places] = kernel.seconds(
+                    [name in slow for name in names]
+                )
+    monkeypatch.setattr(
+        "loadmaster.cost.kernels.profile.measure",
+        lambda case, places, *_: by_case[case.invocation.text, places],
+    )
+    words = (
+        "--training",
+        "--batch",
+        "64",
+        "--threads",
+        "1",
+        "--slow",
+        str(tmp_path),
+        "--repeats",
+        "1",
+    )
     times = str(tmp_path / "times.csv")
-    shown = CliRunner().invoke(app, ["profile", "torch:profiled_networks:net", *words, "--out", times], catch_exceptions=False)
+    shown = CliRunner().invoke(
+        app,
+        ["profile", "torch:profiled_networks:net", *words, "--out", times],
+        catch_exceptions=False,
+    )
     assert shown.exit_code == 0
     found = lm.calibrate("optane-server", times)
     assert found.overall.before.median == pytest.approx(9, rel=0.02)
     assert found.overall.after.mean < 0.05
-    copied = {row["slow_read"] for row in csv.DictReader(Path(times).read_text().splitlines()) if row["kernel"] == "copy.to_fast"}
+    copied = {
+        row["slow_read"]
+        for row in csv.DictReader(Path(times).read_text().splitlines())
+        if row["kernel"] == "copy.to_fast"
+    }
     assert len(copied) > 3
     assert {int(size) for size in copied} <= {tensor.bytes for tensor in graph.tensors.values()}
     (tmp_path / "here.toml").write_text(found.text)
@@ -216,14 +299,20 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
 
 def _slowed(memory: Memory | None) -> Memory:
     assert memory is not None
-    return replace(memory, read_bandwidth=memory.read_bandwidth / 10, write_bandwidth=memory.write_bandwidth / 10)
+    return replace(
+        memory,
+        read_bandwidth=memory.read_bandwidth / 10,
+        write_bandwidth=memory.write_bandwidth / 10,
+    )
 
 
 def _tenth(cores: tuple[Core, ...]) -> tuple[Core, ...]:
     return tuple(replace(core, clock=core.clock / 10) for core in cores)
 
 
-def test_networks_that_cannot_be_run_here_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_networks_that_cannot_be_run_here_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     with pytest.raises(PlacementError, match="profile a torch module"):
         CliRunner().invoke(app, ["profile", "onnx:squeezenet"], catch_exceptions=False)
@@ -248,7 +337,9 @@ def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
     KernelTimes(place).put("key", "call", "0", "device 1", 0.5, 3)
     assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
     with closing(sqlite3.connect(place)) as connection, connection:
-        assert connection.execute("SELECT call, places, repeats FROM kernel_times").fetchall() == [("call", "0", 3)]
+        assert connection.execute("SELECT call, places, repeats FROM kernel_times").fetchall() == [
+            ("call", "0", 3)
+        ]
 
 
 def test_the_processor_is_named() -> None:
@@ -259,7 +350,12 @@ STEPS = KernelSequence(
     "steps",
     (StoredTensor("x", 8, StoredKind.INPUT), StoredTensor("y", 8)),
     (
-        Kernel("a", "add", (Operand(0, True, False, 1.0, 2.0), Operand(1, False, True, 1.0, 3.0)), (Algorithm("direct", 0.5),)),
+        Kernel(
+            "a",
+            "add",
+            (Operand(0, True, False, 1.0, 2.0), Operand(1, False, True, 1.0, 3.0)),
+            (Algorithm("direct", 0.5),),
+        ),
         Kernel("b", "add", (Operand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
     ),
     CopyLink(1.0, 1.0, 1.0, 1.0),

@@ -1,4 +1,5 @@
-"""Several tilings of a job, for where its operands are expected: each a tiling that the array can run, the least of all below each."""
+"""Several tilings of a job, for where its operands are expected: each a tiling that the array can
+run, the least of all below each."""
 
 from dataclasses import fields, replace
 
@@ -14,7 +15,12 @@ from loadmaster.cost.analytical.deliveries import least_delivered
 from loadmaster.cost.analytical.job_costs import job_costs, job_table
 from loadmaster.cost.analytical.nests import nest_table
 from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, tilings_for
-from loadmaster.cost.analytical.tiling_front import front_tables, least_table, mixed_table, table_as_planned
+from loadmaster.cost.analytical.tiling_front import (
+    front_tables,
+    least_table,
+    mixed_table,
+    table_as_planned,
+)
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.lowering.instantiate import lower
@@ -25,7 +31,9 @@ FIGURES = ("compute", "moved", "tile", "energy")
 
 @given(nests, st.sampled_from(ARRAYS), st.sampled_from([2048, 8192, 10**5]))
 @settings(max_examples=60, deadline=None)
-def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(nest: LoopNest, style: Style, buffer: int) -> None:
+def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
+    nest: LoopNest, style: Style, buffer: int
+) -> None:
     sizes = operand_bytes(nest)
     work, target = one_job(nest, *sizes), machine(style, buffer=buffer)
     least = least_table(work, target)
@@ -41,29 +49,49 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
     nest: LoopNest, style: Style, buffer: int, flexible: bool
 ) -> None:
-    target, table = machine(style, flexible=flexible), nest_table(one_job(nest, *operand_bytes(nest)).jobs)
+    target, table = (
+        machine(style, flexible=flexible),
+        nest_table(one_job(nest, *operand_bytes(nest)).jobs),
+    )
     room, core = np.array([float(buffer)]), target.cores[0]
-    for name, together in zip(EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True):
+    for name, together in zip(
+        EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True
+    ):
         (alone,) = tilings_for(table, room, core, target, [name])
-        assert all(np.array_equal(getattr(together, f.name), getattr(alone, f.name)) for f in fields(alone))
+        assert all(
+            np.array_equal(getattr(together, f.name), getattr(alone, f.name)) for f in fields(alone)
+        )
 
 
 @given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
 @settings(max_examples=100, deadline=None)
-def test_no_piece_has_less_delivered_than_its_share(nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject) -> None:
-    """A piece has any part of the groups, output channels and positions, and no tiling of it goes below that part of the least."""
+def test_no_piece_has_less_delivered_than_its_share(
+    nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject
+) -> None:
+    """A piece has any part of the groups, output channels and positions, and no tiling of it goes
+    below that part of the least."""
     core = machine(style, flexible=flexible, local_buffer=local).cores[0]
-    sizes = {name: data.draw(st.integers(1, getattr(nest, name)), label=name) for name in ("groups", "batch", "k", "y", "x")}
+    sizes = {
+        name: data.draw(st.integers(1, getattr(nest, name)), label=name)
+        for name in ("groups", "batch", "k", "y", "x")
+    }
     piece = replace(nest, **sizes)
-    table, of_piece = (nest_table(one_job(each, *operand_bytes(each)).jobs) for each in (nest, piece))
+    table, of_piece = (
+        nest_table(one_job(each, *operand_bytes(each)).jobs) for each in (nest, piece)
+    )
     (least,) = least_delivered(table, core)
     for buffer in (300, 10**6):
-        tilings = tilings_for(of_piece, np.array([float(buffer)]), core, machine(style), list(EXPECTED))
-        assert all(each.delivered[0] >= least * piece.macs / nest.macs * (1 - 1e-12) for each in tilings)
+        tilings = tilings_for(
+            of_piece, np.array([float(buffer)]), core, machine(style), list(EXPECTED)
+        )
+        assert all(
+            each.delivered[0] >= least * piece.macs / nest.macs * (1 - 1e-12) for each in tilings
+        )
 
 
 def test_sums_take_few_passes_where_many_input_channels_have_room() -> None:
-    """Sums of 128 x 128 results wait beside 128 channels at a time and more: they leave the array 24 times at most, and not 48 times."""
+    """Sums of 128 x 128 results wait beside 128 channels at a time and more: they leave the array
+    24 times at most, and not 48 times."""
     nest = LoopNest(k=128, c=3072, y=128)
     core = job_costs(one_job(nest, *operand_bytes(nest)), lm.target("edge-npu")).kinds[0]
     inputs, weights, results = operand_bytes(nest)
@@ -71,23 +99,33 @@ def test_sums_take_few_passes_where_many_input_channels_have_room() -> None:
 
 
 def test_room_for_three_blocks_of_filters_is_used() -> None:
-    """BERT's last layer of a block: sums of 192 of its 768 outputs fit, of 256 they do not: the input crosses four times."""
+    """BERT's last layer of a block: sums of 192 of its 768 outputs fit, of 256 they do not: the
+    input crosses four times."""
     nest = LoopNest(k=768, c=3072, y=128)
     moved = job_costs(one_job(nest, *operand_bytes(nest)), lm.target("edge-npu")).kinds[0].moved
     assert moved.tolist() == [4 * 3072 * 128, 768 * 3072, 768 * 128]
 
 
 def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once() -> None:
-    """Filters and a map of which neither fits: the one that is streamed moves less, the other more."""
+    """Filters and a map of which neither fits: the one that is streamed moves less, the other
+    more."""
     nest = LoopNest(k=256, c=256, y=28, x=28, r=3, s=3)
-    work, target = one_job(nest, *operand_bytes(nest)), lm.target("edge-npu", "dram.bandwidth=4 GB/s")
-    moved = {name: table.moved[:2, 0].tolist() for name, table in zip(EXPECTED, front_tables(work, target), strict=True)}
+    work, target = (
+        one_job(nest, *operand_bytes(nest)),
+        lm.target("edge-npu", "dram.bandwidth=4 GB/s"),
+    )
+    moved = {
+        name: table.moved[:2, 0].tolist()
+        for name, table in zip(EXPECTED, front_tables(work, target), strict=True)
+    }
     assert moved["weights streamed"][1] < moved["activations streamed"][1]
     assert moved["activations streamed"][0] < moved["weights streamed"][0]
 
 
 def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles() -> None:
-    target = lm.target("edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"])
+    target = lm.target(
+        "edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"]
+    )
     work = lower([lm.load("onnx:resnet50", precision="int8")], target)
     tables = dict(zip(EXPECTED, front_tables(work, target), strict=True))
     assert tables["crowded link"].moved.sum() <= tables[STREAMED].moved.sum()
@@ -115,15 +153,29 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen() -> None:
 def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one() -> None:
     """Of jobs that share their loop nests one is costed; here each has its own."""
     target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])
-    work = lower([lm.load("onnx:squeezenet", precision="int8"), lm.load("onnx:shufflenet", precision="int8")], target, mini_batches=3)
+    work = lower(
+        [
+            lm.load("onnx:squeezenet", precision="int8"),
+            lm.load("onnx:shufflenet", precision="int8"),
+        ],
+        target,
+        mini_batches=3,
+    )
     assert len(work.alike[0]) * 3 == len(work.jobs)
-    alone = replace(work, jobs=tuple(replace(job, nests=(*job.nests[:1], *job.nests[1:])) for job in work.jobs))
+    alone = replace(
+        work, jobs=tuple(replace(job, nests=(*job.nests[:1], *job.nests[1:])) for job in work.jobs)
+    )
     for ours, theirs in zip(front_tables(work, target), front_tables(alone, target), strict=True):
-        assert all(np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(ours))
+        assert all(
+            np.array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+            for field in fields(ours)
+        )
 
 
 def test_jobs_with_operands_of_other_sizes_are_not_alike() -> None:
     work = one_job(LoopNest(8, 8), 8, 64, 8)
     (job,) = work.jobs
-    larger = replace(job, reads=(replace(job.reads[0], bytes=job.reads[0].bytes + 1), *job.reads[1:]))
+    larger = replace(
+        job, reads=(replace(job.reads[0], bytes=job.reads[0].bytes + 1), *job.reads[1:])
+    )
     assert replace(work, jobs=(job, job, larger)).alike[1].tolist() == [0, 0, 1]

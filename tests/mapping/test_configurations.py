@@ -1,4 +1,5 @@
-"""What cores can run at one instant, and which jobs they can run at all: against everything that there is, for few jobs."""
+"""What cores can run at one instant, and which jobs they can run at all: against everything that
+there is, for few jobs."""
 
 import itertools
 
@@ -16,8 +17,14 @@ from loadmaster.mapping.group import Group, queues_of
 def every_configuration(count: np.ndarray, cores: np.ndarray) -> list[np.ndarray]:
     """Numbers of jobs of each kind (rows) on each kind of core (columns) that can run at once."""
     cells = [range(min(int(jobs), int(some)) + 1) for jobs in count for some in cores]
-    tables = (np.array(numbers).reshape(len(count), len(cores)) for numbers in itertools.product(*cells))
-    return [table for table in tables if (table.sum(axis=1) <= count).all() and (table.sum(axis=0) <= cores).all()]
+    tables = (
+        np.array(numbers).reshape(len(count), len(cores)) for numbers in itertools.product(*cells)
+    )
+    return [
+        table
+        for table in tables
+        if (table.sum(axis=1) <= count).all() and (table.sum(axis=0) <= cores).all()
+    ]
 
 
 @given(st.integers(0, 10**6))
@@ -41,19 +48,29 @@ def test_the_best_configurations_are_those_of_all(seed: int) -> None:
         assert best.within >= within - 1e-9
         # Jobs that are worth nothing are left out: they only ask for more.
         worthy = np.array([not table[worth == 0].any() for table in configurations])
-        assert best.beyond >= (gain - asked)[(asked >= 1 - 1e-9) & worthy].max(initial=-np.inf) - 1e-9
+        assert (
+            best.beyond >= (gain - asked)[(asked >= 1 - 1e-9) & worthy].max(initial=-np.inf) - 1e-9
+        )
     assert best.within <= within * (1 + 1e-5) + 1e-9
-    assert best.beyond <= beyond + 1e-5 * (1 + abs(beyond)) if np.isfinite(beyond) else np.isneginf(best.beyond)
+    assert (
+        best.beyond <= beyond + 1e-5 * (1 + abs(beyond))
+        if np.isfinite(beyond)
+        else np.isneginf(best.beyond)
+    )
     for jobs in (best.within_jobs, best.beyond_jobs):
         assert (np.bincount(jobs[jobs >= 0], minlength=len(count)) <= count).all()
     found = best.within_jobs >= 0
-    assert worth[best.within_jobs[found], slot[found]].sum() == pytest.approx(within, rel=1e-5, abs=1e-9)
+    assert worth[best.within_jobs[found], slot[found]].sum() == pytest.approx(
+        within, rel=1e-5, abs=1e-9
+    )
     assert demand[best.within_jobs[found], slot[found]].sum() <= 1 + 1e-9
 
 
 def test_a_job_does_not_run_beside_itself() -> None:
     group = Group(np.ones((1, 2)), np.full((1, 2), 0.25))
-    assert configuration_bound(group, queues_of(np.array([0]), np.arange(1), 2), 1.0).makespan == pytest.approx(1.0, rel=1e-5)
+    assert configuration_bound(
+        group, queues_of(np.array([0]), np.arange(1), 2), 1.0
+    ).makespan == pytest.approx(1.0, rel=1e-5)
     # One long, frugal job and hungry ones: with three of it at a time, the bus would never be idle.
     latency = np.repeat(np.array([4.0, 1.0, 1.0])[:, None], 3, axis=1)
     demand = np.repeat(np.array([0.1, 0.7, 0.7])[:, None], 3, axis=1)
@@ -63,7 +80,8 @@ def test_a_job_does_not_run_beside_itself() -> None:
 
 
 def test_no_core_runs_a_job_that_takes_longer_there_than_all_jobs_of_a_known_mapping() -> None:
-    """Four cores share the bus; on forty others, jobs want next to none of it but take too long. Shares of jobs would go there."""
+    """Four cores share the bus; on forty others, jobs want next to none of it but take too long.
+    Shares of jobs would go there."""
     fast, slow = (1.0,) * 4, (41.0,) * 40
     group = Group(np.tile(fast + slow, (40, 1)), np.tile((1.0,) * 4 + (1e-3,) * 40, (40, 1)))
     queues = queues_of(np.arange(40) % 4, np.arange(40), 44)

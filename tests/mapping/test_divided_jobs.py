@@ -1,4 +1,5 @@
-"""Jobs that may be divided into pieces on several cores: the same work in every way, and a bound that holds for all of them."""
+"""Jobs that may be divided into pieces on several cores: the same work in every way, and a bound
+that holds for all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ BANDWIDTHS = (1e9, 64e9, 4e12)
 
 @cache
 def divided(bandwidth: float) -> DividedJobs:
-    return lm.divide_jobs([str(FIXTURES / "ncf.onnx.gz")], lm.target("m3e-s2"), bandwidth, precision="int8", batch=256)
+    return lm.divide_jobs(
+        [str(FIXTURES / "ncf.onnx.gz")], lm.target("m3e-s2"), bandwidth, precision="int8", batch=256
+    )
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
@@ -34,14 +37,23 @@ def test_every_way_to_divide_does_the_same_work(bandwidth: float) -> None:
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 @pytest.mark.parametrize("objective", ["makespan", "energy", "edp"])
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_the_bound_holds_for_every_way_to_divide(bandwidth: float, objective: str, allocator: str) -> None:
+def test_the_bound_holds_for_every_way_to_divide(
+    bandwidth: float, objective: str, allocator: str
+) -> None:
     jobs = divided(bandwidth)
     bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
     assert bound.score > 0
     for way in jobs.ways:
         for strategy in ("herald", "random"):
-            options = {"objective": objective, "allocator": allocator, "samples": 50, "strategy": strategy}
-            assert lm.map_jobs(way.analysis, bandwidth, **options).value >= bound.score * (1 - 1e-12)
+            options = {
+                "objective": objective,
+                "allocator": allocator,
+                "samples": 50,
+                "strategy": strategy,
+            }
+            assert lm.map_jobs(way.analysis, bandwidth, **options).value >= bound.score * (
+                1 - 1e-12
+            )
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
@@ -51,7 +63,11 @@ def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth: float) ->
     for way in jobs.ways:
         analysis = way.analysis
         moved = analysis.latency * analysis.bandwidth
-        for least, found in ((jobs.least.latency, analysis.latency), (jobs.least.moved, moved), (jobs.least.energy, analysis.energy)):
+        for least, found in (
+            (jobs.least.latency, analysis.latency),
+            (jobs.least.moved, moved),
+            (jobs.least.energy, analysis.energy),
+        ):
             assert (least.sum(axis=0) <= found.sum(axis=0) * (1 + 1e-12)).all()
 
 
@@ -83,12 +99,19 @@ def test_a_job_list_stays_whole(tmp_path: Path) -> None:
 
 
 def test_one_job_that_divides_evenly_meets_its_bound() -> None:
-    """Two alike cores and a job of ten seconds: five each, and no less; as long as bandwidth allows."""
+    """Two alike cores and a job of ten seconds: five each, and no less; as long as bandwidth
+    allows."""
     least = LeastWork(np.full((1, 2), 10.0), np.full((1, 2), 100.0), None, np.array([True]))
     assert bound_of(least, 1e9, "demand", (1.0, 0.0)).makespan == pytest.approx(5.0)
     assert bound_of(least, 10.0, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
     whole = LeastWork(least.latency, least.moved, None, np.array([False]))
     assert bound_of(whole, 1e9, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
-    pieces = lm.JobAnalysis(("a[0/2]", "a[1/2]"), ("x", "y"), np.full((2, 2), 5.0), np.full((2, 2), 10.0), np.zeros(2, dtype=np.int64))
+    pieces = lm.JobAnalysis(
+        ("a[0/2]", "a[1/2]"),
+        ("x", "y"),
+        np.full((2, 2), 5.0),
+        np.full((2, 2), 10.0),
+        np.zeros(2, dtype=np.int64),
+    )
     assert lm.map_jobs(pieces, 1e9).makespan == pytest.approx(5.0)
     assert group_of(pieces, 1e9).jobs == 2

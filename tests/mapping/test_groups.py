@@ -1,4 +1,5 @@
-"""Groups that share a bandwidth: the native evaluation against exact fractions, and what must hold for every mapping."""
+"""Groups that share a bandwidth: the native evaluation against exact fractions, and what must hold
+for every mapping."""
 
 import itertools
 
@@ -46,54 +47,77 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
     row = reference.row(group, queues)
     exact = reference.makespan(group, queues)
     assert exact_makespan(group, row) == exact
-    # The kernels keep absolute times: what rounding makes of them, times how much everything slows down.
+    # The kernels keep absolute times: what rounding makes of them, times how much everything slows
+    # down.
     slip = 1e-14 * group.latency.sum() * max(1.0, group.demand.sum())
     assert group.makespans(row)[0] == pytest.approx(float(exact), rel=1e-12, abs=slip)
     start, end = timeline(group, row)
     assert end.max() == pytest.approx(float(exact), rel=1e-12, abs=slip)
     for core, queue in enumerate(queues):
         assert all(end[a] <= start[b] for a, b in itertools.pairwise(queue))
-        assert all(end[job] - start[job] >= group.latency[job, core] * (1 - 1e-9) - 1e-9 * end.max() - slip for job in queue)
+        assert all(
+            end[job] - start[job] >= group.latency[job, core] * (1 - 1e-9) - 1e-9 * end.max() - slip
+            for job in queue
+        )
 
 
 @given(mapped_groups(), st.randoms(use_true_random=False))
 @settings(max_examples=80, deadline=None)
 def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
     group, queues = case
-    alike = Group(np.repeat(group.latency[:, :1], group.cores, axis=1), np.repeat(group.demand[:, :1], group.cores, axis=1))
+    alike = Group(
+        np.repeat(group.latency[:, :1], group.cores, axis=1),
+        np.repeat(group.demand[:, :1], group.cores, axis=1),
+    )
     shuffled = random.sample(queues, len(queues))
-    assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(alike, reference.row(alike, shuffled))
+    assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(
+        alike, reference.row(alike, shuffled)
+    )
     both = np.concatenate([reference.row(alike, queues), reference.row(alike, shuffled)])
     first, second = alike.makespans(both)
-    assert first == pytest.approx(second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum()))
+    assert first == pytest.approx(
+        second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum())
+    )
 
 
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
 @settings(max_examples=150, deadline=None)
 def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
     group, queues = case
-    assert reference.makespan(Group(group.latency, group.demand / more), queues) <= reference.makespan(group, queues)
+    assert reference.makespan(
+        Group(group.latency, group.demand / more), queues
+    ) <= reference.makespan(group, queues)
 
 
 def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
-    # On core 0: hungry, none, hungry. On core 1: none, hungry, none. With more bandwidth the hungry jobs meet, and core 1 is late.
+    # On core 0: hungry, none, hungry. On core 1: none, hungry, none. With more bandwidth the hungry
+    # jobs meet, and core 1 is late.
     latency = np.array([1.0, 8.95, 1.0, 10.0, 0.05, 20.0])[:, None].repeat(2, axis=1)
     wanted = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])[:, None].repeat(2, axis=1)
     queues = queues_of(np.array([0, 0, 0, 1, 1, 1]), np.arange(6), 2)
-    scarce, ample = (exact_makespan(Group(latency, wanted / bandwidth), queues) for bandwidth in (0.9, 1.0))
+    scarce, ample = (
+        exact_makespan(Group(latency, wanted / bandwidth), queues) for bandwidth in (0.9, 1.0)
+    )
     assert scarce == pytest.approx(30.05 + 0.05 / 9)
     assert ample == pytest.approx(30.1)
 
 
 def every_mapping(group: Group) -> np.ndarray:
-    splits = itertools.product(itertools.permutations(range(group.jobs)), itertools.product(range(group.cores), repeat=group.jobs))
+    splits = itertools.product(
+        itertools.permutations(range(group.jobs)),
+        itertools.product(range(group.cores), repeat=group.jobs),
+    )
     rows = [
-        queues_of(np.array(cores), np.array(order), group.cores) for order, cores in splits if all(group.allowed[range(group.jobs), cores])
+        queues_of(np.array(cores), np.array(order), group.cores)
+        for order, cores in splits
+        if all(group.allowed[range(group.jobs), cores])
     ]
     return np.concatenate(rows)
 
 
-@given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0])))
+@given(
+    groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0]))
+)
 @settings(max_examples=60, deadline=None)
 def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Group) -> None:
     queues = every_mapping(group)
@@ -110,7 +134,8 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
 
 
 def test_contents_know_that_jobs_are_whole() -> None:
-    # Three jobs on two cores: two of them share one, which takes 2 seconds; shares of jobs would take 1.5.
+    # Three jobs on two cores: two of them share one, which takes 2 seconds; shares of jobs would
+    # take 1.5.
     group = Group(np.ones((3, 2)), np.full((3, 2), 0.25))
     queues = queues_of(np.array([0, 0, 1]), np.arange(3), 2)
     assert configuration_bound(group, queues, 2.0).makespan < 1.6
@@ -140,11 +165,23 @@ def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed: int) -> No
     assert least == pytest.approx(float(makespans.min()), rel=1e-9)
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4), st.integers(1, 12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4
+    ),
+    st.integers(1, 12),
+)
 @settings(max_examples=80, deadline=None)
-def test_the_best_content_is_that_of_all_contents(wares: list[tuple[int, int, int]], room: int) -> None:
+def test_the_best_content_is_that_of_all_contents(
+    wares: list[tuple[int, int, int]], room: int
+) -> None:
     latency, worth, count = (np.array(column) for column in zip(*wares, strict=True))
-    arguments = latency.astype(np.float64), worth.astype(np.float64), count.astype(np.int32), float(room)
+    arguments = (
+        latency.astype(np.float64),
+        worth.astype(np.float64),
+        count.astype(np.int32),
+        float(room),
+    )
     contents = [np.array(some) for some in itertools.product(*(range(each + 1) for each in count))]
     greatest = max(some @ worth for some in contents if some @ latency <= room)
     best, at_most, jobs = _native.best_content(*arguments, nodes=10_000)
@@ -162,9 +199,12 @@ def test_the_best_content_is_that_of_all_contents(wares: list[tuple[int, int, in
 
 
 def test_jobs_of_any_length_count_in_what_a_core_can_hold() -> None:
-    # 20 jobs of a ten-thousandth of the core's time each: parts of a clock that are rounded down would let 100 of them in for nothing.
+    # 20 jobs of a ten-thousandth of the core's time each: parts of a clock that are rounded down
+    # would let 100 of them in for nothing.
     latency, count = np.array([0.998, 1e-4]), np.array([1, 100], dtype=np.int32)
-    best, at_most, jobs = _native.best_content(latency, np.array([1.0, 0.01]), count, 1.0, nodes=1_000)
+    best, at_most, jobs = _native.best_content(
+        latency, np.array([1.0, 0.01]), count, 1.0, nodes=1_000
+    )
     assert jobs.tolist() == [1, 20]
     assert best == pytest.approx(1.2)
     assert at_most == pytest.approx(1.2)
@@ -191,7 +231,9 @@ def test_no_mapping_beats_the_bound(group: Group) -> None:
 def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, seed: int) -> None:
     generator = np.random.default_rng(seed)
     core = generator.integers(0, group.cores, (3, group.jobs), dtype=np.int32)
-    priority = generator.choice(np.array([0, 1, 5, 2**31, 2**32 - 1], dtype=np.uint32), (3, group.jobs))
+    priority = generator.choice(
+        np.array([0, 1, 5, 2**31, 2**32 - 1], dtype=np.uint32), (3, group.jobs)
+    )
     queues = group.decode(core, priority)
     for i in range(3):
         where, place = core_and_position(queues[i : i + 1], group.cores)
@@ -199,7 +241,10 @@ def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, s
         for here in range(group.cores):
             mine = sorted(np.flatnonzero(where == here).tolist(), key=lambda job: place[job])
             assert mine == sorted(mine, key=lambda job: (priority[i, job], job))
-        assert (group.decode(*(gene[None, :] for gene in genome_of(queues[i : i + 1], group.cores))) == queues[i]).all()
+        assert (
+            group.decode(*(gene[None, :] for gene in genome_of(queues[i : i + 1], group.cores)))
+            == queues[i]
+        ).all()
     assert (group.native.scores(core, priority) == group.makespans(queues)).all()
 
 
@@ -233,15 +278,33 @@ def test_searches_find_the_same_on_any_number_of_threads(threads: int) -> None:
     priority = generator.integers(0, 2**32, (23, 30), dtype=np.uint32)
     score = group.native.scores(core, priority)
     rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.1, "crossover_accel": 0.1}
-    options = rates | {"elites": 4, "parents": 5, "first_generation": 7, "generations": 12, "seed": 3}
-    one, more = (group.native.evolve(core, priority, score, **options, threads=count) for count in (1, threads))
+    options = rates | {
+        "elites": 4,
+        "parents": 5,
+        "first_generation": 7,
+        "generations": 12,
+        "seed": 3,
+    }
+    one, more = (
+        group.native.evolve(core, priority, score, **options, threads=count)
+        for count in (1, threads)
+    )
     for name in ("core", "priority", "score", "history"):
         assert (getattr(one, name) == getattr(more, name)).all()
     assert (one.score == group.native.scores(one.core, one.priority)).all()
     assert one.history[-1] == one.score.min() < score.min()
     queues, score = group.decode(core[:7], priority[:7]), score[:7]
-    options = {"temperature": np.geomspace(0.1, 1e-4, 7), "samples": 200, "target": 0.0, "seed": 3, "stream": 5}
-    one, more = (group.native.anneal(queues, queues, score, score, **options, threads=count) for count in (1, threads))
+    options = {
+        "temperature": np.geomspace(0.1, 1e-4, 7),
+        "samples": 200,
+        "target": 0.0,
+        "seed": 3,
+        "stream": 5,
+    }
+    one, more = (
+        group.native.anneal(queues, queues, score, score, **options, threads=count)
+        for count in (1, threads)
+    )
     for name in ("queues", "best", "score", "best_score"):
         assert (getattr(one, name) == getattr(more, name)).all()
     assert one.tried == more.tried == 1_400

@@ -1,4 +1,5 @@
-"""Mapping jobs as a function: every strategy, groups, objectives, fronts, warm starts, and mistakes."""
+"""Mapping jobs as a function: every strategy, groups, objectives, fronts, warm starts, and
+mistakes."""
 
 import itertools
 import signal
@@ -22,7 +23,14 @@ from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-NEEDS = {"ga": "pymoo", "de": "pymoo", "pso": "pymoo", "cma-es": "cma", "a2c": "stable_baselines3", "ppo": "stable_baselines3"}
+NEEDS = {
+    "ga": "pymoo",
+    "de": "pymoo",
+    "pso": "pymoo",
+    "cma-es": "cma",
+    "a2c": "stable_baselines3",
+    "ppo": "stable_baselines3",
+}
 
 
 def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
@@ -39,7 +47,13 @@ def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in NEEDS else name for name in STRATEGIES.names])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in NEEDS else name
+        for name in STRATEGIES.names
+    ],
+)
 def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -48,7 +62,9 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) ->
     mapping = map_jobs(table, 1e9, strategy=name, samples=samples, seed=3)
     group = group_of(table, 1e9)
     order = np.lexsort((mapping.position, mapping.core))
-    assert float(exact_makespan(group, queues_of(mapping.core, order, 4))) == pytest.approx(mapping.makespan, rel=1e-12)
+    assert float(exact_makespan(group, queues_of(mapping.core, order, 4))) == pytest.approx(
+        mapping.makespan, rel=1e-12
+    )
     assert mapping.end.max() == pytest.approx(mapping.makespan, rel=1e-9)
     assert mapping.lower_bound <= mapping.makespan
     assert mapping.samples <= samples
@@ -63,7 +79,9 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) ->
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 @pytest.mark.slow
-def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(bandwidth: float, allocator: str) -> None:
+def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(
+    bandwidth: float, allocator: str
+) -> None:
     table = jobs(40)
     auto = map_jobs(table, bandwidth, allocator=allocator, samples=60_000)
     for name in ("magma", "herald", "ai-mt", "random", "annealing", "es"):
@@ -89,20 +107,29 @@ def test_groups_run_one_after_another() -> None:
     assert whole.group.tolist() == [0] * 20 + [1] * 20 + [2] * 10
     assert len(whole.history) == 3
     for number in (1, 2):
-        assert whole.start[whole.group == number].min() >= whole.end[whole.group == number - 1].max() * (1 - 1e-12)
+        assert whole.start[whole.group == number].min() >= whole.end[
+            whole.group == number - 1
+        ].max() * (1 - 1e-12)
     assert whole.end.max() == pytest.approx(whole.makespan)
     assert map_jobs(table, 1e9, samples=3_000).lower_bound <= whole.lower_bound <= whole.makespan
 
 
 def test_objectives_pull_where_they_should() -> None:
     table = jobs()
-    energy, edp, makespan = (map_jobs(table, 1e9, objective=name, samples=20_000) for name in ("energy", "edp", "makespan"))
+    energy, edp, makespan = (
+        map_jobs(table, 1e9, objective=name, samples=20_000)
+        for name in ("energy", "edp", "makespan")
+    )
     assert energy.status == "optimal"
     assert energy.energy == pytest.approx(table.energy.min(axis=1).sum())
     assert makespan.makespan < edp.makespan < energy.makespan
     assert energy.energy < edp.energy < makespan.energy
     assert edp.value == pytest.approx(edp.makespan * edp.energy)
-    assert edp.lower_bound <= edp.value <= min(energy.makespan * energy.energy, makespan.makespan * makespan.energy)
+    assert (
+        edp.lower_bound
+        <= edp.value
+        <= min(energy.makespan * energy.energy, makespan.makespan * makespan.energy)
+    )
 
 
 @pytest.mark.slow
@@ -111,7 +138,9 @@ def test_no_mapping_of_a_front_is_better_than_another_in_both() -> None:
     points = [(mapping.makespan, mapping.energy) for mapping in front]
     assert len(points) >= 4
     assert points == sorted(points)
-    assert [energy for _, energy in points] == sorted((energy for _, energy in points), reverse=True)
+    assert [energy for _, energy in points] == sorted(
+        (energy for _, energy in points), reverse=True
+    )
     assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
     with pytest.raises(MappingError, match="same mappings"):
         pareto_front(jobs(), 1e9, ("makespan", "throughput"))
@@ -204,7 +233,12 @@ print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
 
 @pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])
 def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", _INTERRUPTED, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "searching\n"
         process.send_signal(signal.SIGINT)
@@ -218,9 +252,18 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None
         ("{", "line 1, column 2: not JSON"),
         ("[1]", "has no list of jobs"),
         ('{"objectives": [], "front": []}', "front of mappings"),
-        ('{"jobs": [{"job": "a", "core": "x", "group": 0}]}', r"jobs\[0\]: has no field 'position'"),
-        ('{"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]}', r"jobs\[0\]: 'core' is 3, and should be a name"),
-        ('{"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]}', "whole number of at least 0"),
+        (
+            '{"jobs": [{"job": "a", "core": "x", "group": 0}]}',
+            r"jobs\[0\]: has no field 'position'",
+        ),
+        (
+            '{"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]}',
+            r"jobs\[0\]: 'core' is 3, and should be a name",
+        ),
+        (
+            '{"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]}',
+            "whole number of at least 0",
+        ),
     ],
 )
 def test_a_malformed_warm_start_is_refused_by_field(text: str, words: str, tmp_path) -> None:
@@ -237,21 +280,35 @@ def test_settings_of_a_strategy_that_has_none_are_refused() -> None:
 def test_jobs_that_wait_are_mapped_for_energy_and_for_both() -> None:
     table = jobs(30)
     after = [()] * 10 + [(job - 10,) for job in range(10, 30)]
-    quick, frugal, both = (map_dependent_jobs(table, 1e9, after, objective=name, samples=600) for name in ("makespan", "energy", "edp"))
+    quick, frugal, both = (
+        map_dependent_jobs(table, 1e9, after, objective=name, samples=600)
+        for name in ("makespan", "energy", "edp")
+    )
     assert frugal.status == "optimal"
-    assert frugal.energy == pytest.approx(np.where(np.isfinite(table.latency), table.energy, np.inf).min(axis=1).sum())
+    assert frugal.energy == pytest.approx(
+        np.where(np.isfinite(table.latency), table.energy, np.inf).min(axis=1).sum()
+    )
     assert frugal.energy <= both.energy
     assert quick.makespan <= frugal.makespan
-    assert both.value == both.makespan * both.energy <= min(each.makespan * each.energy for each in (quick, frugal))
+    assert (
+        both.value
+        == both.makespan * both.energy
+        <= min(each.makespan * each.energy for each in (quick, frugal))
+    )
     for mapping in (quick, frugal, both):
         assert mapping.lower_bound <= mapping.value
-        assert all(mapping.start[job] >= max((mapping.end[before] for before in after[job]), default=0.0) for job in range(30))
+        assert all(
+            mapping.start[job] >= max((mapping.end[before] for before in after[job]), default=0.0)
+            for job in range(30)
+        )
 
 
 def test_local_search_finds_what_list_scheduling_misses() -> None:
     # The first job ends first on the core that the chain needs.
     latency = np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3
-    table = JobAnalysis(tuple("abcd"), tuple("xy"), latency, np.full((4, 2), 1.0), np.zeros(4, dtype=np.int64))
+    table = JobAnalysis(
+        tuple("abcd"), tuple("xy"), latency, np.full((4, 2), 1.0), np.zeros(4, dtype=np.int64)
+    )
     found = map_dependent_jobs(table, 1e9, [(), (), (1,), (2,)], samples=300)
     assert found.makespan == pytest.approx(3e-3)
     assert found.status == "optimal"
@@ -266,7 +323,9 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:
         assert mapping.start[job] >= release[job] - 1e-12
         assert all(mapping.end[before] <= mapping.start[job] + 1e-12 for before in befores)
     for core in range(4):
-        mine = sorted(np.flatnonzero(mapping.core == core).tolist(), key=lambda job: mapping.position[job])
+        mine = sorted(
+            np.flatnonzero(mapping.core == core).tolist(), key=lambda job: mapping.position[job]
+        )
         assert all(mapping.end[a] <= mapping.start[b] + 1e-12 for a, b in itertools.pairwise(mine))
     assert mapping.lower_bound <= mapping.makespan
     chain = map_dependent_jobs(table, 1e12, [(i - 1,) if i else () for i in range(20)])
@@ -299,9 +358,23 @@ def test_due_dates_come_before_the_makespan() -> None:
         ({"bandwidth": np.full((30, 4), np.inf)}, "its bandwidth is inf"),
         ({"bandwidth": np.ones((30, 3))}, "shape"),
         ({"energy": np.full((30, 4), -1.0)}, "its energy is -1.0"),
-        ({"cores": (), "latency": np.ones((30, 0)), "bandwidth": np.ones((30, 0)), "energy": None}, "no cores"),
         (
-            {"jobs": (), "latency": np.ones((0, 4)), "bandwidth": np.ones((0, 4)), "energy": None, "flops": np.ones(0, dtype=np.int64)},
+            {
+                "cores": (),
+                "latency": np.ones((30, 0)),
+                "bandwidth": np.ones((30, 0)),
+                "energy": None,
+            },
+            "no cores",
+        ),
+        (
+            {
+                "jobs": (),
+                "latency": np.ones((0, 4)),
+                "bandwidth": np.ones((0, 4)),
+                "energy": None,
+                "flops": np.ones(0, dtype=np.int64),
+            },
             "no jobs",
         ),
     ],
@@ -335,14 +408,18 @@ def test_bad_options_are_refused(options: dict, words: str) -> None:
 @pytest.mark.filterwarnings("error")
 def test_jobs_that_take_no_time_are_mapped_without_a_warning() -> None:
     table = replace(
-        jobs(3, 2), latency=np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]), bandwidth=np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+        jobs(3, 2),
+        latency=np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]),
+        bandwidth=np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]]),
     )
     found = map_jobs(table, 1e9, samples=50)
     assert (found.makespan, found.status) == (0.0, "optimal")
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("latency", "allocator"), [(0.0, "demand"), (1e299, "demand"), (1e299, "even")])
+@pytest.mark.parametrize(
+    ("latency", "allocator"), [(0.0, "demand"), (1e299, "demand"), (1e299, "even")]
+)
 def test_figures_beyond_all_measure_are_refused(latency: float, allocator: str) -> None:
     table = replace(jobs(2, 2), latency=np.full((2, 2), latency), bandwidth=np.full((2, 2), 1e300))
     with pytest.raises(MappingError, match="far too"):
@@ -350,7 +427,9 @@ def test_figures_beyond_all_measure_are_refused(latency: float, allocator: str) 
 
 
 def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused() -> None:
-    table = replace(jobs(2, 1), latency=np.array([[1e-300], [0.0]]), bandwidth=np.array([[1.0], [1e200]]))
+    table = replace(
+        jobs(2, 1), latency=np.array([[1e-300], [0.0]]), bandwidth=np.array([[1.0], [1e200]])
+    )
     with pytest.raises(MappingError, match="18 minutes"):
         map_dependent_jobs(table, 1.0, [(), ()], samples=5)
 

@@ -1,4 +1,5 @@
-"""Networks that come again: how times are written, when jobs may start and are due, and what became of every mini-batch."""
+"""Networks that come again: how times are written, when jobs may start and are due, and what became
+of every mini-batch."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ NETWORKS = ("net", "aux")
 
 
 def pool() -> JobPool:
-    """Two mini-batches of a chain of two jobs and a side branch, then one job of another network."""
+    """Two mini-batches of a chain of two jobs and a side branch, then one job of another
+    network."""
     after = ((), (0,), (0,), (), (3,), (3,), ())
     analysis: Any = None
     return JobPool(analysis, after, ("net",) * 6 + ("aux",), (0, 0, 0, 1, 1, 1, 0))
@@ -52,7 +54,12 @@ def test_figures_are_written_by_network() -> None:
 )
 def test_what_does_not_read_so_is_refused(option: str, texts: list[str]) -> None:
     given = {"period": None, "deadline": None, "priority": None} | {option: texts}
-    with pytest.raises(MappingError, match=r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"):
+    with pytest.raises(
+        MappingError,
+        match=(
+            r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"
+        ),
+    ):
         _Times.of(**given)
 
 
@@ -78,7 +85,9 @@ def test_every_network_has_a_timing() -> None:
         ({}, {"net": inf}, "deadline of 'net': inf s must be more than zero, and finite"),
     ],
 )
-def test_unknown_networks_and_times_that_are_none_are_refused(periods: dict[str, float], deadlines: dict[str, float], message: str) -> None:
+def test_unknown_networks_and_times_that_are_none_are_refused(
+    periods: dict[str, float], deadlines: dict[str, float], message: str
+) -> None:
     with pytest.raises(MappingError, match=message):
         network_timings(NETWORKS, periods, deadlines, MappingError)
 

@@ -12,7 +12,9 @@ from loadmaster.mapping.strategies.paced import paced
 def random_group(seed: int, jobs: int, cores: int) -> Group:
     random = np.random.default_rng(seed)
     shape = (jobs, cores)
-    return Group(random.lognormal(0, 1, shape), random.lognormal(-1, 1, shape) * (random.random(shape) < 0.9))
+    return Group(
+        random.lognormal(0, 1, shape), random.lognormal(-1, 1, shape) * (random.random(shape) < 0.9)
+    )
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 5))
@@ -21,11 +23,14 @@ def test_every_job_stays_on_its_core(seed: int, jobs: int, cores: int) -> None:
     core = np.random.default_rng(seed).integers(0, cores, jobs)
     found, position = core_and_position(paced(group, core), cores)
     assert (found == core).all()
-    assert sorted(zip(found.tolist(), position.tolist(), strict=True)) == [(c, i) for c in range(cores) for i in range((core == c).sum())]
+    assert sorted(zip(found.tolist(), position.tolist(), strict=True)) == [
+        (c, i) for c in range(cores) for i in range((core == c).sum())
+    ]
 
 
 def test_demand_is_level_where_orders_decide() -> None:
-    """Jobs that want all of the bandwidth or none: side by side in pairs of unlike jobs nothing waits and nothing is idle."""
+    """Jobs that want all of the bandwidth or none: side by side in pairs of unlike jobs nothing
+    waits and nothing is idle."""
     demand = np.repeat(np.tile([1.0, 0.0], 10)[:, None], 2, axis=1)
     group = Group(np.ones((20, 2)), demand)
     core = np.repeat([0, 1], 10)
@@ -34,9 +39,16 @@ def test_demand_is_level_where_orders_decide() -> None:
 
 
 def test_large_groups_come_close_to_their_bound() -> None:
-    """Without such orders 60,000 samples end 9.5 % above the bound, and a hundred times as many 9.1 %."""
+    """Without such orders 60,000 samples end 9.5 % above the bound, and a hundred times as many 9.1
+    %."""
     random = np.random.default_rng(0)
     latency, bandwidth = random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16))
-    table = lm.JobAnalysis(tuple(map(str, range(1000))), tuple("abcdefghijklmnop"), latency, bandwidth, np.full(1000, 10**6))
+    table = lm.JobAnalysis(
+        tuple(map(str, range(1000))),
+        tuple("abcdefghijklmnop"),
+        latency,
+        bandwidth,
+        np.full(1000, 10**6),
+    )
     found = lm.map_jobs(table, float(np.median(bandwidth)) * 4)
     assert found.makespan <= 1.04 * found.lower_bound

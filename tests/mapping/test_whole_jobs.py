@@ -25,13 +25,18 @@ def test_no_other_cores_are_better_by_more_than_the_gap(seed: int) -> None:
     latency = random.choice([0.5, 1.0, 2.0, 7.0, np.inf], (6, 3))
     latency[:, 0] = random.choice([1.0, 2.0], 6)
     group = Group(latency, random.choice([0.0 if seed % 2 else 0.01, 0.1, 0.5, 1.5], (6, 3)))
-    every = [np.array(core) for core in itertools.product(range(3), repeat=6) if group.allowed[range(6), core].all()]
+    every = [
+        np.array(core)
+        for core in itertools.product(range(3), repeat=6)
+        if group.allowed[range(6), core].all()
+    ]
     core = whole_jobs(group, 100.0, NO_DEADLINE)
     assert longest(group, core) <= 1.001 * min(longest(group, each) for each in every)
 
 
 def test_jobs_move_together_where_one_alone_does_not_pay() -> None:
-    """Eight jobs: the bus is free of them only on a core on which each takes as long as four of them elsewhere."""
+    """Eight jobs: the bus is free of them only on a core on which each takes as long as four of
+    them elsewhere."""
     group = Group(np.tile([1.0, 1.0, 4.0], (8, 1)), np.tile([2.0, 2.0, 0.1], (8, 1)))
     core = whole_jobs(group, 16.0, NO_DEADLINE)
     assert (core == 2).sum() == 2
@@ -42,7 +47,10 @@ def test_auto_goes_on_from_what_every_core_can_hold() -> None:
     """Few samples are left: what annealing starts from must be good."""
     random = np.random.default_rng(0)
     kinds = random.integers(0, 6, 24)
-    latency, demand = random.lognormal(0.0, 1.0, (6, 2))[kinds], random.uniform(0.1, 0.6, (6, 2))[kinds]
+    latency, demand = (
+        random.lognormal(0.0, 1.0, (6, 2))[kinds],
+        random.uniform(0.1, 0.6, (6, 2))[kinds],
+    )
     group = Group(np.repeat(latency, 3, axis=1), np.repeat(demand, 3, axis=1))
     search = Search(group, group_bound(group), samples=60_000)
     search.offer(queues_of(np.zeros(24, dtype=np.int64), np.arange(24), 6))
@@ -56,4 +64,6 @@ def test_what_is_no_better_or_too_large_is_left_alone() -> None:
     group = Group(np.ones((4, 2)), np.full((4, 2), 0.1))
     assert whole_jobs(group, 1.9, NO_DEADLINE) is None
     random = np.random.default_rng(0)
-    assert whole_jobs(Group(random.random((600, 2)), np.full((600, 2), 0.1)), 1e9, NO_DEADLINE) is None
+    assert (
+        whole_jobs(Group(random.random((600, 2)), np.full((600, 2), 0.1)), 1e9, NO_DEADLINE) is None
+    )

@@ -1,4 +1,5 @@
-// The allocation library from C++: packings hold, optima that are known by construction are found, and proofs are right.
+// The allocation library from C++: packings hold, optima that are known by construction are found,
+// and proofs are right.
 #include "allocation/block_packing.hpp"
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
@@ -49,29 +50,41 @@ struct Set {
             for (std::size_t j = 0; j < i; ++j)
                 for (Int a = first[i]; a < first[i + 1]; ++a)
                     for (Int b = first[j]; b < first[j + 1]; ++b)
-                        if (begin[a] < end[b] && begin[b] < end[a] && offset[i] + low[a] < offset[j] + high[b] && offset[j] + low[b] < offset[i] + high[a])
+                        if (begin[a] < end[b] && begin[b] < end[a] &&
+                            offset[i] + low[a] < offset[j] + high[b] &&
+                            offset[j] + low[b] < offset[i] + high[a])
                             return false;
         }
         return true;
     }
 };
 
-// A rectangle of 256 instants by `height` bytes cut into `count` pieces in random order: the load bound, `height`, can be reached.
+// A rectangle of 256 instants by `height` bytes cut into `count` pieces in random order: the load
+// bound, `height`, can be reached.
 Set tiling(std::size_t count, Int height, std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+    const auto below = [&](Int limit) {
+        return static_cast<Int>(random() % static_cast<std::uint64_t>(limit));
+    };
     std::vector<std::tuple<Int, Int, Int, Int>> pieces{{0, 256, 0, height}};
     while (pieces.size() < count) {
-        const auto area = [](const auto &p) { return (std::get<1>(p) - std::get<0>(p)) * (std::get<3>(p) - std::get<2>(p)); };
-        const auto largest = std::max_element(pieces.begin(), pieces.end(), [&](const auto &a, const auto &b) { return area(a) < area(b); });
+        const auto area = [](const auto &p) {
+            return (std::get<1>(p) - std::get<0>(p)) * (std::get<3>(p) - std::get<2>(p));
+        };
+        const auto largest = std::max_element(pieces.begin(), pieces.end(),
+            [&](const auto &a, const auto &b) { return area(a) < area(b); });
         const auto [left, right, bottom, top] = *largest;
         pieces.erase(largest);
         const bool wide = right - left > 1 && (top - bottom < 2 || below(2) == 0);
-        const Int cut = wide ? left + 1 + below(right - left - 1) : bottom + 1 + below(top - bottom - 1);
-        if (wide) pieces.insert(pieces.end(), {{left, cut, bottom, top}, {cut, right, bottom, top}});
-        else pieces.insert(pieces.end(), {{left, right, bottom, cut}, {left, right, cut, top}});
+        const Int cut =
+            wide ? left + 1 + below(right - left - 1) : bottom + 1 + below(top - bottom - 1);
+        if (wide)
+            pieces.insert(pieces.end(), {{left, cut, bottom, top}, {cut, right, bottom, top}});
+        else
+            pieces.insert(pieces.end(), {{left, right, bottom, cut}, {left, right, cut, top}});
     }
-    for (std::size_t i = pieces.size() - 1; i > 0; --i) std::swap(pieces[i], pieces[static_cast<std::size_t>(below(static_cast<Int>(i) + 1))]);
+    for (std::size_t i = pieces.size() - 1; i > 0; --i)
+        std::swap(pieces[i], pieces[static_cast<std::size_t>(below(static_cast<Int>(i) + 1))]);
     Set set;
     for (const auto &[left, right, bottom, top] : pieces) set.add(left, right, top - bottom);
     return set;
@@ -87,7 +100,7 @@ Answer smallest(const Set &set, const Settings &settings = {}) {
     return minimise(set.buffers(), {}, settings, budget);
 }
 
-}  // namespace
+} // namespace
 
 TEST("minimise reaches the optimum of tilings") {
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -109,7 +122,8 @@ TEST("a tiling does not fit into one byte less") {
 
 TEST("an exhausted search proves what the load bound does not show") {
     Set set;
-    for (const auto &[from, to, bytes] : std::vector<std::tuple<Int, Int, Int>>{{3, 6, 2}, {2, 4, 3}, {0, 3, 3}, {7, 11, 3}, {5, 7, 1}, {3, 7, 1}, {6, 10, 3}})
+    for (const auto &[from, to, bytes] : std::vector<std::tuple<Int, Int, Int>>{
+             {3, 6, 2}, {2, 4, 3}, {0, 3, 3}, {7, 11, 3}, {5, 7, 1}, {3, 7, 1}, {6, 10, 3}})
         set.add(from, to, bytes);
     CHECK(load_bound(set.buffers()).bytes == 6);
     const Answer answer = smallest(set);
@@ -120,9 +134,10 @@ TEST("an exhausted search proves what the load bound does not show") {
 }
 
 TEST("every rule switched off gives the same optimum") {
-    for (bool SearchRules::*rule : {&SearchRules::section_inference, &SearchRules::dominance, &SearchRules::level_skipping, &SearchRules::decomposition,
-                                    &SearchRules::symmetry_breaking, &SearchRules::failed_states, &SearchRules::spanning_buffers,
-                                    &SearchRules::slot_reduction}) {
+    for (bool SearchRules::*rule : {&SearchRules::section_inference, &SearchRules::dominance,
+             &SearchRules::level_skipping, &SearchRules::decomposition,
+             &SearchRules::symmetry_breaking, &SearchRules::failed_states,
+             &SearchRules::spanning_buffers, &SearchRules::slot_reduction}) {
         Settings settings;
         settings.rules.*rule = false;
         const Set set = tiling(14, 40, 7);
@@ -146,7 +161,8 @@ TEST("pinned buffers stay where they are, and the others keep out of their way")
     set.add(0, 5, 4);
     set.add(5, 10, 4);
     set.add(0, 10, 3, 8);
-    // The load is 15; the only free multiple of 8 below 16 is 0, and the buffers of 4 bytes then go on top of the pinned one.
+    // The load is 15; the only free multiple of 8 below 16 is 0, and the buffers of 4 bytes then go
+    // on top of the pinned one.
     const Answer answer = smallest(set);
     CHECK(answer.status == Status::optimal && answer.peak == 16);
     CHECK(set.valid(answer.offset, 16));
@@ -204,8 +220,10 @@ TEST("TelaMalloc packs tilings, and no set beyond its capacity") {
 TEST("TelaMalloc packs with every feature switched off") {
     const Set set = tiling(24, 1000, 2);
     for (bool TelamallocFeatures::*feature :
-         {&TelamallocFeatures::contention, &TelamallocFeatures::rules, &TelamallocFeatures::phases, &TelamallocFeatures::propagate, &TelamallocFeatures::jump,
-          &TelamallocFeatures::prioritise, &TelamallocFeatures::unstick, &TelamallocFeatures::lowest}) {
+        {&TelamallocFeatures::contention, &TelamallocFeatures::rules, &TelamallocFeatures::phases,
+            &TelamallocFeatures::propagate, &TelamallocFeatures::jump,
+            &TelamallocFeatures::prioritise, &TelamallocFeatures::unstick,
+            &TelamallocFeatures::lowest}) {
         Budget budget(-1, kForever, nullptr);
         TelamallocOptions options;
         options.features.*feature = false;
@@ -218,7 +236,7 @@ TEST("TelaMalloc packs with every feature switched off") {
 
 TEST("the propagator blames placements that conflict without the others") {
     Set set;
-    set.add(0, 1, 4);  // not to blame
+    set.add(0, 1, 4); // not to blame
     set.add(2, 4, 4);
     set.add(2, 4, 4);
     set.add(2, 4, 4);
@@ -237,7 +255,8 @@ TEST("a few plain buffers are packed at once") {
         const Set set = tiling(16, 100, seed);
         const Small small = allocate_small(set.buffers());
         CHECK(small.bound == 100 && small.peak >= small.bound);
-        CHECK(packing_holds(set.begin.data(), set.end.data(), set.size.data(), small.offset.data(), set.size.size(), small.peak));
+        CHECK(packing_holds(set.begin.data(), set.end.data(), set.size.data(), small.offset.data(),
+            set.size.size(), small.peak));
         CHECK(set.valid(small.offset, small.peak));
     }
 }
@@ -254,7 +273,8 @@ TEST("thousands of buffers come within 4 % of the load") {
     Set set;
     for (Int i = 0; i < 3000; ++i) {
         const Int from = static_cast<Int>(random() % 3000);
-        set.add(from, from + 1 + static_cast<Int>(random() % 300), 1 + static_cast<Int>(random() % 65536));
+        set.add(from, from + 1 + static_cast<Int>(random() % 300),
+            1 + static_cast<Int>(random() % 65536));
     }
     Budget budget(-1, kForever, nullptr);
     const Int bound = simple_bound(set.buffers());
@@ -265,8 +285,8 @@ TEST("thousands of buffers come within 4 % of the load") {
 
 TEST("first fit takes the lowest gap and best fit the tightest") {
     Set set;
-    set.add(0, 4, 2, 1, 3);   // leaves 0 .. 3
-    set.add(0, 4, 2, 1, 7);   // leaves 5 .. 7
+    set.add(0, 4, 2, 1, 3); // leaves 0 .. 3
+    set.add(0, 4, 2, 1, 7); // leaves 5 .. 7
     set.add(0, 4, 2);
     const std::vector<Int> order{0, 1, 2};
     CHECK(place_in_order(set.buffers(), order, false, 100).offset[2] == 0);
@@ -281,7 +301,9 @@ TEST("the live index names every buffer alive together with another") {
         std::vector<std::int32_t> found, expected;
         live.overlapping(b, [&](std::int32_t other) { found.push_back(other); });
         for (std::int32_t other = 0; other < plain.count(); ++other)
-            if (other != b && plain.begin[other] < plain.end[b] && plain.begin[b] < plain.end[other]) expected.push_back(other);
+            if (other != b && plain.begin[other] < plain.end[b] &&
+                plain.begin[b] < plain.end[other])
+                expected.push_back(other);
         std::sort(found.begin(), found.end());
         CHECK(found == expected);
     }
@@ -290,39 +312,58 @@ TEST("the live index names every buffer alive together with another") {
 TEST("ever lower ceilings move what lies above them, whatever it demands, but no pinned buffer") {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         std::mt19937_64 random(seed);
-        const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+        const auto below = [&](Int limit) {
+            return static_cast<Int>(random() % static_cast<std::uint64_t>(limit));
+        };
         Set set;
         for (Int b = 0; b < 120; ++b) {
-            const Int from = below(60), bytes = 1 + below(40), gap = from + 1 + below(6), again = gap + below(8);
+            const Int from = below(60), bytes = 1 + below(40), gap = from + 1 + below(6),
+                      again = gap + below(8);
             const Int aligned = below(4) ? 1 : 8, pinned = b % 40 == 0 ? b * 10 : -1;
             set.add(from, gap, bytes, aligned, pinned);
-            if (below(2)) set.add_section(gap, again, below(bytes), bytes);  // windows: low bytes are free
+            if (below(2))
+                set.add_section(gap, again, below(bytes), bytes); // windows: low bytes are free
             if (below(3)) set.add_section(again, again + 1 + below(20), 0, bytes);
         }
-        const std::vector<Int> order = [] { std::vector<Int> all(120); std::iota(all.begin(), all.end(), 0); return all; }();
-        const Greedy start = place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
+        const std::vector<Int> order = [] {
+            std::vector<Int> all(120);
+            std::iota(all.begin(), all.end(), 0);
+            return all;
+        }();
+        const Greedy start =
+            place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
         CHECK(start.packed && set.valid(start.offset, start.peak));
         for (const Ejections ejections : {Ejections::largest_first, Ejections::at_random}) {
             Budget budget(-1, kForever, nullptr);
-            const std::vector<Int> lower = lower_ceilings(set.buffers(), start.offset, load_bound(set.buffers()).bytes, ejections, seed, 1'000'000, budget);
+            const std::vector<Int> lower = lower_ceilings(set.buffers(), start.offset,
+                load_bound(set.buffers()).bytes, ejections, seed, 1'000'000, budget);
             const Int peak = peak_of(set.buffers(), lower);
             CHECK(set.valid(lower, peak) && peak <= start.peak);
             Budget none(-1, 0, nullptr);
-            CHECK(lower_ceilings(set.buffers(), start.offset, 0, ejections, seed, 1'000'000, none) == start.offset);
+            CHECK(lower_ceilings(set.buffers(), start.offset, 0, ejections, seed, 1'000'000,
+                      none) == start.offset);
         }
     }
 }
 
-TEST("in dense sets ejections at random end lower than those of the largest first, for the same work") {
+TEST("in dense sets ejections at random end lower than those of the largest first, for the same "
+     "work") {
     double largest = 0, random = 0;
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
         const Set set = tiling(100, 100'000, seed);
-        const std::vector<Int> order = [] { std::vector<Int> all(100); std::iota(all.begin(), all.end(), 0); return all; }();
-        const Greedy start = place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
+        const std::vector<Int> order = [] {
+            std::vector<Int> all(100);
+            std::iota(all.begin(), all.end(), 0);
+            return all;
+        }();
+        const Greedy start =
+            place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
         for (const Ejections ejections : {Ejections::largest_first, Ejections::at_random}) {
             Budget budget(-1, kForever, nullptr);
-            const std::vector<Int> lower = lower_ceilings(set.buffers(), start.offset, 100'000, ejections, seed, 8'000'000, budget);
-            (ejections == Ejections::at_random ? random : largest) += static_cast<double>(peak_of(set.buffers(), lower));
+            const std::vector<Int> lower = lower_ceilings(
+                set.buffers(), start.offset, 100'000, ejections, seed, 8'000'000, budget);
+            (ejections == Ejections::at_random ? random : largest) +=
+                static_cast<double>(peak_of(set.buffers(), lower));
         }
     }
     CHECK(random - 300'000 < 0.7 * (largest - 300'000));
@@ -331,7 +372,9 @@ TEST("in dense sets ejections at random end lower than those of the largest firs
 TEST("a packing of blocks is one of the buffers, and their load stays below the ceiling") {
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
         std::mt19937_64 random(seed);
-        const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+        const auto below = [&](Int limit) {
+            return static_cast<Int>(random() % static_cast<std::uint64_t>(limit));
+        };
         Set set;
         for (Int b = 0, from = 0; b < 20; ++b) {
             from = below(30);
@@ -340,7 +383,8 @@ TEST("a packing of blocks is one of the buffers, and their load stays below the 
         }
         const Int ceiling = load_bound(set.buffers()).bytes + 1;
         const Blocks blocks(set.buffers(), {ceiling, 0.4, seed});
-        CHECK(blocks.buffers().count() < set.buffers().count() && load_bound(blocks.buffers()).bytes <= ceiling);
+        CHECK(blocks.buffers().count() < set.buffers().count() &&
+            load_bound(blocks.buffers()).bytes <= ceiling);
         Budget budget(-1, kForever, nullptr);
         const Greedy packed = best_first_fit(blocks.buffers(), {}, 0, budget);
         if (packed.packed) CHECK(set.valid(blocks.offsets(packed.offset), packed.peak));
@@ -356,12 +400,16 @@ TEST("dense sets whose ends do not line up are packed by blocks, alike on any nu
         std::vector<BlockAttempt> attempts;
         for (std::uint64_t k = 0; k < 6; ++k) attempts.push_back({k % 2 ? 0.03 : 0.1, seed + k, 2});
         Effort effort;
-        const PackedBlocks one = pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        const PackedBlocks one =
+            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
         effort.threads = 3;
-        const PackedBlocks three = pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
-        CHECK(one.offset == three.offset && one.attempt == three.attempt && one.counters.nodes == three.counters.nodes);
+        const PackedBlocks three =
+            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        CHECK(one.offset == three.offset && one.attempt == three.attempt &&
+            one.counters.nodes == three.counters.nodes);
         const Int peak = peak_of(set.buffers(), one.offset);
-        CHECK(set.valid(one.offset, peak) && static_cast<double>(peak) < 1.01 * static_cast<double>(bound.bytes));
+        CHECK(set.valid(one.offset, peak) &&
+            static_cast<double>(peak) < 1.01 * static_cast<double>(bound.bytes));
     }
 }
 

@@ -1,4 +1,5 @@
-// Checks for tests without a framework: a failed one says where, and the program ends with an error once all tests ran.
+// Checks for tests without a framework: a failed one says where, and the program ends with an error
+// once all tests ran.
 #pragma once
 
 #include <cstdio>
@@ -25,7 +26,9 @@ inline int &failures() {
 }
 
 struct Registered {
-    Registered(const char *name, std::function<void()> run) { tests().push_back({name, std::move(run)}); }
+    Registered(const char *name, std::function<void()> run) {
+        tests().push_back({name, std::move(run)});
+    }
 };
 
 inline void fail(const char *file, int line, const std::string &what) {
@@ -48,15 +51,16 @@ inline int run_all() {
     return failures() == 0 && !tests().empty() ? 0 : 1;
 }
 
-}  // namespace checks
+} // namespace checks
 
 #define CHECKS_JOIN_(a, b) a##b
 #define CHECKS_JOIN(a, b) CHECKS_JOIN_(a, b)
-#define TEST(name)                                                                                                          \
-    static void CHECKS_JOIN(test_, __LINE__)();                                                                             \
-    static const checks::Registered CHECKS_JOIN(registered_, __LINE__)(name, CHECKS_JOIN(test_, __LINE__));                 \
+#define TEST(name)                                                                                 \
+    static void CHECKS_JOIN(test_, __LINE__)();                                                    \
+    static const checks::Registered CHECKS_JOIN(registered_, __LINE__)(                            \
+        name, CHECKS_JOIN(test_, __LINE__));                                                       \
     static void CHECKS_JOIN(test_, __LINE__)()
-#define CHECK(condition)                                                \
-    do {                                                                \
-        if (!(condition)) checks::fail(__FILE__, __LINE__, #condition); \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) checks::fail(__FILE__, __LINE__, #condition);                            \
     } while (false)

@@ -1,4 +1,5 @@
-// The library for C and C++: answers hold, demands are kept, what makes no sense is refused by name, and threads do not disturb each other.
+// The library for C and C++: answers hold, demands are kept, what makes no sense is refused by
+// name, and threads do not disturb each other.
 #include "checks.hpp"
 
 #include <loadmaster/allocate.hpp>
@@ -27,23 +28,29 @@ std::string refusal(const PackingProblem &problem) {
     return "";
 }
 
-bool says(const PackingProblem &problem, const char *words) { return refusal(problem).find(words) != std::string::npos; }
+bool says(const PackingProblem &problem, const char *words) {
+    return refusal(problem).find(words) != std::string::npos;
+}
 
 // Any demands at all, from a few bytes and instants, so that many sets are tight.
 PackingProblem random_problem(std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+    const auto below = [&](Int limit) {
+        return static_cast<Int>(random() % static_cast<std::uint64_t>(limit));
+    };
     PackingProblem problem;
     const Int count = below(9);
     for (Int i = 0; i < count; ++i) {
         Buffer b;
-        b.size = below(9), b.alignment = Int{1} << below(3), b.start = below(8) - 2, b.end = b.start + below(6);
+        b.size = below(9), b.alignment = Int{1} << below(3), b.start = below(8) - 2,
+        b.end = b.start + below(6);
         if (below(8) == 0) b.offset = b.alignment * below(4);
         if (below(4) == 0) b.group = 1 + below(2), b.shift = b.alignment * below(3);
         problem.buffers.push_back(b);
         if (b.end - b.start > 2 && below(3) == 0) {
             const Int low = below(b.size + 1);
-            problem.gaps.push_back({static_cast<std::size_t>(i), b.start + 1, b.end - below(2), low, low + below(b.size - low + 1)});
+            problem.gaps.push_back({static_cast<std::size_t>(i), b.start + 1, b.end - below(2), low,
+                low + below(b.size - low + 1)});
         }
     }
     if (below(3) == 0) problem.reserved.push_back({below(12), 12 + below(4)});
@@ -51,19 +58,21 @@ PackingProblem random_problem(std::uint64_t seed) {
     return problem;
 }
 
-}  // namespace
+} // namespace
 
 TEST("a plain set gets the packing and the proof that it should") {
     PackingProblem problem;
     problem.buffers = {{600, 1, 0, 4}, {300, 1, 2, 6}, {800, 1, 5, 9}};
     const Packing packing = loadmaster::allocate(problem);
     CHECK(packing.optimal() && packing.peak == 1100 && packing.bound == 1100);
-    CHECK(packing.proof == LOADMASTER_LOAD && packing.instant == 5 && packing.witnesses == std::vector<std::size_t>({1, 2}));
+    CHECK(packing.proof == LOADMASTER_LOAD && packing.instant == 5 &&
+        packing.witnesses == std::vector<std::size_t>({1, 2}));
     CHECK(loadmaster::verify(problem, packing.offsets).empty());
     CHECK(loadmaster::verify(problem, {0, 0, 0}) == "two buffers share bytes at instant 2");
     problem.capacity = 1000;
     const Packing none = loadmaster::allocate(problem);
-    CHECK(none.status == LOADMASTER_INFEASIBLE && !none && none.bound == 1100 && none.witnesses.size() == 2);
+    CHECK(none.status == LOADMASTER_INFEASIBLE && !none && none.bound == 1100 &&
+        none.witnesses.size() == 2);
 }
 
 TEST("what is alive two by two is a proof of its own") {
@@ -71,7 +80,8 @@ TEST("what is alive two by two is a proof of its own") {
     problem.buffers = {{5, 1, 0, 2}, {6, 1, 0, 3}, {7, 1, 1, 3}};
     problem.gaps = {{1, 1, 2, 0, 0}};
     const Packing packing = loadmaster::allocate(problem);
-    CHECK(packing.optimal() && packing.peak == 18 && packing.proof == LOADMASTER_PAIRS && packing.witnesses.size() == 3);
+    CHECK(packing.optimal() && packing.peak == 18 && packing.proof == LOADMASTER_PAIRS &&
+        packing.witnesses.size() == 3);
     problem.capacity = 17;
     CHECK(loadmaster::allocate(problem).proof == LOADMASTER_PAIRS);
     problem.capacity = 12;
@@ -89,10 +99,12 @@ TEST("an empty problem is packed") {
 TEST("alignment, pins, gaps, groups and reserved ranges are kept") {
     PackingProblem problem;
     problem.alignment = 8;
-    problem.buffers = {{10, 1, 0, 4, 16}, {10, 4, 0, 4}, {30, 1, 0, 4, loadmaster::anywhere, 7, 0}, {5, 1, 0, 4, loadmaster::anywhere, 7, 13}};
+    problem.buffers = {{10, 1, 0, 4, 16}, {10, 4, 0, 4}, {30, 1, 0, 4, loadmaster::anywhere, 7, 0},
+        {5, 1, 0, 4, loadmaster::anywhere, 7, 13}};
     problem.reserved = {{0, 8}};
     const Packing packing = loadmaster::allocate(problem);
-    CHECK(packing && packing.offsets[0] == 16 && packing.offsets[3] == packing.offsets[2] + 13 && packing.offsets[2] % 8 == 0);
+    CHECK(packing && packing.offsets[0] == 16 && packing.offsets[3] == packing.offsets[2] + 13 &&
+        packing.offsets[2] % 8 == 0);
     CHECK(*std::min_element(packing.offsets.begin(), packing.offsets.end()) >= 8);
     PackingProblem gapped;
     gapped.buffers = {{10, 1, 0, 9}, {8, 1, 3, 6}};
@@ -104,7 +116,8 @@ TEST("a proof is exhausted where the load does not say") {
     PackingProblem problem;
     problem.buffers = {{5, 4, 0, 4}, {5, 3, 0, 4}};
     const Packing packing = loadmaster::allocate(problem);
-    CHECK(packing.optimal() && packing.peak == 11 && packing.proof == LOADMASTER_EXHAUSTED && packing.witnesses.empty());
+    CHECK(packing.optimal() && packing.peak == 11 && packing.proof == LOADMASTER_EXHAUSTED &&
+        packing.witnesses.empty());
     problem.capacity = 10;
     CHECK(loadmaster::allocate(problem).status == LOADMASTER_INFEASIBLE);
 }
@@ -142,7 +155,8 @@ TEST("what makes no sense is refused by name") {
 
 TEST("null pointers and senseless limits come back as invalid") {
     loadmaster_result result;
-    CHECK(loadmaster_allocate(nullptr, nullptr, nullptr, nullptr, &result) == LOADMASTER_INVALID && result.message[0]);
+    CHECK(loadmaster_allocate(nullptr, nullptr, nullptr, nullptr, &result) == LOADMASTER_INVALID &&
+        result.message[0]);
     CHECK(loadmaster_allocate(nullptr, nullptr, nullptr, nullptr, nullptr) == LOADMASTER_INVALID);
     const loadmaster_problem empty{};
     CHECK(loadmaster_allocate(&empty, nullptr, nullptr, nullptr, &result) == LOADMASTER_OPTIMAL);
@@ -154,7 +168,8 @@ TEST("null pointers and senseless limits come back as invalid") {
     CHECK(loadmaster_allocate(&empty, &limits, nullptr, nullptr, &result) == LOADMASTER_INVALID);
 }
 
-TEST("random demands: packings hold, are no lower than what is proven, and are the same every time") {
+TEST("random demands: packings hold, are no lower than what is proven, and are the same every "
+     "time") {
     int packed = 0, refused = 0;
     for (std::uint64_t seed = 0; seed < 400; ++seed) {
         const PackingProblem problem = random_problem(seed);
@@ -162,14 +177,17 @@ TEST("random demands: packings hold, are no lower than what is proven, and are t
             ++refused;
             continue;
         }
-        const Packing packing = loadmaster::allocate(problem, {0, 1, 0, 0}), again = loadmaster::allocate(problem, {0, 1, 0, 3});
+        const Packing packing = loadmaster::allocate(problem, {0, 1, 0, 0}),
+                      again = loadmaster::allocate(problem, {0, 1, 0, 3});
         CHECK(packing.offsets == again.offsets && packing.status == again.status);
-        CHECK(packing.bound >= 0 && (packing.status != LOADMASTER_FEASIBLE || packing.proof == LOADMASTER_NO_PROOF));
+        CHECK(packing.bound >= 0 &&
+            (packing.status != LOADMASTER_FEASIBLE || packing.proof == LOADMASTER_NO_PROOF));
         if (packing.status == LOADMASTER_INFEASIBLE) CHECK(packing.bound > problem.capacity);
         if (!packing) continue;
         ++packed;
         CHECK(loadmaster::verify(problem, packing.offsets).empty());
-        CHECK(packing.bound <= packing.peak && packing.optimal() == (packing.bound == packing.peak));
+        CHECK(
+            packing.bound <= packing.peak && packing.optimal() == (packing.bound == packing.peak));
     }
     CHECK(packed > 100 && refused > 10);
 }
@@ -181,7 +199,8 @@ TEST("callers in many threads get what one alone gets") {
         std::mt19937_64 random(seed);
         for (int i = 0; i < 40; ++i) {
             const Int start = static_cast<Int>(random() % 20);
-            problem.buffers.push_back({static_cast<Int>(1 + random() % 60), Int{1} << random() % 4, start, start + 1 + static_cast<Int>(random() % 9)});
+            problem.buffers.push_back({static_cast<Int>(1 + random() % 60), Int{1} << random() % 4,
+                start, start + 1 + static_cast<Int>(random() % 9)});
         }
         alone.push_back(loadmaster::allocate(problem, {0, 1, seed, 0}));
         together[seed].offsets.clear();
@@ -193,12 +212,14 @@ TEST("callers in many threads get what one alone gets") {
             std::mt19937_64 random(seed);
             for (int i = 0; i < 40; ++i) {
                 const Int start = static_cast<Int>(random() % 20);
-                problem.buffers.push_back({static_cast<Int>(1 + random() % 60), Int{1} << random() % 4, start, start + 1 + static_cast<Int>(random() % 9)});
+                problem.buffers.push_back({static_cast<Int>(1 + random() % 60),
+                    Int{1} << random() % 4, start, start + 1 + static_cast<Int>(random() % 9)});
             }
             together[seed] = loadmaster::allocate(problem, {0, 1, seed, 0});
         });
     for (std::thread &caller : callers) caller.join();
-    for (std::size_t i = 0; i < alone.size(); ++i) CHECK(alone[i].offsets == together[i].offsets && alone[i].peak == together[i].peak);
+    for (std::size_t i = 0; i < alone.size(); ++i)
+        CHECK(alone[i].offsets == together[i].offsets && alone[i].peak == together[i].peak);
 }
 
 TEST("a time limit brings back the best so far") {
@@ -206,7 +227,8 @@ TEST("a time limit brings back the best so far") {
     PackingProblem problem;
     problem.buffers = {{5, 4, 0, 4}, {5, 3, 0, 4}};
     const Packing packing = loadmaster::allocate(problem, {1e-9, 0, 0, 0});
-    CHECK(packing && packing.interrupted && !packing.optimal() && loadmaster::verify(problem, packing.offsets).empty());
+    CHECK(packing && packing.interrupted && !packing.optimal() &&
+        loadmaster::verify(problem, packing.offsets).empty());
     CHECK(loadmaster::allocate(problem).optimal());
 }
 

@@ -1,4 +1,5 @@
-// The runtime's allocator without PyTorch: what stands here for PyTorch's default allocator counts what it gives and takes back.
+// The runtime's allocator without PyTorch: what stands here for PyTorch's default allocator counts
+// what it gives and takes back.
 #include "runtime/planned_allocator.hpp"
 
 #include <atomic>
@@ -22,7 +23,7 @@ struct DataPtr {
 };
 
 class __attribute__((visibility("default"))) Allocator {
-public:
+  public:
     virtual ~Allocator() = default;
     virtual DataPtr allocate(std::size_t bytes) = 0;
     virtual bool is_simple_data_ptr(const DataPtr &data) const = 0;
@@ -30,7 +31,7 @@ public:
     virtual void copy_data(void *to, const void *from, std::size_t bytes) const = 0;
 };
 
-}  // namespace loadmaster::runtime
+} // namespace loadmaster::runtime
 
 namespace {
 
@@ -51,15 +52,19 @@ void give_back(void *memory) {
 }
 
 class Standard final : public Allocator {
-public:
+  public:
     DataPtr allocate(std::size_t bytes) override {
         void *memory = bytes == 0 ? nullptr : std::malloc(bytes);
         if (memory != nullptr) ++given;
         return {memory, {memory, &give_back}};
     }
-    bool is_simple_data_ptr(const DataPtr &data) const override { return data.data == data.context.get(); }
+    bool is_simple_data_ptr(const DataPtr &data) const override {
+        return data.data == data.context.get();
+    }
     Deleter raw_deleter() const override { return &give_back; }
-    void copy_data(void *to, const void *from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+    void copy_data(void *to, const void *from, std::size_t bytes) const override {
+        std::memcpy(to, from, bytes);
+    }
 };
 
 Allocator *planned = nullptr;
@@ -104,8 +109,10 @@ void test_a_script_gives_addresses_in_order() {
     const std::vector<Grant> grants{{64, 0}, {128, 64}, {64, -1}, {64, 1024}};
     begin(grants, arena.base);
     {
-        DataPtr first = planned->allocate(64), second = planned->allocate(128), elsewhere = planned->allocate(64), last = planned->allocate(64);
-        CHECK(first.data == arena.bytes && second.data == arena.bytes + 64 && last.data == arena.bytes + 1024);
+        DataPtr first = planned->allocate(64), second = planned->allocate(128),
+                elsewhere = planned->allocate(64), last = planned->allocate(64);
+        CHECK(first.data == arena.bytes && second.data == arena.bytes + 64 &&
+            last.data == arena.bytes + 1024);
         CHECK(elsewhere.data != nullptr && given == 1);
         std::memset(last.data, 7, 64);
     }
@@ -122,7 +129,7 @@ void test_grants_may_be_skipped_and_what_was_not_foreseen_is_counted() {
     {
         DataPtr second = planned->allocate(128);
         CHECK(second.data == arena.bytes + 64);
-        DataPtr first = planned->allocate(64);  // its turn is over
+        DataPtr first = planned->allocate(64); // its turn is over
         CHECK(given == 1);
         DataPtr unknown = planned->allocate(65), nothing = planned->allocate(0);
         CHECK(given == 2 && nothing.data == nullptr);
@@ -136,7 +143,7 @@ void test_grants_may_be_skipped_and_what_was_not_foreseen_is_counted() {
 
 void test_raw_memory_goes_back_to_where_it_came_from() {
     Arena arena;
-    planned->raw_deleter()(arena.bytes + 100);  // the plan's: stays
+    planned->raw_deleter()(arena.bytes + 100); // the plan's: stays
     DataPtr data = planned->allocate(10);
     planned->raw_deleter()(data.context.release());
     CHECK(given == 0);
@@ -146,7 +153,9 @@ void test_a_recording_says_what_was_allocated_and_when_it_was_freed() {
     start_recording();
     {
         DataPtr kept = planned->allocate(100);
-        { DataPtr brief = planned->allocate(200); }
+        {
+            DataPtr brief = planned->allocate(200);
+        }
         DataPtr raw = planned->allocate(300);
         planned->raw_deleter()(raw.context.release());
         DataPtr nothing = planned->allocate(0);
@@ -170,7 +179,8 @@ void test_threads_have_scripts_of_their_own() {
                 const std::vector<Grant> grants{{64, 128}, {64, -1}};
                 begin(grants, arena.base);
                 start_recording();
-                DataPtr first = planned->allocate(64), second = planned->allocate(64), third = planned->allocate(64);
+                DataPtr first = planned->allocate(64), second = planned->allocate(64),
+                        third = planned->allocate(64);
                 CHECK(first.data == arena.bytes + 128 && third.data != first.data);
                 CHECK(stop_recording().size() == 2 && end() == 1);
             }
@@ -179,7 +189,7 @@ void test_threads_have_scripts_of_their_own() {
     CHECK(given == 0);
 }
 
-}  // namespace
+} // namespace
 
 int main() {
     test_it_is_installed_once();

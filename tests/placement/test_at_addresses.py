@@ -1,4 +1,5 @@
-"""Copies whose times follow from addresses: placements hold to the byte, and take as long as the schedule says."""
+"""Copies whose times follow from addresses: placements hold to the byte, and take as long as the
+schedule says."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ from loadmaster.placement.verify import broken_placement_rules, verify_placement
     share=st.floats(0.2, 1.0),
     refused=st.integers(0, 2),
 )
-def test_placements_at_addresses_hold(seed: int, tensors: int, kernels: int, in_place: bool, share: float, refused: int) -> None:
+def test_placements_at_addresses_hold(
+    seed: int, tensors: int, kernels: int, in_place: bool, share: float, refused: int
+) -> None:
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     fast = int(sequence.peak_bytes * share)
     limits = np.full(kernels, fast)
@@ -41,28 +44,48 @@ def test_placements_at_addresses_hold(seed: int, tensors: int, kernels: int, in_
 
     def pack(lower: Ints, upper: Ints, size: Ints) -> Ints | None:
         """Refuse the longest copies, so that shorter ones are tried too."""
-        return allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets if next(calls) >= refused else None
+        return (
+            allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
+            if next(calls) >= refused
+            else None
+        )
 
     answers = []
     for _ in range(2):
         calls = iter(range(10))
         answers.append(
             place_at_addresses(
-                sequence, counted.placement, limits, fast, pack, goal=counted.seconds, deadline=NO_DEADLINE, seed=seed, work=20_000
+                sequence,
+                counted.placement,
+                limits,
+                fast,
+                pack,
+                goal=counted.seconds,
+                deadline=NO_DEADLINE,
+                seed=seed,
+                work=20_000,
             )
         )
     found, again = answers
     assert (found is None) == (again is None)
     if found is None or again is None:
         return
-    assert list(broken_placement_rules(sequence, found.placement, fast, Mode.ASYNC, found.offsets.tolist())) == []
+    assert (
+        list(
+            broken_placement_rules(
+                sequence, found.placement, fast, Mode.ASYNC, found.offsets.tolist()
+            )
+        )
+        == []
+    )
     assert replay_moves(sequence, found.placement).total == pytest.approx(found.seconds, rel=1e-9)
     assert found.placement == again.placement
     assert found.offsets.tolist() == again.offsets.tolist()
 
 
 def test_copies_give_way_to_addresses_instead_of_limits() -> None:
-    """Packed as it was counted, the first placement does not fit; with limits lowered until one does, the answer took 40.2 s."""
+    """Packed as it was counted, the first placement does not fit; with limits lowered until one
+    does, the answer took 40.2 s."""
     sequence = random_sequence(5, kernels=30, tensors=24, in_place=False, choices=False)
     plan = place(sequence, "40%", mode="async", strategy="program")
     assert plan.rounds == 1

@@ -1,4 +1,5 @@
-"""Baselines: valid placements that keep the limits, or an error that says why not; and what each is known for."""
+"""Baselines: valid placements that keep the limits, or an error that says why not; and what each is
+known for."""
 
 import math
 import random
@@ -13,14 +14,29 @@ from tests.support.sequences import random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
 
 
 @pytest.mark.parametrize("name", baseline_names())
-@given(seed=st.integers(0, 10**9), in_place=st.booleans(), share=st.floats(0.2, 1.0), uneven=st.booleans())
-def test_baselines_are_valid_or_say_why_not(name: str, seed: int, in_place: bool, share: float, uneven: bool) -> None:
+@given(
+    seed=st.integers(0, 10**9),
+    in_place=st.booleans(),
+    share=st.floats(0.2, 1.0),
+    uneven=st.booleans(),
+)
+def test_baselines_are_valid_or_say_why_not(
+    name: str, seed: int, in_place: bool, share: float, uneven: bool
+) -> None:
     sequence = random_sequence(seed, kernels=2 + seed % 9, tensors=1 + seed % 7, in_place=in_place)
     limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share))
     if uneven:
@@ -44,7 +60,9 @@ def test_baselines_are_valid_or_say_why_not(name: str, seed: int, in_place: bool
         assert (occupied <= limits).all()
 
 
-@pytest.mark.parametrize("name", [name for name in baseline_names() if name not in ("all-slow", "2lm")])
+@pytest.mark.parametrize(
+    "name", [name for name in baseline_names() if name not in ("all-slow", "2lm")]
+)
 def test_with_room_for_everything_nothing_is_lost(name: str) -> None:
     for seed in range(20):
         sequence = random_sequence(seed, in_place=False, choices=False)
@@ -85,16 +103,20 @@ def test_first_touch_reuses_memory_and_never_moves() -> None:
 
 
 def test_a_hardware_cache_writes_dirty_blocks_back() -> None:
-    # Four tensors of a block each in a cache of two lines: 0 and 2 conflict, 1 and 3 do. Written forward, read backward.
+    # Four tensors of a block each in a cache of two lines: 0 and 2 conflict, 1 and 3 do. Written
+    # forward, read backward.
     sequence = training(4, in_place=True, bandwidth=8.0)
-    sequence = replace(sequence, tensors=tuple(replace(t, bytes=8) for t in sequence.tensors), alignment=8)
+    sequence = replace(
+        sequence, tensors=tuple(replace(t, bytes=8) for t in sequence.tensors), alignment=8
+    )
     result = baseline("2lm", sequence, np.full(len(sequence.kernels), 16))
     roomy = baseline("2lm", sequence, np.full(len(sequence.kernels), 32))
     assert roomy.moved_bytes == 0
     assert roomy.seconds == 8.0
     assert baseline("2lm", sequence, np.full(len(sequence.kernels), 2**61)).seconds == 8.0
-    # Forward: each write displaces a line (4 fills), of which x2 and x3 displace dirty ones; backward: x1 and x0 are fetched, x2 and x3
-    # written back; the warm cache then holds clean x0 and x1, which the next step hits: 2 fills less.
+    # Forward: each write displaces a line (4 fills), of which x2 and x3 displace dirty ones;
+    # backward: x1 and x0 are fetched, x2 and x3 written back; the warm cache then holds clean x0
+    # and x1, which the next step hits: 2 fills less.
     assert result.moved_bytes == 8 * (2 + 2 + 2 + 2)
     with pytest.raises(PlacementError, match="in place"):
         baseline("2lm", training(4, in_place=False, bandwidth=8.0), np.full(8, 16))
@@ -109,13 +131,25 @@ def test_addresses_of_tensors_that_live_at_once_do_not_overlap() -> None:
         for a in range(12):
             for b in range(a):
                 if spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
-                    assert address[a] + blocks[a] <= address[b] or address[b] + blocks[b] <= address[a]
+                    assert (
+                        address[a] + blocks[a] <= address[b] or address[b] + blocks[b] <= address[a]
+                    )
 
 
 def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept() -> None:
     kernels = (
-        Kernel("use", "op", (Operand(0, True, False, 0.0, math.inf), Operand(1, False, True, 0.0, math.inf)), (Algorithm("a", 1.0),)),
-        Kernel("update", "op", (Operand(0, True, True, 0.0, math.inf), Operand(1, True, False, 0.0, math.inf)), (Algorithm("a", 1.0),)),
+        Kernel(
+            "use",
+            "op",
+            (Operand(0, True, False, 0.0, math.inf), Operand(1, False, True, 0.0, math.inf)),
+            (Algorithm("a", 1.0),),
+        ),
+        Kernel(
+            "update",
+            "op",
+            (Operand(0, True, True, 0.0, math.inf), Operand(1, True, False, 0.0, math.inf)),
+            (Algorithm("a", 1.0),),
+        ),
     )
     tensors = (StoredTensor("w", 4, StoredKind.WEIGHT), StoredTensor("g", 4))
     sequence = KernelSequence("step", tensors, kernels, CopyLink(4.0, 4.0, 4.0, 4.0))

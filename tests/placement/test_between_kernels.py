@@ -1,4 +1,5 @@
-"""Static and synchronous placement: legal, never better than the bound, and as good as trying everything."""
+"""Static and synchronous placement: legal, never better than the bound, and as good as trying
+everything."""
 
 import math
 
@@ -17,11 +18,23 @@ from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.decisions import Mode, fast_bytes
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 
 @settings(max_examples=150, deadline=None)
-@given(sequences(), st.lists(st.integers(0, 16), min_size=5, max_size=5), st.sampled_from([Mode.SYNC, Mode.STATIC]))
+@given(
+    sequences(),
+    st.lists(st.integers(0, 16), min_size=5, max_size=5),
+    st.sampled_from([Mode.SYNC, Mode.STATIC]),
+)
 @pytest.mark.slow
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
@@ -40,11 +53,15 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
 @pytest.mark.parametrize("needed", [0, 1])
 def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) -> None:
     tensors = tuple(StoredTensor(name, 1, StoredKind.INTERMEDIATE) for name in "ab")
-    # The maker may leave either in the slow memory but not both; the reader needs one of them in the fast memory.
+    # The maker may leave either in the slow memory but not both; the reader needs one of them in
+    # the fast memory.
     makes = tuple(Operand(t, read=False, write=True) for t in (0, 1))
     reads = (Operand(needed, read=True, write=False, slow_seconds=math.inf),)
     only = (Algorithm("a", 0.0, 0),)
-    kernels = (Kernel("makes", "any", makes, only, ((0.0, 0.0, 0.0, math.inf),)), Kernel("reads", "any", reads, only))
+    kernels = (
+        Kernel("makes", "any", makes, only, ((0.0, 0.0, 0.0, math.inf),)),
+        Kernel("reads", "any", reads, only),
+    )
     sequence = KernelSequence("two", tensors, kernels, CopyLink(1.0, 1.0, 1.0, 1.0))
     limits = np.array([1, 1], dtype=np.int64)
     found = place_between_kernels(sequence, limits, Mode.STATIC)
@@ -52,7 +69,8 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) 
 
 
 def two_that_go_together(other: float) -> KernelSequence:
-    """Two weights that one kernel uses in the same memory, or takes ``other`` seconds, and of which the next needs the first to be fast."""
+    """Two weights that one kernel uses in the same memory, or takes ``other`` seconds, and of which
+    the next needs the first to be fast."""
     tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
     only = (Algorithm("a", 0.0, 0),)
     both = (Operand(0, True, False), Operand(1, True, True))
@@ -62,13 +80,24 @@ def two_that_go_together(other: float) -> KernelSequence:
 
 
 def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused() -> None:
-    with pytest.raises(CapacityError, match=r"'together' cannot run .*\('a' in the fast one, 'b' in the slow one\).*let tensors move"):
-        place_between_kernels(two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC)
+    with pytest.raises(
+        CapacityError,
+        match=(
+            r"'together' cannot run .*\('a' in the fast one, 'b' in the slow one\).*let tensors"
+            r" move"
+        ),
+    ):
+        place_between_kernels(
+            two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC
+        )
 
 
 def test_placement_with_copies_is_no_slower_than_placement_without() -> None:
     sequence = two_that_go_together(math.inf)
-    assert place_between_kernels(sequence, np.array([8, 8, 8], dtype=np.int64), Mode.SYNC).seconds == 0.0
+    assert (
+        place_between_kernels(sequence, np.array([8, 8, 8], dtype=np.int64), Mode.SYNC).seconds
+        == 0.0
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -79,14 +108,17 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
     arrays = sequence_arrays(sequence, limits)
     for program in (SparseProgram(arrays, True), SparseProgram(arrays, True, apart=0)):
         relaxed, whole = program.model.solve(), program.model.solve(integers=program.integers)
-        # No form excludes the best, and none has whole solutions that are better; that HiGHS finds the best is not ours to promise.
+        # No form excludes the best, and none has whole solutions that are better; that HiGHS finds
+        # the best is not ours to promise.
         assert whole.infeasible == (best == math.inf)
         assert best == math.inf or not relaxed.infeasible
         if best < math.inf:
             assert relaxed.objective * program.second <= best * (1 + 1e-5) + 1e-6
             assert whole.objective * program.second >= best * (1 - 1e-5) - 1e-6
     published = PublishedProgram(sequence, arrays).solve()
-    assert (published.objective if published.optimal else math.inf) == pytest.approx(best, rel=1e-5, abs=1e-6)
+    assert (published.objective if published.optimal else math.inf) == pytest.approx(
+        best, rel=1e-5, abs=1e-6
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -99,7 +131,9 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     memory = np.array([random.choice([0.0, random.random()]) for _ in sequence.kernels])
     surcharge = np.array([random.uniform(-1, 2) for _ in arrays.kernel])
     noted = np.array([random.random() < 0.5 for _ in arrays.kernel], dtype=np.uint8)
-    assert lower_bound(arrays, Prices(memory, shares, surcharge, noted), moves) <= optimum(sequence, limits, moves)
+    assert lower_bound(arrays, Prices(memory, shares, surcharge, noted), moves) <= optimum(
+        sequence, limits, moves
+    )
 
 
 @pytest.mark.parametrize("machine", [training_steps.OPTANE, training_steps.GPU])
@@ -122,16 +156,27 @@ def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
     limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
     found = place_between_kernels(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
     assert found.interrupted
-    assert found.lower_bound <= found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
+    assert (
+        found.lower_bound
+        <= found.seconds
+        == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
+    )
 
 
 def test_a_kernel_that_cannot_run_is_named_with_what_it_needs() -> None:
-    tensors = (StoredTensor("image", 700, StoredKind.INPUT), StoredTensor("result", 300, StoredKind.OUTPUT))
+    tensors = (
+        StoredTensor("image", 700, StoredKind.INPUT),
+        StoredTensor("result", 300, StoredKind.OUTPUT),
+    )
     operands = (Operand(0, True, False, 1.0, math.inf), Operand(1, False, True, 1.0, math.inf))
     kernel = Kernel("conv", "conv", operands, (Algorithm("direct", 1.0, 24),))
     sequence = KernelSequence("one", tensors, (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0))
     with pytest.raises(
-        CapacityError, match=r"'conv' needs 1024 bytes .* may take 1000: .*workspace of 24.*'image' \(700 bytes\).*allow 24 bytes more"
+        CapacityError,
+        match=(
+            r"'conv' needs 1024 bytes .* may take 1000: .*workspace of 24.*'image' \(700"
+            r" bytes\).*allow 24 bytes more"
+        ),
     ):
         place_between_kernels(sequence, np.array([1000]), Mode.SYNC)
     assert place_between_kernels(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0

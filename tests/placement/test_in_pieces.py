@@ -1,4 +1,5 @@
-"""Tensors with pages in both memories: pieces keep limits, are never below the bound, and are as good as trying every division."""
+"""Tensors with pages in both memories: pieces keep limits, are never below the bound, and are as
+good as trying every division."""
 
 from __future__ import annotations
 
@@ -20,22 +21,41 @@ from loadmaster.placement.autotm.in_pieces import place_in_pieces
 from loadmaster.placement.decisions import Division, Mode
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 from loadmaster.placement.sequence_json import sequence_from_text, sequence_to_text
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
 
 def every_page_alone(sequence: KernelSequence) -> Division:
-    """Divide whatever may be divided as far as it can be: all divisions are placements of these pieces."""
+    """Divide whatever may be divided as far as it can be: all divisions are placements of these
+    pieces."""
     may = divisible(sequence)
     return divide(
-        sequence, [list(range(sequence.page, x.bytes, sequence.page)) if ok else [] for x, ok in zip(sequence.tensors, may, strict=True)]
+        sequence,
+        [
+            list(range(sequence.page, x.bytes, sequence.page)) if ok else []
+            for x, ok in zip(sequence.tensors, may, strict=True)
+        ],
     )
 
 
 @settings(max_examples=60, deadline=None)
-@given(sequences(kernels=3, tensors=2), st.lists(st.integers(0, 12), min_size=3, max_size=3), st.sampled_from([Mode.SYNC, Mode.STATIC]))
-def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisions(sequence, room, mode) -> None:
+@given(
+    sequences(kernels=3, tensors=2),
+    st.lists(st.integers(0, 12), min_size=3, max_size=3),
+    st.sampled_from([Mode.SYNC, Mode.STATIC]),
+)
+def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisions(
+    sequence, room, mode
+) -> None:
     sequence = replace(sequence, page=2)
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(every_page_alone(sequence).sequence, limits, mode is Mode.SYNC)
@@ -52,16 +72,27 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
 
 
 def one_operand(measured: tuple[tuple[float, ...], ...] | None = None) -> KernelSequence:
-    """A kernel that reads 100 bytes, 1 byte/s from either memory: both together take half as long."""
-    kernel = Kernel("read", "any", (Operand(0, True, False, 100.0, 100.0),), (Algorithm("a", 0.0),), measured)
-    return KernelSequence("one", (StoredTensor("x", 100, StoredKind.WEIGHT),), (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0), page=10)
+    """A kernel that reads 100 bytes, 1 byte/s from either memory: both together take half as
+    long."""
+    kernel = Kernel(
+        "read", "any", (Operand(0, True, False, 100.0, 100.0),), (Algorithm("a", 0.0),), measured
+    )
+    return KernelSequence(
+        "one",
+        (StoredTensor("x", 100, StoredKind.WEIGHT),),
+        (kernel,),
+        CopyLink(1.0, 1.0, 1.0, 1.0),
+        page=10,
+    )
 
 
 @pytest.mark.parametrize("mode", ["static", "sync", "async"])
 def test_an_operand_in_both_memories_uses_both_bandwidths(mode: str) -> None:
     plan = place(one_operand(), 50, mode=mode)
     assert (plan.seconds, plan.gap, plan.peak_fast) == (50.0, pytest.approx(0.0, abs=1e-9), 50)
-    parts = [(tensor["of"], tensor["begin"], tensor["bytes"]) for tensor in plan.as_json()["tensors"]]
+    parts = [
+        (tensor["of"], tensor["begin"], tensor["bytes"]) for tensor in plan.as_json()["tensors"]
+    ]
     # Asynchronous placement works on finer pieces, which are not joined again.
     size = 10 if mode == "async" else 50
     assert parts == [("x", begin, size) for begin in range(0, 100, size)]
@@ -83,8 +114,15 @@ def test_what_was_measured_stays_whole() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["static", "sync", "async"]), st.floats(0.1, 1.0), st.booleans())
-def test_pieces_hold_and_are_never_slower_than_whole_tensors_beyond_the_gap(seed: int, mode: str, share: float, in_place: bool) -> None:
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["static", "sync", "async"]),
+    st.floats(0.1, 1.0),
+    st.booleans(),
+)
+def test_pieces_hold_and_are_never_slower_than_whole_tensors_beyond_the_gap(
+    seed: int, mode: str, share: float, in_place: bool
+) -> None:
     sequence = replace(random_sequence(seed, kernels=8, tensors=6, in_place=in_place), page=4)
     limit = int(sequence.peak_bytes * share)
     try:
@@ -96,7 +134,9 @@ def test_pieces_hold_and_are_never_slower_than_whole_tensors_beyond_the_gap(seed
     whole = place(replace(sequence, page=0), limit, mode=mode)
     assert plan.lower_bound <= whole.lower_bound * (1 + 1e-9) or plan.lower_bound <= whole.seconds
     if plan.rounds == whole.rounds == 1:
-        assert plan.seconds <= max(whole.seconds, plan.lower_bound * (1.02 if mode == "async" else 1.01)) * (1 + 1e-9)
+        assert plan.seconds <= max(
+            whole.seconds, plan.lower_bound * (1.02 if mode == "async" else 1.01)
+        ) * (1 + 1e-9)
 
 
 def broken(**changes: object) -> set[str]:
@@ -114,16 +154,33 @@ def test_divisions_that_do_not_hold_are_found() -> None:
         return replace(pieces, kernels=(replace(kernel, operands=operands),))
 
     def with_tensors(*bytes_: int) -> KernelSequence:
-        return replace(pieces, tensors=tuple(replace(x, bytes=size) for x, size in zip(pieces.tensors, bytes_, strict=True)))
+        return replace(
+            pieces,
+            tensors=tuple(
+                replace(x, bytes=size) for x, size in zip(pieces.tensors, bytes_, strict=True)
+            ),
+        )
 
     assert any("do not match" in message for message in broken(of=(0, 3)))
     assert any("100 bytes" in message or "begins" in message for message in broken(begin=(0, 40)))
-    assert any("pages have 10" in message for message in broken(begin=(0, 45), sequence=with_tensors(45, 55)))
+    assert any(
+        "pages have 10" in message
+        for message in broken(begin=(0, 45), sequence=with_tensors(45, 55))
+    )
     assert any("in all" in message for message in broken(sequence=with_tensors(50, 40)))
     assert any("does not use all" in message for message in broken(sequence=with_operands(first)))
-    assert any("its share" in message for message in broken(sequence=with_operands(first, replace(second, slow_seconds=49.0))))
-    assert any("its share" in message for message in broken(sequence=with_operands(first, replace(second, write=True))))
-    assert any("another one" in message for message in broken(sequence=replace(pieces, kernels=(replace(kernel, name="other"),))))
+    assert any(
+        "its share" in message
+        for message in broken(sequence=with_operands(first, replace(second, slow_seconds=49.0)))
+    )
+    assert any(
+        "its share" in message
+        for message in broken(sequence=with_operands(first, replace(second, write=True)))
+    )
+    assert any(
+        "another one" in message
+        for message in broken(sequence=replace(pieces, kernels=(replace(kernel, name="other"),)))
+    )
     assert any("differ" in message for message in broken(sequence=replace(pieces, page=50)))
 
 

@@ -1,4 +1,5 @@
-"""Copies that overlap computation: placements are valid and keep the limits, and no placement comes below the bound."""
+"""Copies that overlap computation: placements are valid and keep the limits, and no placement comes
+below the bound."""
 
 import itertools
 import random
@@ -29,16 +30,28 @@ MOST = 300
 
 
 def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tuple[Move, ...]]]:
-    """Every way for one tensor to stay at most twice, with at most one copy each way for each stay, that the simulator accepts."""
+    """Every way for one tensor to stay at most twice, with at most one copy each way for each stay,
+    that the simulator accepts."""
     kernels = len(sequence.kernels)
     spans = list(itertools.combinations(range(kernels + 1), 2))
-    sets = [(), *((s,) for s in spans), *((a, b) for a, b in itertools.combinations(spans, 2) if a[1] <= b[0])]
+    sets = [
+        (),
+        *((s,) for s in spans),
+        *((a, b) for a, b in itertools.combinations(spans, 2) if a[1] <= b[0]),
+    ]
     found = []
     for stays in sets:
         options = []
         for start, end in stays:
             fills = [(), *((Move(t, True, start, stop),) for stop in range(start, end + 1))]
-            evicts = [(), *((Move(t, False, a, b),) for a in range(start, end + 1) for b in range(a, end + 1))]
+            evicts = [
+                (),
+                *(
+                    (Move(t, False, a, b),)
+                    for a in range(start, end + 1)
+                    for b in range(a, end + 1)
+                ),
+            ]
             options.append([fill + evict for fill in fills for evict in evicts])
         for moves in itertools.product(*options):
             life = tuple(Stay(t, *stay) for stay in stays), tuple(itertools.chain(*moves))
@@ -47,11 +60,18 @@ def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tupl
     return found
 
 
-def accepted(sequence: KernelSequence, t: int, life: tuple[tuple[Stay, ...], tuple[Move, ...]]) -> bool:
+def accepted(
+    sequence: KernelSequence, t: int, life: tuple[tuple[Stay, ...], tuple[Move, ...]]
+) -> bool:
     """Whether the simulator finds nothing wrong with this tensor, all others being fast."""
-    others = tuple(Stay(u, a, b) for u, (a, b) in enumerate(sequence.lifetimes.tolist()) if u != t and a < b)
+    others = tuple(
+        Stay(u, a, b) for u, (a, b) in enumerate(sequence.lifetimes.tolist()) if u != t and a < b
+    )
     try:
-        replay_moves(sequence, TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)))
+        replay_moves(
+            sequence,
+            TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)),
+        )
     except PlacementError:
         return False
     return True
@@ -63,28 +83,47 @@ def ordered(moves: tuple[Move, ...]) -> tuple[Move, ...]:
 
 def placements(sequence: KernelSequence, seed: int) -> list[TensorPlacement]:
     each = [lives(sequence, t) for t in range(len(sequence.tensors))]
-    algorithms = list(itertools.product(*(range(len(kernel.algorithms)) for kernel in sequence.kernels)))
+    algorithms = list(
+        itertools.product(*(range(len(kernel.algorithms)) for kernel in sequence.kernels))
+    )
     rng = random.Random(seed)
     if len(algorithms) * np.prod([float(len(options)) for options in each]) <= MOST:
         chosen = list(itertools.product(*each, algorithms))
     else:
-        chosen = [(*(rng.choice(options) for options in each), rng.choice(algorithms)) for _ in range(MOST)]
+        chosen = [
+            (*(rng.choice(options) for options in each), rng.choice(algorithms))
+            for _ in range(MOST)
+        ]
     return [
-        TensorPlacement(tuple(itertools.chain(*(s for s, _ in parts))), ordered(tuple(itertools.chain(*(m for _, m in parts)))), algorithm)
+        TensorPlacement(
+            tuple(itertools.chain(*(s for s, _ in parts))),
+            ordered(tuple(itertools.chain(*(m for _, m in parts)))),
+            algorithm,
+        )
         for *parts, algorithm in chosen
     ]
 
 
 @settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 2), kernels=st.integers(1, 3), in_place=st.booleans(), share=st.floats(0.3, 1.0))
-def test_no_placement_comes_below_the_bound(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+@given(
+    seed=st.integers(0, 10**9),
+    tensors=st.integers(1, 2),
+    kernels=st.integers(1, 3),
+    in_place=st.booleans(),
+    share=st.floats(0.3, 1.0),
+)
+def test_no_placement_comes_below_the_bound(
+    seed: int, tensors: int, kernels: int, in_place: bool, share: float
+) -> None:
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
         solution = place_overlapping(sequence, limits, gap=0.0)
     except CapacityError:
         solution = None
-    bounds = [0.0] if solution is None else [solution.lower_bound, *bounds_of(sequence, limits, seed)]
+    bounds = (
+        [0.0] if solution is None else [solution.lower_bound, *bounds_of(sequence, limits, seed)]
+    )
     for placement in placements(sequence, seed):
         if (fast_bytes(sequence, placement) > limits).any():
             continue
@@ -97,7 +136,8 @@ def test_no_placement_comes_below_the_bound(seed: int, tensors: int, kernels: in
 
 
 def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[float]:
-    """The bound of the program's prices, and of these distorted: any prices are as good as far as validity goes."""
+    """The bound of the program's prices, and of these distorted: any prices are as good as far as
+    validity goes."""
     arrays = sequence_arrays(sequence, limits)
     program = OverlapProgram(arrays, sequence.link)
     prices = program.engine_prices(program.solve())
@@ -106,7 +146,9 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     found = [overlap_bound(arrays, bytes_, sequence.link, prices)]
     for _ in range(3):
         prices.places.memory[:] *= rng.uniform(0, 2, arrays.kernel_count)
-        prices.to_slow[:] = np.floor(prices.to_slow * rng.uniform(0, 1, arrays.kernel_count) * 2**30) / 2**30
+        prices.to_slow[:] = (
+            np.floor(prices.to_slow * rng.uniform(0, 1, arrays.kernel_count) * 2**30) / 2**30
+        )
         found.append(overlap_bound(arrays, bytes_, sequence.link, prices))
     return found
 
@@ -114,8 +156,16 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
 # A copy back must wait for the copy out of an earlier gap too.
 @example(seed=191, tensors=8, kernels=8, in_place=True, share=1.0)
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 8), kernels=st.integers(1, 12), in_place=st.booleans(), share=st.floats(0.2, 1.0))
-def test_placements_are_valid_and_no_slower_than_the_start(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+@given(
+    seed=st.integers(0, 10**9),
+    tensors=st.integers(1, 8),
+    kernels=st.integers(1, 12),
+    in_place=st.booleans(),
+    share=st.floats(0.2, 1.0),
+)
+def test_placements_are_valid_and_no_slower_than_the_start(
+    seed: int, tensors: int, kernels: int, in_place: bool, share: float
+) -> None:
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
@@ -124,11 +174,16 @@ def test_placements_are_valid_and_no_slower_than_the_start(seed: int, tensors: i
         with pytest.raises(CapacityError):
             place_overlapping(sequence, limits)
         return
-    for solution in (place_overlapping(sequence, limits, start=start.placement), place_overlapping(sequence, limits)):
+    for solution in (
+        place_overlapping(sequence, limits, start=start.placement),
+        place_overlapping(sequence, limits),
+    ):
         assert replay_moves(sequence, solution.placement).total == solution.seconds
         assert (fast_bytes(sequence, solution.placement) <= limits).all()
         assert solution.lower_bound <= solution.seconds
-    assert place_overlapping(sequence, limits, start=start.placement).seconds <= start.seconds * (1 + 1e-12)
+    assert place_overlapping(sequence, limits, start=start.placement).seconds <= start.seconds * (
+        1 + 1e-12
+    )
 
 
 def test_copies_are_hidden_where_the_link_is_fast() -> None:
@@ -146,9 +201,13 @@ def test_the_same_answer_every_time_and_a_deadline_returns_the_start() -> None:
     sequence = training(8, in_place=False, bandwidth=4.0)
     limits = np.full(len(sequence.kernels), 4 * 8)
     start = place_between_kernels(sequence, limits, Mode.SYNC)
-    first, second = (place_overlapping(sequence, limits, start=start.placement, seed=3) for _ in range(2))
+    first, second = (
+        place_overlapping(sequence, limits, start=start.placement, seed=3) for _ in range(2)
+    )
     assert first.placement == second.placement
-    hurried = place_overlapping(sequence, limits, start=start.placement, deadline=Deadline.within(0))
+    hurried = place_overlapping(
+        sequence, limits, start=start.placement, deadline=Deadline.within(0)
+    )
     assert hurried.interrupted
     assert hurried.seconds <= start.seconds
 
@@ -168,7 +227,10 @@ def test_solutions_near_the_linear_program_are_whole_and_keep_its_rows() -> None
     program = OverlapProgram(arrays, sequence.link)
     solved = program.solve()
     whole = program.dive(solved)
-    fractions = [np.abs(part - np.rint(part)) for part in (solved.values[program.integers], whole.values[program.integers])]
+    fractions = [
+        np.abs(part - np.rint(part))
+        for part in (solved.values[program.integers], whole.values[program.integers])
+    ]
     assert fractions[0].max() > 0.01
     assert fractions[1].max() < 1e-6
     assert whole.objective >= solved.objective * (1 - 1e-9)
@@ -178,7 +240,9 @@ def test_solutions_near_the_linear_program_are_whole_and_keep_its_rows() -> None
 def test_resnet_begins_nearer_to_its_bound_than_searches_from_rounded_solutions_ended() -> None:
     """Those ended at 2.6 % after 200,000 attempts."""
     sequence = read_sequence(FIXTURES / "resnet50-training.json.gz", target("gpu-pcie"))
-    solution = place_overlapping(sequence, np.full(len(sequence.kernels), parse_bytes_of("70%", sequence.peak_bytes)))
+    solution = place_overlapping(
+        sequence, np.full(len(sequence.kernels), parse_bytes_of("70%", sequence.peak_bytes))
+    )
     assert solution.seconds <= 1.02 * solution.lower_bound
     assert solution.counters["rounds"] < 10_000
 
@@ -193,15 +257,25 @@ def test_where_the_bound_is_above_what_an_answer_is_worth_nothing_is_searched() 
     start = place_between_kernels(sequence, limits, Mode.SYNC)
     searched = place_overlapping(sequence, limits, start=start.placement, gap=0.0)
     assert searched.counters["rounds"] > 0
-    spared = place_overlapping(sequence, limits, start=start.placement, gap=0.0, worth=searched.lower_bound / 2)
+    spared = place_overlapping(
+        sequence, limits, start=start.placement, gap=0.0, worth=searched.lower_bound / 2
+    )
     assert spared.placement == start.placement
     assert "rounds" not in spared.counters
     assert spared.lower_bound <= searched.lower_bound * (1 + 1e-12)
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 8), kernels=st.integers(1, 12), in_place=st.booleans(), share=st.floats(0.5, 1.0))
-def test_placements_nearby_keep_lower_limits(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+@given(
+    seed=st.integers(0, 10**9),
+    tensors=st.integers(1, 8),
+    kernels=st.integers(1, 12),
+    in_place=st.booleans(),
+    share=st.floats(0.5, 1.0),
+)
+def test_placements_nearby_keep_lower_limits(
+    seed: int, tensors: int, kernels: int, in_place: bool, share: float
+) -> None:
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
@@ -222,9 +296,12 @@ def test_placements_nearby_keep_lower_limits(seed: int, tensors: int, kernels: i
 
 
 def test_solutions_near_the_linear_program_of_pieces_are_whole() -> None:
-    """Where operands may be used in place, the largest fractions often exclude one another: some were left."""
+    """Where operands may be used in place, the largest fractions often exclude one another: some
+    were left."""
     sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
-    arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), parse_bytes_of("30%", sequence.peak_bytes)))
+    arrays = sequence_arrays(
+        sequence, np.full(len(sequence.kernels), parse_bytes_of("30%", sequence.peak_bytes))
+    )
     program = OverlapProgram(arrays, sequence.link, 0)
     values = program.dive(program.solve()).values[program.integers]
     assert np.abs(values - np.rint(values)).max() < 1e-6

@@ -1,4 +1,5 @@
-"""Placements as users get them: packed, checked, never below the bound, never worse than what is simpler."""
+"""Placements as users get them: packed, checked, never below the bound, never worse than what is
+simpler."""
 
 import itertools
 import json
@@ -27,19 +28,30 @@ MODES = ("static", "sync")
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
-def test_placements_hold_and_beat_what_is_simpler(seed: int, mode: str, share: float, in_place: bool) -> None:
+def test_placements_hold_and_beat_what_is_simpler(
+    seed: int, mode: str, share: float, in_place: bool
+) -> None:
     sequence = random_sequence(seed, kernels=8, tensors=6, in_place=in_place)
     limit = int(sequence.peak_bytes * share)
     try:
         plan = place(sequence, limit, mode=mode)
     except CapacityError:
         return
-    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+    assert (
+        list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+    )
     assert plan.lower_bound <= plan.seconds
     assert plan.peak_fast <= limit
     for rival in plan.rivals:
-        allowed = rival.placement is not None and not list(broken_placement_rules(sequence, rival.placement, limit, plan.mode))
-        if rival.name not in ("all-fast", "2lm") and rival.seconds is not None and allowed and plan.rounds == 1:
+        allowed = rival.placement is not None and not list(
+            broken_placement_rules(sequence, rival.placement, limit, plan.mode)
+        )
+        if (
+            rival.name not in ("all-fast", "2lm")
+            and rival.seconds is not None
+            and allowed
+            and plan.rounds == 1
+        ):
             assert plan.seconds <= rival.seconds * (1 + 1e-9)
 
 
@@ -66,7 +78,9 @@ def test_a_limit_too_small_for_one_kernel_names_it_and_its_tensors() -> None:
 
 def test_more_room_never_hurts_a_curve_and_the_bound_stays_below() -> None:
     sequence = random_sequence(7, kernels=12, tensors=9)
-    points = slowdown_curve(sequence, [sequence.peak_bytes * share // 10 for share in range(11)], mode="sync")
+    points = slowdown_curve(
+        sequence, [sequence.peak_bytes * share // 10 for share in range(11)], mode="sync"
+    )
     plans = [plan for plan in points if isinstance(plan, MemoryPlan)]
     assert len(plans) > 5
     assert all(later.seconds <= earlier.seconds for earlier, later in itertools.pairwise(plans))
@@ -93,7 +107,9 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
         ({"seed": -1}, ["seed"]),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused_by_name(options: dict[str, object], words: list[str]) -> None:
+def test_arguments_that_make_no_sense_are_refused_by_name(
+    options: dict[str, object], words: list[str]
+) -> None:
     with pytest.raises(PlacementError) as caught:
         place(step(), 100, **options)  # type: ignore[arg-type]
     assert all(word in str(caught.value) for word in words)
@@ -107,7 +123,9 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert np.array_equal(one.prices, two.prices)
 
 
-def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sequence = random_sequence(5, kernels=20, tensors=14)
     limit = int(sequence.peak_bytes * 0.45)
     slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
@@ -125,7 +143,9 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     best = next(rival for rival in plan.rivals if rival.placement == tried[1].placement)
     assert plan.strategy == f"auto ({best.name})"
     assert len(tried) == 3
-    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+    assert (
+        list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+    )
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -144,7 +164,9 @@ def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_say
 
         return run
 
-    monkeypatch.setattr("loadmaster.placement.place.place_between_kernels", stopped(place_between_kernels))
+    monkeypatch.setattr(
+        "loadmaster.placement.place.place_between_kernels", stopped(place_between_kernels)
+    )
     monkeypatch.setattr("loadmaster.placement.place.place_overlapping", stopped(place_overlapping))
     plan = place(sequence, sequence.peak_bytes // 2, mode=mode)
     assert plan.interrupted
@@ -153,7 +175,9 @@ def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_say
     assert 0 < plan.lower_bound <= plan.seconds
 
 
-def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -206,9 +230,30 @@ def test_an_unknown_gap_is_null_in_json() -> None:
     ("changes", "words"),
     [
         ({"link": CopyLink(1e-300, 1.0, 1.0, 1.0)}, "a copy of 10 bytes"),
-        ({"kernels": (Kernel("slow", "made", (), (Algorithm("only", 1e300),)),)}, "'slow' takes 1e"),
-        ({"kernels": (Kernel("slow", "made", (Operand(0, True, False, 0.0, 1e300),), (Algorithm("only", 1.0),)),)}, "'slow' takes 1e"),
-        ({"alignment": 2**39, "tensors": (replace(step().tensors[0], bytes=2**62 - 100), *step().tensors[1:])}, "padded to the alignment"),
+        (
+            {"kernels": (Kernel("slow", "made", (), (Algorithm("only", 1e300),)),)},
+            "'slow' takes 1e",
+        ),
+        (
+            {
+                "kernels": (
+                    Kernel(
+                        "slow",
+                        "made",
+                        (Operand(0, True, False, 0.0, 1e300),),
+                        (Algorithm("only", 1.0),),
+                    ),
+                )
+            },
+            "'slow' takes 1e",
+        ),
+        (
+            {
+                "alignment": 2**39,
+                "tensors": (replace(step().tensors[0], bytes=2**62 - 100), *step().tensors[1:]),
+            },
+            "padded to the alignment",
+        ),
     ],
 )
 def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: str) -> None:
@@ -218,13 +263,18 @@ def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
-def test_more_memory_saves_no_more_than_there_is_to_save(seed: int, share: int, in_place: bool) -> None:
-    """The least that kernels take holds for every combination of places and algorithms, and bounds what another GiB is said to save."""
+def test_more_memory_saves_no_more_than_there_is_to_save(
+    seed: int, share: int, in_place: bool
+) -> None:
+    """The least that kernels take holds for every combination of places and algorithms, and bounds
+    what another GiB is said to save."""
     sequence = random_sequence(seed, in_place=in_place)
     least = 0.0
     for kernel in sequence.kernels:
         places = list(itertools.product((False, True), repeat=len(kernel.operands)))
-        least += min(kernel.seconds(slow, a) for slow in places for a in range(len(kernel.algorithms)))
+        least += min(
+            kernel.seconds(slow, a) for slow in places for a in range(len(kernel.algorithms))
+        )
     assert sequence.least_seconds <= least * (1 + 1e-12)
     try:
         plan = place(sequence, sequence.peak_bytes * share // 100)
@@ -234,13 +284,21 @@ def test_more_memory_saves_no_more_than_there_is_to_save(seed: int, share: int, 
 
 
 def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
-    with pytest.raises(PlacementError, match=r"^strategy '2lm' is what hardware does by itself.*choose from auto, program, all-fast, "):
+    with pytest.raises(
+        PlacementError,
+        match=(
+            r"^strategy '2lm' is what hardware does by itself.*choose from auto, program,"
+            r" all-fast, "
+        ),
+    ):
         place(step(), 30, strategy="2lm")
     assert "2lm" in {rival.name for rival in place(step(), 30).rivals}
 
 
 @pytest.mark.parametrize("refused", [1, 3])
-def test_what_is_not_packed_is_repaired_and_not_found_again(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+def test_what_is_not_packed_is_repaired_and_not_found_again(
+    monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
     sequence = random_sequence(5, kernels=12, tensors=12, in_place=True)
     fast = int(sequence.peak_bytes * 0.6)
     searches, packings = [], []
@@ -260,4 +318,7 @@ def test_what_is_not_packed_is_repaired_and_not_found_again(monkeypatch: pytest.
     assert len(packings) > refused
     assert len(searches) == 1
     assert plan.lower_bound <= plan.seconds
-    assert next(broken_placement_rules(sequence, plan.placement, fast, plan.mode, plan.offsets), None) is None
+    assert (
+        next(broken_placement_rules(sequence, plan.placement, fast, plan.mode, plan.offsets), None)
+        is None
+    )

@@ -1,4 +1,5 @@
-"""The verifier of tensor placements accepts what holds and names the rule that anything else breaks."""
+"""The verifier of tensor placements accepts what holds and names the rule that anything else
+breaks."""
 
 from dataclasses import replace
 
@@ -11,12 +12,28 @@ from loadmaster.placement.verify import broken_placement_rules
 STEP = step()
 ALGORITHMS = (0,) * 5
 OUT_AND_IN = TensorPlacement(
-    stays=(Stay(X, 0, 1), Stay(W, 0, 5), Stay(A, 0, 2), Stay(B, 1, 3), Stay(DA, 2, 4), Stay(A, 3, 4), Stay(Y, 4, 5)),
+    stays=(
+        Stay(X, 0, 1),
+        Stay(W, 0, 5),
+        Stay(A, 0, 2),
+        Stay(B, 1, 3),
+        Stay(DA, 2, 4),
+        Stay(A, 3, 4),
+        Stay(Y, 4, 5),
+    ),
     moves=(Move(A, False, 2, 2), Move(A, True, 3, 3)),
     algorithms=ALGORITHMS,
 )
 OVERLAPPED = TensorPlacement(
-    stays=(Stay(X, 0, 1), Stay(W, 0, 5), Stay(A, 0, 2), Stay(B, 1, 3), Stay(DA, 2, 4), Stay(A, 2, 4), Stay(Y, 4, 5)),
+    stays=(
+        Stay(X, 0, 1),
+        Stay(W, 0, 5),
+        Stay(A, 0, 2),
+        Stay(B, 1, 3),
+        Stay(DA, 2, 4),
+        Stay(A, 2, 4),
+        Stay(Y, 4, 5),
+    ),
     moves=(Move(A, False, 1, 2), Move(A, True, 2, 3)),
     algorithms=ALGORITHMS,
 )
@@ -27,7 +44,13 @@ FETCHED_WEIGHT = TensorPlacement(
 )
 
 
-def rules(placement: TensorPlacement, mode: Mode = Mode.SYNC, limit: int = 1000, sequence=STEP, offsets=None) -> set[str]:
+def rules(
+    placement: TensorPlacement,
+    mode: Mode = Mode.SYNC,
+    limit: int = 1000,
+    sequence=STEP,
+    offsets=None,
+) -> set[str]:
     return {rule for rule, _ in broken_placement_rules(sequence, placement, limit, mode, offsets)}
 
 
@@ -59,14 +82,25 @@ def test_the_limit_holds_to_the_byte_and_counts_workspace() -> None:
         (replace(OUT_AND_IN, moves=OUT_AND_IN.moves[:1]), {"stay"}),
         (replace(OUT_AND_IN, moves=(Move(A, False, 3, 3), Move(A, True, 3, 3))), {"copy"}),
         (replace(FETCHED_WEIGHT, moves=FETCHED_WEIGHT.moves[:2]), {"operand", "kept"}),
-        (replace(FETCHED_WEIGHT, stays=(Stay(W, 0, 1), Stay(W, 3, 5)), moves=FETCHED_WEIGHT.moves[:2]), {"step"}),
+        (
+            replace(
+                FETCHED_WEIGHT, stays=(Stay(W, 0, 1), Stay(W, 3, 5)), moves=FETCHED_WEIGHT.moves[:2]
+            ),
+            {"step"},
+        ),
         (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(A, 1, 2))), {"stay"}),
         (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(9, 1, 2))), {"stay"}),
         (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(B, 2, 2))), {"stay"}),
         (replace(OUT_AND_IN, moves=(*OUT_AND_IN.moves, Move(A, True, 9, 9))), {"move"}),
         (replace(OUT_AND_IN, algorithms=(0, 0, 1, 0, 0)), {"algorithm"}),
         (replace(OUT_AND_IN, algorithms=()), {"algorithm"}),
-        (replace(all_fast(STEP), stays=(*(s for s in all_fast(STEP).stays if s.tensor != A), Stay(A, 0, 2))), {"operand"}),
+        (
+            replace(
+                all_fast(STEP),
+                stays=(*(s for s in all_fast(STEP).stays if s.tensor != A), Stay(A, 0, 2)),
+            ),
+            {"operand"},
+        ),
     ],
 )
 def test_what_does_not_hold_is_named(broken: TensorPlacement, rule: set[str]) -> None:
@@ -83,12 +117,20 @@ def test_overlapping_copies_must_not_race() -> None:
 
 
 def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them() -> None:
-    swapped = TensorPlacement(all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS)
+    swapped = TensorPlacement(
+        all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS
+    )
     assert rules(replace(swapped, moves=swapped.moves[::-1]), Mode.ASYNC) == set()
     assert rules(swapped, Mode.ASYNC) == {"order"}
-    between = TensorPlacement((Stay(X, 0, 1), Stay(W, 0, 2), Stay(B, 1, 3)), (Move(B, False, 2, 3), Move(W, True, 0, 1)), ALGORITHMS)
+    between = TensorPlacement(
+        (Stay(X, 0, 1), Stay(W, 0, 2), Stay(B, 1, 3)),
+        (Move(B, False, 2, 3), Move(W, True, 0, 1)),
+        ALGORITHMS,
+    )
     assert rules(between, Mode.ASYNC) == set()
-    assert rules(between, Mode.ASYNC, sequence=replace(STEP, link=replace(STEP.link, shared=True))) == {"order"}
+    assert rules(
+        between, Mode.ASYNC, sequence=replace(STEP, link=replace(STEP.link, shared=True))
+    ) == {"order"}
 
 
 def test_kernels_that_need_fast_operands_get_them() -> None:
@@ -98,10 +140,20 @@ def test_kernels_that_need_fast_operands_get_them() -> None:
 
 
 def test_a_kernel_reads_the_slow_copy_while_a_fetch_is_under_way() -> None:
-    fetching = TensorPlacement((Stay(X, 0, 1), Stay(W, 0, 5), Stay(B, 1, 3), Stay(A, 2, 4)), (Move(A, True, 2, 3),), ALGORITHMS)
+    fetching = TensorPlacement(
+        (Stay(X, 0, 1), Stay(W, 0, 5), Stay(B, 1, 3), Stay(A, 2, 4)),
+        (Move(A, True, 2, 3),),
+        ALGORITHMS,
+    )
     assert rules(fetching, Mode.ASYNC) == set()
     assert (
-        rules(replace(fetching, stays=(*fetching.stays[:3], Stay(A, 1, 4)), moves=(Move(A, True, 1, 3),)), Mode.ASYNC, sequence=STEP)
+        rules(
+            replace(
+                fetching, stays=(*fetching.stays[:3], Stay(A, 1, 4)), moves=(Move(A, True, 1, 3),)
+            ),
+            Mode.ASYNC,
+            sequence=STEP,
+        )
         == set()
     )
 
@@ -114,4 +166,6 @@ def test_addresses_are_apart_aligned_and_within_the_limit() -> None:
     assert rules(few, limit=35, offsets=(0, 26, *workspaces)) == {"address"}
     assert rules(few, limit=35, offsets=(0, 10, 0, 0, 0, 9, 0)) == {"address"}
     assert rules(few, limit=35, offsets=(0, 10)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 10, *workspaces), sequence=replace(STEP, alignment=4)) == {"address"}
+    assert rules(
+        few, limit=35, offsets=(0, 10, *workspaces), sequence=replace(STEP, alignment=4)
+    ) == {"address"}

@@ -1,4 +1,5 @@
-"""Replaying tensor placements, against a simulator that moves versions of bytes about and steps from event to event."""
+"""Replaying tensor placements, against a simulator that moves versions of bytes about and steps
+from event to event."""
 
 import math
 from dataclasses import replace
@@ -12,7 +13,15 @@ from tests.support.sequences import random_placement, random_sequence
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement, all_fast, all_slow
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 
 class Inconsistent(Exception):
@@ -24,22 +33,32 @@ def require(condition: bool) -> None:
         raise Inconsistent
 
 
-def naive_times(sequence: KernelSequence, placement: TensorPlacement) -> tuple[list[float], list[tuple[float, float]], float]:
-    """Kernel starts, copies' starts and ends, total: from position to position, each copy once something waits for it."""
+def naive_times(
+    sequence: KernelSequence, placement: TensorPlacement
+) -> tuple[list[float], list[tuple[float, float]], float]:
+    """Kernel starts, copies' starts and ends, total: from position to position, each copy once
+    something waits for it."""
     kernels, moves, link = len(sequence.kernels), placement.moves, sequence.link
     opened: dict[int, float] = {}
     spans: dict[int, tuple[float, float]] = {}
     pauses: list[tuple[float, float]] = []
 
     def make(m: int) -> float:
-        """The end of an asynchronous copy, which waits for those before it on its engine, and while others block."""
+        """The end of an asynchronous copy, which waits for those before it on its engine, and while
+        others block."""
         move = moves[m]
-        before = [n for n in range(m) if moves[n].start < moves[n].end and (link.shared or moves[n].to_fast == move.to_fast)]
+        before = [
+            n
+            for n in range(m)
+            if moves[n].start < moves[n].end and (link.shared or moves[n].to_fast == move.to_fast)
+        ]
         free = max((make(n) if n not in spans else spans[n][1] for n in before), default=0.0)
         if m not in spans:
             require(move.start in opened)
             now = start = max(opened[move.start], free)
-            left = sequence.tensors[move.tensor].bytes / (link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow)
+            left = sequence.tensors[move.tensor].bytes / (
+                link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow
+            )
             for pause, go_on in pauses:
                 if pause >= start and left > pause - now:
                     left -= pause - now
@@ -52,32 +71,49 @@ def naive_times(sequence: KernelSequence, placement: TensorPlacement) -> tuple[l
         now = max([now, *(make(m) for m, move in enumerate(moves) if move.start < move.end == p)])
         for m, move in enumerate(moves):
             if move.start == move.end == p:
-                seconds = sequence.tensors[move.tensor].bytes / (link.to_fast if move.to_fast else link.to_slow)
+                seconds = sequence.tensors[move.tensor].bytes / (
+                    link.to_fast if move.to_fast else link.to_slow
+                )
                 spans[m] = now, now + seconds
                 pauses.append(spans[m])
                 now += seconds
         opened[p] = now
         if p < kernels:
             now += naive_kernel(sequence, placement, p)
-    return [opened[p] for p in range(kernels)], [spans[m] for m in range(len(moves))], opened[kernels]
+    return (
+        [opened[p] for p in range(kernels)],
+        [spans[m] for m in range(len(moves))],
+        opened[kernels],
+    )
 
 
 def holds(placement: TensorPlacement, tensor: int, kernel: int) -> bool:
     """Whether the kernel finds the tensor in the fast memory."""
     for stay in placement.stays:
-        fills = [m.end for m in placement.moves if m.to_fast and m.tensor == tensor and m.start == stay.start]
-        if stay.tensor == tensor and stay.start <= kernel < stay.end and all(end <= kernel for end in fills):
+        fills = [
+            m.end
+            for m in placement.moves
+            if m.to_fast and m.tensor == tensor and m.start == stay.start
+        ]
+        if (
+            stay.tensor == tensor
+            and stay.start <= kernel < stay.end
+            and all(end <= kernel for end in fills)
+        ):
             return True
     return False
 
 
 def naive_kernel(sequence: KernelSequence, placement: TensorPlacement, k: int) -> float:
     kernel = sequence.kernels[k]
-    return kernel.seconds([not holds(placement, o.tensor, k) for o in kernel.operands], placement.algorithms[k])
+    return kernel.seconds(
+        [not holds(placement, o.tensor, k) for o in kernel.operands], placement.algorithms[k]
+    )
 
 
 def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
-    """Run three steps with version numbers for bytes: one's end is the next one's beginning for weights."""
+    """Run three steps with version numbers for bytes: one's end is the next one's beginning for
+    weights."""
     kernels = len(sequence.kernels)
     for k in range(kernels):
         require(math.isfinite(naive_kernel(sequence, placement, k)))
@@ -101,7 +137,9 @@ def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
         for step in range(3):
             if step == 0 or tensor.kind is not StoredKind.WEIGHT:
                 fast = now if starts_fast and born else None
-                slow = now if born and (tensor.kind is StoredKind.WEIGHT or not starts_fast) else None
+                slow = (
+                    now if born and (tensor.kind is StoredKind.WEIGHT or not starts_fast) else None
+                )
             elif starts_fast:
                 require(any(s.end == kernels for s in stays) and fast == now)
             else:
@@ -160,7 +198,9 @@ def test_replay_agrees_with_the_naive_simulator(seed: int, other: int, in_place:
     timeline = replay_moves(sequence, placement)
     assert timeline.total == pytest.approx(total)
     assert timeline.kernel_start.tolist() == pytest.approx(starts)
-    assert np.column_stack([timeline.move_start, timeline.move_end]).ravel().tolist() == pytest.approx([t for span in spans for t in span])
+    assert np.column_stack(
+        [timeline.move_start, timeline.move_end]
+    ).ravel().tolist() == pytest.approx([t for span in spans for t in span])
 
 
 def test_random_placements_are_of_both_sorts() -> None:
@@ -177,12 +217,14 @@ def test_random_placements_are_of_both_sorts() -> None:
 
 
 def chain() -> KernelSequence:
-    """Kernel 0 writes tensor 0, kernel 3 reads it; a second each. Tensor 1 is an input that all use. 8 bytes at 4 bytes/s: 2 s."""
+    """Kernel 0 writes tensor 0, kernel 3 reads it; a second each. Tensor 1 is an input that all
+    use. 8 bytes at 4 bytes/s: 2 s."""
     kernels = tuple(
         Kernel(
             f"k{k}",
             "op",
-            ((Operand(0, k == 3, k == 0, 0.0, math.inf),) if k in (0, 3) else ()) + (Operand(1, True, False),),
+            ((Operand(0, k == 3, k == 0, 0.0, math.inf),) if k in (0, 3) else ())
+            + (Operand(1, True, False),),
             (Algorithm("a", 1.0),),
         )
         for k in range(4)
@@ -196,7 +238,8 @@ def placed(*moves: Move, gap: tuple[int, int] = (2, 2)) -> TensorPlacement:
 
 
 def test_a_copy_that_is_late_holds_its_kernel_up() -> None:
-    # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in all.
+    # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in
+    # all.
     timeline = replay_moves(chain(), placed(Move(0, False, 1, 2), Move(0, True, 2, 3)))
     assert timeline.kernel_start.tolist() == [0.0, 1.0, 3.0, 5.0]
     assert timeline.total == 6.0
@@ -216,7 +259,10 @@ def test_blocking_copies_run_between_kernels() -> None:
         (placed(Move(0, True, 2, 3)), "'a'.*no valid copy"),
         (placed(Move(0, False, 0, 1), Move(0, True, 2, 3)), "'a'.*not"),
         (placed(Move(0, False, 1, 3), Move(0, True, 2, 3)), "'a'.*under way"),
-        (replace(all_fast(chain()), moves=(Move(1, False, 2, 3), Move(0, False, 1, 2))), "'a'.*waits for that of 'b'"),
+        (
+            replace(all_fast(chain()), moves=(Move(1, False, 2, 3), Move(0, False, 1, 2))),
+            "'a'.*waits for that of 'b'",
+        ),
         (TensorPlacement((Stay(5, 0, 1),), (), (0,) * 4), "tensor 5"),
         (TensorPlacement((Stay(0, 0, 9),), (), (0,) * 4), "'a'.*does not lie within"),
         (TensorPlacement((), (), (0,) * 3), "algorithms"),

@@ -1,4 +1,5 @@
-"""Files of kernel sequences: they come back as they were, and whatever else is in a file is refused in one line."""
+"""Files of kernel sequences: they come back as they were, and whatever else is in a file is refused
+in one line."""
 
 from __future__ import annotations
 
@@ -16,20 +17,46 @@ from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.cost.kernels.work_json import work_from_object, work_to_text, write_work
 from loadmaster.cost.read_sequence import read_sequence
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
-from loadmaster.placement.sequence_json import read_sequence_file, sequence_from_text, sequence_to_text, write_sequence
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
+from loadmaster.placement.sequence_json import (
+    read_sequence_file,
+    sequence_from_text,
+    sequence_to_text,
+    write_sequence,
+)
 from loadmaster.targets.load import target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
 STEPS = KernelSequence(
     "ste€p",
-    (StoredTensor("w", 2**61, StoredKind.WEIGHT), StoredTensor('x"', 0, StoredKind.INPUT), StoredTensor("y", 7)),
+    (
+        StoredTensor("w", 2**61, StoredKind.WEIGHT),
+        StoredTensor('x"', 0, StoredKind.INPUT),
+        StoredTensor("y", 7),
+    ),
     (
         Kernel(
-            "k0", "mm", (Operand(0, True, False, 0.1, math.inf), Operand(2, False, True)), (Algorithm("a", 1e-300), Algorithm("b", 0, 9))
+            "k0",
+            "mm",
+            (Operand(0, True, False, 0.1, math.inf), Operand(2, False, True)),
+            (Algorithm("a", 1e-300), Algorithm("b", 0, 9)),
         ),
-        Kernel("k1", "add", (Operand(0, True, True, 0.5, 1.0),), (Algorithm("a", 0.25),), ((1.0, math.inf),)),
+        Kernel(
+            "k1",
+            "add",
+            (Operand(0, True, True, 0.5, 1.0),),
+            (Algorithm("a", 0.25),),
+            ((1.0, math.inf),),
+        ),
     ),
     CopyLink(1.0, 2.0, 3.0, 4.0, True),
     64,
@@ -62,14 +89,46 @@ def edited(**changes: Any) -> str:
         (edited(version=2), "reads version 1"),
         (edited(surprise=1), "surprise: extra inputs"),
         (edited(link={"to_fast": 1}), "link.to_slow: field required"),
-        (edited(link={"to_fast": 0, "to_slow": 1, "asynchronous_to_fast": 1, "asynchronous_to_slow": 1}), "link.to_fast"),
+        (
+            edited(
+                link={
+                    "to_fast": 0,
+                    "to_slow": 1,
+                    "asynchronous_to_fast": 1,
+                    "asynchronous_to_slow": 1,
+                }
+            ),
+            "link.to_fast",
+        ),
         (edited(tensors=[["w", -1, "weight"]]), "tensors.0.1"),
         (edited(tensors=[["w", 1.5, "weight"]]), "tensors.0.1"),
         (edited(tensors=[["w", 1, "cat"]]), "tensors.0.2"),
         (edited(tensors=[]), "uses a tensor twice or one that does not exist"),
-        (edited(kernels=[{"name": "k", "kind": "k", "operands": [[2, "r", 0.0, 0.0]], "algorithms": [["a", 0.0, 0]]}]), "reads 'y'"),
-        (edited(kernels=[{"name": "k", "kind": "k", "operands": [[0, "x", 0.0, 0.0]], "algorithms": []}]), "kernels.0.operands.0.1"),
-        (edited(kernels=[{"name": "k", "kind": "k", "operands": [], "algorithms": []}]), "has no algorithm"),
+        (
+            edited(
+                kernels=[
+                    {
+                        "name": "k",
+                        "kind": "k",
+                        "operands": [[2, "r", 0.0, 0.0]],
+                        "algorithms": [["a", 0.0, 0]],
+                    }
+                ]
+            ),
+            "reads 'y'",
+        ),
+        (
+            edited(
+                kernels=[
+                    {"name": "k", "kind": "k", "operands": [[0, "x", 0.0, 0.0]], "algorithms": []}
+                ]
+            ),
+            "kernels.0.operands.0.1",
+        ),
+        (
+            edited(kernels=[{"name": "k", "kind": "k", "operands": [], "algorithms": []}]),
+            "has no algorithm",
+        ),
         (edited(alignment=0), "alignment is 0"),
     ],
 )
@@ -97,7 +156,9 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         read_sequence_file(tmp_path / "latin.json")
 
 
-def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loadmaster.placement.sequence_json.LARGEST_FILE", 2**20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b" " * 2**22))
@@ -112,7 +173,10 @@ WORK = SequenceWork(
         KernelWork(
             "k0",
             "conv",
-            (UsedTensor(0, Amount(9, Role.WEIGHT, 0), None), UsedTensor(2, None, Amount(7, Role.OUTPUT, 0))),
+            (
+                UsedTensor(0, Amount(9, Role.WEIGHT, 0), None),
+                UsedTensor(2, None, Amount(7, Role.OUTPUT, 0)),
+            ),
             (LoopNest(64, 3, y=7, stride=(2, 2)),),
             0,
             32,
@@ -136,11 +200,25 @@ def test_work_comes_back_as_it_was(tmp_path: Path) -> None:
     [
         (lambda record: record | {"version": 2}, "reads version 1"),
         (lambda record: record | {"format": "another"}, "is no kernel sequence"),
-        (lambda record: record | {"tensors": record["tensors"][:1]}, "kernel 'k0' names a tensor or a loop nest that does not exist"),
-        (lambda record: record | {"kernels": [record["kernels"][0] | {"nests": []}]}, "names a tensor or a loop nest"),
+        (
+            lambda record: record | {"tensors": record["tensors"][:1]},
+            "kernel 'k0' names a tensor or a loop nest that does not exist",
+        ),
+        (
+            lambda record: record | {"kernels": [record["kernels"][0] | {"nests": []}]},
+            "names a tensor or a loop nest",
+        ),
         (lambda record: record | {"kernels": []}, "kernels: list should have at least 1 item"),
-        (lambda record: record | {"kernels": [record["kernels"][0] | {"nests": [{"k": 0, "c": 1}]}]}, "kernels.0.nests.0.k"),
-        (lambda record: record | {"kernels": [record["kernels"][0] | {"bits": True}]}, "kernels.0.bits"),
+        (
+            lambda record: (
+                record | {"kernels": [record["kernels"][0] | {"nests": [{"k": 0, "c": 1}]}]}
+            ),
+            "kernels.0.nests.0.k",
+        ),
+        (
+            lambda record: record | {"kernels": [record["kernels"][0] | {"bits": True}]},
+            "kernels.0.bits",
+        ),
     ],
 )
 def test_what_is_no_work_is_refused(edit: Any, message: str) -> None:
@@ -149,19 +227,38 @@ def test_what_is_no_work_is_refused(edit: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
-values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3))
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=4)
+)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 @pytest.mark.slow
-def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    text, machine = data.draw(st.sampled_from([(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]))
+def test_any_value_anywhere_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    text, machine = data.draw(
+        st.sampled_from(
+            [(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]
+        )
+    )
     record = json.loads(text)
     place: Any = record
     while True:
-        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        key = data.draw(
+            st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place)))
+        )
         if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
             break
         place = place[key]

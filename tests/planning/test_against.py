@@ -1,4 +1,5 @@
-"""Plans against the networks and machines that they are for: what the planner makes passes, and whatever is changed is found."""
+"""Plans against the networks and machines that they are for: what the planner makes passes, and
+whatever is changed is found."""
 
 from __future__ import annotations
 
@@ -37,13 +38,15 @@ TRUSTED = {
     "Target.description",
     "Objective.network",
 }
-"""What docs/plan-format.md says is taken on trust even with the networks and the machine at hand."""
+"""What docs/plan-format.md says is taken on trust even with the networks and the machine at
+hand."""
 CHOSEN = {
     *(f"PlannedJob.{name}" for name in ("name", "core", "start", "end", "after")),
     *(f"PlannedAllocation.{name}" for name in ("offset", "start", "end")),
     *(f"PlannedTransfer.{name}" for name in ("start", "end", "after", "name")),
 }
-"""What a planner decides: changed, it is broken, or another plan of the same networks. Other tests break these."""
+"""What a planner decides: changed, it is broken, or another plan of the same networks. Other tests
+break these."""
 
 
 @cache
@@ -60,11 +63,18 @@ def chain() -> tuple[Graph, Plan]:
 
 
 def mended(plan: Plan) -> Plan:
-    """The plan with all the figures that follow from its records, and its bounds as they were, or as low as the values."""
+    """The plan with all the figures that follow from its records, and its bounds as they were, or
+    as low as the values."""
     old, new = plan.metrics, finished(plan)
     least = min(old.makespan.lower_bound, new.metrics.makespan.value)
-    operations, inferences = 2 * sum(j.macs for j in plan.jobs), sum(n.batch * n.mini_batches for n in plan.networks)
-    busy = {core: sum(j.compute for j in plan.jobs if j.core == core) / least for core in old.utilisation}
+    operations, inferences = (
+        2 * sum(j.macs for j in plan.jobs),
+        sum(n.batch * n.mini_batches for n in plan.networks),
+    )
+    busy = {
+        core: sum(j.compute for j in plan.jobs if j.core == core) / least
+        for core in old.utilisation
+    }
 
     def kept(value: Cost, before: Cost) -> Cost:
         return replace(value, lower_bound=min(value.value, before.lower_bound))
@@ -77,12 +87,17 @@ def mended(plan: Plan) -> Plan:
         makespan=kept(found.makespan, old.makespan),
         throughput=Rate(found.throughput.value, operations / least),
         inferences_per_second=Rate(found.inferences_per_second.value, inferences / least),
-        utilisation={core: Rate(rate.value, max(rate.value, min(1.0, busy[core]))) for core, rate in found.utilisation.items()},
+        utilisation={
+            core: Rate(rate.value, max(rate.value, min(1.0, busy[core])))
+            for core, rate in found.utilisation.items()
+        },
         traffic={name: kept(cost, old.traffic[name]) for name, cost in found.traffic.items()},
         energy=kept(found.energy, old.energy),
         latency={name: kept(cost, old.latency[name]) for name, cost in found.latency.items()},
     )
-    objective = replace(plan.objective, value=found.makespan.value, lower_bound=metrics.makespan.lower_bound)
+    objective = replace(
+        plan.objective, value=found.makespan.value, lower_bound=metrics.makespan.lower_bound
+    )
     return replace(new, metrics=metrics, objective=objective)
 
 
@@ -93,7 +108,9 @@ def mended(plan: Plan) -> Plan:
 def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
     plan = planned(kind)
     assert verify_against(plan, graphs(kind), plan.target) == ()
-    assert verify_against(mended(plan), graphs(kind), plan.target) == (), "figures that are mended stay right"
+    assert verify_against(mended(plan), graphs(kind), plan.target) == (), (
+        "figures that are mended stay right"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,11 +121,23 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
         ("wide-and-deep.onnx.gz", {"batch": 4}, [], {"cut": "none"}),
         ("onnxruntime-quantised.onnx.gz", {}, [], {}),
         ("onnxruntime-quantised-optimised.onnx.gz", {}, [], {}),
-        ("traced-bert-opset13.onnx.gz", {"batch": 1, "dims": {"steps": 8}}, ["scratchpad.capacity=64KiB"], {}),
-        ("traced-bert-opset13.onnx.gz", {"batch": 1, "dims": {"steps": 8}}, ["scratchpad.capacity=8KiB"], {"cut": "none"}),
+        (
+            "traced-bert-opset13.onnx.gz",
+            {"batch": 1, "dims": {"steps": 8}},
+            ["scratchpad.capacity=64KiB"],
+            {},
+        ),
+        (
+            "traced-bert-opset13.onnx.gz",
+            {"batch": 1, "dims": {"steps": 8}},
+            ["scratchpad.capacity=8KiB"],
+            {"cut": "none"},
+        ),
     ],
 )
-def test_plans_of_files_pass(source: str, options: dict[str, Any], changes: list[str], more: dict[str, Any]) -> None:
+def test_plans_of_files_pass(
+    source: str, options: dict[str, Any], changes: list[str], more: dict[str, Any]
+) -> None:
     machine = lm.target("edge-npu", changes)
     network_ = lm.load(FIXTURES / source, **options)
     plan = lm.plan([network_], machine, samples=2, rounds=0, **more)
@@ -126,7 +155,16 @@ def test_plans_of_torch_modules_pass(training: bool, cut: str) -> None:
 
 def test_goals_are_part_of_what_is_proven() -> None:
     graph = convolutions()
-    plan = lm.plan([graph], npu(2), mini_batches=2, samples=2, rounds=0, objective="edp", periods={"cut": 1e-4}, deadlines={"cut": 1.0})
+    plan = lm.plan(
+        [graph],
+        npu(2),
+        mini_batches=2,
+        samples=2,
+        rounds=0,
+        objective="edp",
+        periods={"cut": 1e-4},
+        deadlines={"cut": 1.0},
+    )
     assert verify_against(plan, [graph], plan.target) == ()
 
 
@@ -153,11 +191,18 @@ def mutants(record: Any) -> Iterator[tuple[str, Any]]:
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
         yield from ((name, replace(record, **{field.name: other})) for other in variants(value))
         if is_dataclass(value):
-            yield from ((path, replace(record, **{field.name: other})) for path, other in mutants(value))
+            yield from (
+                (path, replace(record, **{field.name: other})) for path, other in mutants(value)
+            )
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
             for place, item in enumerate(value):
                 for path, other in mutants(item):
-                    yield path, replace(record, **{field.name: (*value[:place], other, *value[place + 1 :])})
+                    yield (
+                        path,
+                        replace(
+                            record, **{field.name: (*value[:place], other, *value[place + 1 :])}
+                        ),
+                    )
 
 
 def few(found: Iterator[tuple[str, Any]], most: int) -> Iterator[tuple[str, Any]]:
@@ -176,7 +221,10 @@ def stated(plan: Plan) -> Iterator[tuple[str, Plan]]:
         records = getattr(plan, part)
         for place, record in enumerate(records):
             for path, other in mutants(record):
-                yield path, replace(plan, **{part: (*records[:place], other, *records[place + 1 :])})
+                yield (
+                    path,
+                    replace(plan, **{part: (*records[:place], other, *records[place + 1 :])}),
+                )
 
 
 @pytest.mark.parametrize("kind", ["pieces", "tiles"])
@@ -188,12 +236,22 @@ def test_every_field_that_is_changed_is_found_or_listed_as_trusted(kind: str) ->
         tried.add(path)
         if not verify(changed) and not verify_against(mended(changed), graphs(kind), plan.target):
             missed.add(path)
-    assert {"NetworkInfo.batch", "OperatorInfo.reads", "PlannedTensor.bytes", "PlannedJob.macs", "PlannedOperand.bytes"} <= tried
+    assert {
+        "NetworkInfo.batch",
+        "OperatorInfo.reads",
+        "PlannedTensor.bytes",
+        "PlannedJob.macs",
+        "PlannedOperand.bytes",
+    } <= tried
     assert missed <= TRUSTED | CHOSEN
 
 
 def test_the_story_of_a_plan_is_trusted_as_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text().partition("even with the networks and the machine")[2]
+    page = (
+        (Path(__file__).parents[2] / "docs" / "plan-format.md")
+        .read_text()
+        .partition("even with the networks and the machine")[2]
+    )
     plan = planned("pieces")
     told = replace(plan, producer="somebody", seed=9, notes=("a note",), search=())
     assert verify_against(told, graphs("pieces"), plan.target) == ()
@@ -210,20 +268,35 @@ def outputs_dropped(plan: Plan) -> Iterator[Plan]:
     """An output becomes something that nobody uses."""
     info = plan.networks[0]
     last = info.outputs[-1]
-    changed = with_records(plan, "networks", lambda n: replace(n, outputs=n.outputs[:-1], unused=(*n.unused, last)))
-    yield with_records(changed, "tensors", lambda t: replace(t, is_output=False) if t.storage == last else t)
+    changed = with_records(
+        plan, "networks", lambda n: replace(n, outputs=n.outputs[:-1], unused=(*n.unused, last))
+    )
+    yield with_records(
+        changed, "tensors", lambda t: replace(t, is_output=False) if t.storage == last else t
+    )
 
 
 def tensors_smaller(plan: Plan) -> Iterator[Plan]:
-    """A storage that is whole, and all that moves of it, is a third of its size in every mini-batch."""
-    whole = {t.storage for t in plan.tensors if not t.ranges and "[" not in t.name and t.bytes > 100}
+    """A storage that is whole, and all that moves of it, is a third of its size in every
+    mini-batch."""
+    whole = {
+        t.storage for t in plan.tensors if not t.ranges and "[" not in t.name and t.bytes > 100
+    }
     for storage in sorted(whole):
         own = {t.name for t in plan.tensors if t.storage == storage}
 
         def less(record: Any, own: set[str] = own) -> Any:
             if isinstance(record, PlannedJob):
-                return replace(record, reads=tuple(less(x, own) for x in record.reads), writes=tuple(less(x, own) for x in record.writes))
-            return replace(record, bytes=record.bytes // 3) if (getattr(record, "tensor", "") or record.name) in own else record
+                return replace(
+                    record,
+                    reads=tuple(less(x, own) for x in record.reads),
+                    writes=tuple(less(x, own) for x in record.writes),
+                )
+            return (
+                replace(record, bytes=record.bytes // 3)
+                if (getattr(record, "tensor", "") or record.name) in own
+                else record
+            )
 
         changed = plan
         for part in ("tensors", "jobs", "transfers", "allocations"):
@@ -236,16 +309,24 @@ def batches_larger(plan: Plan) -> Iterator[Plan]:
 
 
 def precision_relabelled(plan: Plan) -> Iterator[Plan]:
-    yield with_records(with_records(plan, "networks", lambda n: replace(n, precision="int8")), "jobs", lambda j: replace(j, bits=8))
+    yield with_records(
+        with_records(plan, "networks", lambda n: replace(n, precision="int8")),
+        "jobs",
+        lambda j: replace(j, bits=8),
+    )
 
 
 def scalars_for_nothing(plan: Plan) -> Iterator[Plan]:
     """Jobs do no scalar operations, and those without others take no time for arithmetic."""
-    yield with_records(plan, "jobs", lambda j: replace(j, elements=0, compute=j.compute if j.macs else 0.0))
+    yield with_records(
+        plan, "jobs", lambda j: replace(j, elements=0, compute=j.compute if j.macs else 0.0)
+    )
 
 
 def half_the_work(plan: Plan) -> Iterator[Plan]:
-    changed = with_records(plan, "jobs", lambda j: replace(j, macs=j.macs // 2, compute=round(j.compute * 5e11) / 1e12))
+    changed = with_records(
+        plan, "jobs", lambda j: replace(j, macs=j.macs // 2, compute=round(j.compute * 5e11) / 1e12)
+    )
     done = sum(j.macs for j in changed.jobs)
     yield with_records(changed, "networks", lambda n: replace(n, macs=done // n.mini_batches))
 
@@ -254,43 +335,69 @@ def bytes_for_nothing(plan: Plan) -> Iterator[Plan]:
     """One byte of every operand that is read moves."""
     reads = {(j.name, x.tensor) for j in plan.jobs for x in j.reads if not j.ranges}
     changed = with_records(
-        plan, "jobs", lambda j: j if j.ranges else replace(j, reads=tuple(replace(x, bytes=min(1, x.bytes)) for x in j.reads))
+        plan,
+        "jobs",
+        lambda j: (
+            j
+            if j.ranges
+            else replace(j, reads=tuple(replace(x, bytes=min(1, x.bytes)) for x in j.reads))
+        ),
     )
-    yield with_records(changed, "transfers", lambda t: replace(t, bytes=min(1, t.bytes)) if (t.job, t.tensor) in reads else t)
+    yield with_records(
+        changed,
+        "transfers",
+        lambda t: replace(t, bytes=min(1, t.bytes)) if (t.job, t.tensor) in reads else t,
+    )
 
 
 def frugal_cores(plan: Plan) -> Iterator[Plan]:
     """Jobs take no more energy than their multiply-accumulates alone would."""
-    yield with_records(plan, "jobs", lambda j: replace(j, energy=j.macs * {8: 0.3e-12, 32: 4.6e-12}[j.bits]))
+    yield with_records(
+        plan, "jobs", lambda j: replace(j, energy=j.macs * {8: 0.3e-12, 32: 4.6e-12}[j.bits])
+    )
 
 
 def slower_cores(plan: Plan) -> Iterator[Plan]:
     """Arithmetic is said to take all the time that a job takes."""
-    yield with_records(plan, "jobs", lambda j: replace(j, compute=round((j.end - j.start) * 1e12) / 1e12))
+    yield with_records(
+        plan, "jobs", lambda j: replace(j, compute=round((j.end - j.start) * 1e12) / 1e12)
+    )
 
 
 def operators_gone(plan: Plan) -> Iterator[Plan]:
-    """The last job and its operators are left out, and what it reads is the output; where what it reads is one tensor."""
+    """The last job and its operators are left out, and what it reads is the output; where what it
+    reads is one tensor."""
     last = max(plan.jobs, key=lambda job: job.end)
-    made, needed = {x.tensor for x in last.writes}, [x.tensor for x in last.reads if "/w_" not in x.tensor]
+    made, needed = (
+        {x.tensor for x in last.writes},
+        [x.tensor for x in last.reads if "/w_" not in x.tensor],
+    )
     source = next(t for t in plan.tensors if t.name == needed[0])
     moved = replace(source, is_output=True)
     operators = tuple(o for o in plan.networks[0].operators if o.name not in last.operators)
-    info = replace(plan.networks[0], operators=operators, outputs=(source.storage,), macs=plan.networks[0].macs - last.macs)
+    info = replace(
+        plan.networks[0],
+        operators=operators,
+        outputs=(source.storage,),
+        macs=plan.networks[0].macs - last.macs,
+    )
     end = max(job.end for job in plan.jobs if job is not last)
     changed = replace(
         plan,
         networks=(info,),
         jobs=tuple(j for j in plan.jobs if j is not last),
         tensors=tuple(moved if t is source else t for t in plan.tensors if t.name not in made),
-        allocations=tuple(replace(a, end=min(a.end, end)) for a in plan.allocations if a.tensor not in made),
+        allocations=tuple(
+            replace(a, end=min(a.end, end)) for a in plan.allocations if a.tensor not in made
+        ),
         transfers=tuple(t for t in plan.transfers if t.job != last.name and t.tensor not in made),
     )
     yield changed
 
 
 def operators_merged(plan: Plan) -> Iterator[Plan]:
-    """Two jobs that follow one another are said to be one, so that what lies between never leaves the core."""
+    """Two jobs that follow one another are said to be one, so that what lies between never leaves
+    the core."""
     for first, second in pairwise(plan.jobs):
         between = {x.tensor for x in first.writes} & {x.tensor for x in second.reads}
         reads = (*first.reads, *(x for x in second.reads if x.tensor not in between))
@@ -306,16 +413,48 @@ def operators_merged(plan: Plan) -> Iterator[Plan]:
             writes=second.writes,
         )
         own = {x.tensor for x in second.writes}
-        tensors = [replace(t, producer=first.name) if t.name in own else t for t in plan.tensors if t.name not in between]
+        tensors = [
+            replace(t, producer=first.name) if t.name in own else t
+            for t in plan.tensors
+            if t.name not in between
+        ]
         jobs = [both if j is first else j for j in plan.jobs if j is not second]
-        jobs = [replace(j, after=tuple(dict.fromkeys(first.name if a == second.name else a for a in j.after))) for j in jobs]
-        kept = {part: tuple(r for r in getattr(plan, part) if r.tensor not in between) for part in ("transfers", "allocations")}
-        transfers = tuple(replace(t, job=first.name) if t.job == second.name else t for t in kept["transfers"])
+        jobs = [
+            replace(
+                j,
+                after=tuple(dict.fromkeys(first.name if a == second.name else a for a in j.after)),
+            )
+            for j in jobs
+        ]
+        kept = {
+            part: tuple(r for r in getattr(plan, part) if r.tensor not in between)
+            for part in ("transfers", "allocations")
+        }
+        transfers = tuple(
+            replace(t, job=first.name) if t.job == second.name else t for t in kept["transfers"]
+        )
         free = max(a.offset + a.bytes for a in plan.allocations) // 64 * 64 + 64
-        places = [replace(a, start=min(a.start, first.start), offset=free) if a.tensor in own else a for a in kept["allocations"]]
-        places = [replace(a, end=max(a.end, second.end)) if a.tensor in {x.tensor for x in first.reads} else a for a in places]
-        transfers = tuple(replace(t, start=both.start, end=both.end) if t.job == first.name else t for t in transfers)
-        yield replace(plan, jobs=tuple(jobs), tensors=tuple(tensors), transfers=transfers, allocations=tuple(places))
+        places = [
+            replace(a, start=min(a.start, first.start), offset=free) if a.tensor in own else a
+            for a in kept["allocations"]
+        ]
+        places = [
+            replace(a, end=max(a.end, second.end))
+            if a.tensor in {x.tensor for x in first.reads}
+            else a
+            for a in places
+        ]
+        transfers = tuple(
+            replace(t, start=both.start, end=both.end) if t.job == first.name else t
+            for t in transfers
+        )
+        yield replace(
+            plan,
+            jobs=tuple(jobs),
+            tensors=tuple(tensors),
+            transfers=transfers,
+            allocations=tuple(places),
+        )
 
 
 def windows_narrower(plan: Plan) -> Iterator[Plan]:
@@ -323,13 +462,20 @@ def windows_narrower(plan: Plan) -> Iterator[Plan]:
 
     def narrow(record: Any) -> Any:
         operands = tuple(
-            replace(n, windows=tuple(replace(w, behind=0, reach=0) if w.axis is not None else w for w in n.windows))
+            replace(
+                n,
+                windows=tuple(
+                    replace(w, behind=0, reach=0) if w.axis is not None else w for w in n.windows
+                ),
+            )
             for n in record.operands
         )
         return replace(record, operands=operands)
 
     if any(operator.operands for info in plan.networks for operator in info.operators):
-        yield with_records(plan, "networks", lambda n: replace(n, operators=tuple(narrow(o) for o in n.operators)))
+        yield with_records(
+            plan, "networks", lambda n: replace(n, operators=tuple(narrow(o) for o in n.operators))
+        )
 
 
 def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
@@ -337,19 +483,28 @@ def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
 
     def turned(record: Any) -> Any:
         outer, channels, inner, first, last = record.channels or (1,) * 5
-        return replace(record, channels=(inner, channels, outer, first, last)) if outer != inner else record
+        return (
+            replace(record, channels=(inner, channels, outer, first, last))
+            if outer != inner
+            else record
+        )
 
     yield with_records(plan, "tensors", turned)
 
 
 def bounds_raised(plan: Plan) -> Iterator[Plan]:
-    """The makespan's bound grows by a hundredth, and all that follows from it; then the other bounds, one by one."""
+    """The makespan's bound grows by a hundredth, and all that follows from it; then the other
+    bounds, one by one."""
     least = plan.metrics.makespan.lower_bound * 1.01
     metrics = replace(plan.metrics, makespan=replace(plan.metrics.makespan, lower_bound=least))
     yield replace(plan, metrics=metrics, objective=replace(plan.objective, lower_bound=least))
     for name in ("energy", "traffic", "latency"):
         old = getattr(plan.metrics, name)
-        raised = _raised(old) if isinstance(old, Cost) else {key: _raised(cost) for key, cost in old.items()}
+        raised = (
+            _raised(old)
+            if isinstance(old, Cost)
+            else {key: _raised(cost) for key, cost in old.items()}
+        )
         if raised != old:
             yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
 
@@ -364,7 +519,12 @@ def moved_sources(plan: Plan) -> Iterator[Plan]:
 
 
 def faster_machine(plan: Plan) -> Iterator[Plan]:
-    yield replace(plan, target=replace(plan.target, main=replace(plan.target.main, capacity=2 * plan.target.main.capacity)))
+    yield replace(
+        plan,
+        target=replace(
+            plan.target, main=replace(plan.target.main, capacity=2 * plan.target.main.capacity)
+        ),
+    )
 
 
 FORGERIES: dict[Forgery, tuple[str, ...]] = {
@@ -394,13 +554,19 @@ def forged(kind: str) -> tuple[list[Graph], Plan]:
     return graphs(kind), planned(kind)
 
 
-@pytest.mark.parametrize(("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds])
+@pytest.mark.parametrize(
+    ("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds]
+)
 def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
     own, plan = forged(kind)
     # A bound that is reached cannot be raised.
     found = [changed for changed in map(mended, forge(plan)) if changed != mended(plan)]
     assert found, "a test that changes nothing proves nothing"
-    accepted = [number for number, changed in enumerate(found) if not verify_against(changed, own, plan.target)]
+    accepted = [
+        number
+        for number, changed in enumerate(found)
+        if not verify_against(changed, own, plan.target)
+    ]
     assert not accepted, f"forgeries {accepted} of {len(found)} are accepted"
 
 
@@ -414,8 +580,13 @@ def test_the_file_alone_does_not_show_them(forge: Forgery) -> None:
 
 
 def models(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """The network with each field of its operators and tensors changed, the last operators first."""
-    yield from (found for found in mutants(replace(graph, ops=(), tensors={})) if found[0].startswith("Graph."))
+    """The network with each field of its operators and tensors changed, the last operators
+    first."""
+    yield from (
+        found
+        for found in mutants(replace(graph, ops=(), tensors={}))
+        if found[0].startswith("Graph.")
+    )
     for place, op in reversed(list(enumerate(graph.ops))):
         for path, other in mutants(op):
             yield path, replace(graph, ops=(*graph.ops[:place], other, *graph.ops[place + 1 :]))
@@ -440,8 +611,15 @@ def test_whatever_differs_in_the_network_is_found() -> None:
                 tried[path] -= 1
     assert tried["Op.elements"], "a test that changes nothing proves nothing"
     missed = {path for path in tried if tried[path] and not found[path]}
-    # These networks have no copies that are left out, and no views of another shape than their storage.
-    assert missed <= {"Graph.notes", "Graph.inputs", "Tensor.dtype", "Op.copies", "Access.of_storage"}
+    # These networks have no copies that are left out, and no views of another shape than their
+    # storage.
+    assert missed <= {
+        "Graph.notes",
+        "Graph.inputs",
+        "Tensor.dtype",
+        "Op.copies",
+        "Access.of_storage",
+    }
 
 
 def test_another_number_of_networks_or_another_order_is_found() -> None:
@@ -451,7 +629,8 @@ def test_another_number_of_networks_or_another_order_is_found() -> None:
 
 
 def test_the_order_of_unused_results_does_not_matter() -> None:
-    """Of two results that nobody uses the later one is fused to the operator before, and so comes first."""
+    """Of two results that nobody uses the later one is fused to the operator before, and so comes
+    first."""
     build = GraphBuilder("unused")
     x = build.tensor("x", (8, 4, 4), TensorKind.INPUT)
     one, _, _ = build.conv("one", x, 8), build.conv("two", x, 8), build.conv("y", x, 8)
@@ -460,7 +639,9 @@ def test_the_order_of_unused_results_does_not_matter() -> None:
     plan = lm.plan([graph], npu(), samples=2, rounds=0)
     assert set(plan.networks[0].unused) == {"three", "two"}
     for unused in (("three", "two"), ("two", "three")):
-        turned = with_records(plan, "networks", lambda network, names=unused: replace(network, unused=names))
+        turned = with_records(
+            plan, "networks", lambda network, names=unused: replace(network, unused=names)
+        )
         assert lm.verify_against(turned, [graph], npu()) == ()
 
 

@@ -1,4 +1,5 @@
-"""Runs of operators that are alike: what one takes in bands is what another takes, in whatever order they are asked for."""
+"""Runs of operators that are alike: what one takes in bands is what another takes, in whatever
+order they are asked for."""
 
 import numpy as np
 from tests.planning.test_stacks import machine, model_of, network_of
@@ -31,7 +32,9 @@ def test_bands_of_runs_that_are_alike_take_what_each_takes_by_itself() -> None:
         seen, setting = model._seen[0], model.settings[0]
         for last in range(2, len(network.fused) + 1):
             lives: dict[int, BandLives] = {}
-            stacks = [StackCosts(model, seen, setting, first, last, lives) for first in range(last - 1)]
+            stacks = [
+                StackCosts(model, seen, setting, first, last, lives) for first in range(last - 1)
+            ]
             # Longer ones first: shorter ones must not be told what these take.
             for stack in stacks:
                 for bands in (2, 4, 16):
@@ -46,5 +49,9 @@ def test_bands_of_runs_that_are_alike_take_what_each_takes_by_itself() -> None:
                         assert {name: sizes.tolist() for name, sizes in found.made.items()} == {
                             name: sizes.tolist() for name, sizes in alone.made.items()
                         }
-                        assert (found.sizes, found.pieces, found.work) == (alone.sizes, alone.pieces, alone.work)
+                        assert (found.sizes, found.pieces, found.work) == (
+                            alone.sizes,
+                            alone.pieces,
+                            alone.work,
+                        )
     assert hits > 50

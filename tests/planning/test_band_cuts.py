@@ -1,4 +1,5 @@
-"""Which networks are cut into bands: those for which the fast memory is not ample, beside others that stay as they are."""
+"""Which networks are cut into bands: those for which the fast memory is not ample, beside others
+that stay as they are."""
 
 import itertools
 
@@ -22,7 +23,10 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
         assert sum(one.tiles for one in cut.cuts) > len(large.fused)
         assert list(left.cuts) == list(small.plain)
         for cuts in (cut, left):
-            pieces = itertools.chain.from_iterable(((number, tile) for tile in range(one.tiles)) for number, one in enumerate(cuts.cuts))
+            pieces = itertools.chain.from_iterable(
+                ((number, tile) for tile in range(one.tiles))
+                for number, one in enumerate(cuts.cuts)
+            )
             assert sorted(cuts.steps) == sorted(pieces)
 
 
@@ -35,16 +39,28 @@ def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:
     """A row of 64 x 8 bytes is wide for 4 KB, and so is a column; for 16 KiB neither is."""
     network = DivisibleNetwork.of(convolutions(rows=64, strides=(1, 1, 1), skip=False), TARGET)
     for scratchpad, tiled in ((4_000, True), (16 * 1024, False)):
-        ways = [way for _, _, way in stacks_of_bands([network], [], npu(scratchpad=scratchpad), lambda: False)]
+        ways = [
+            way
+            for _, _, way in stacks_of_bands(
+                [network], [], npu(scratchpad=scratchpad), lambda: False
+            )
+        ]
         offered = [bool(way.stripes) for way in ways if not way.abreast]
         assert offered == sorted(offered)
         assert any(offered) == tiled
 
 
 def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:
-    """A transposed convolution that doubles its rows: a band of a single one would have nothing to do."""
+    """A transposed convolution that doubles its rows: a band of a single one would have nothing to
+    do."""
     build = Builder(0)
-    x = build.add("ConvTranspose", build.input(1, 16, 3, 1), build.weight(16, 2, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1])
+    x = build.add(
+        "ConvTranspose",
+        build.input(1, 16, 3, 1),
+        build.weight(16, 2, 3, 3),
+        strides=[2, 2],
+        pads=[0, 0, 1, 1],
+    )
     graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
     plan = lm.plan([graph], npu(3, 300), samples=1, rounds=0)
     assert lm.verify_against(plan, [graph], npu(3, 300)) == ()

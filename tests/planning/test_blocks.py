@@ -1,4 +1,5 @@
-"""Large pieces that stream weights, for networks whose weights and activations both exceed the fast memory."""
+"""Large pieces that stream weights, for networks whose weights and activations both exceed the fast
+memory."""
 
 from __future__ import annotations
 
@@ -22,21 +23,36 @@ def machine() -> Target:
 
 @pytest.fixture(scope="module")
 def decoder(machine: Target) -> DivisibleNetwork:
-    """A layer of Llama 7B, of which every weight takes at least 16 MiB, twice the fast memory, as do the activations of four sequences."""
+    """A layer of Llama 7B, of which every weight takes at least 16 MiB, twice the fast memory, as
+    do the activations of four sequences."""
     return DivisibleNetwork.of(llama(4, 512, layers=1, vocabulary=500), machine)
 
 
-@pytest.mark.parametrize(("tokens", "fast", "expected"), [(512, "8 MiB", True), (32, "8 MiB", False), (512, "64 MiB", False)])
-def test_weights_are_streamed_where_each_is_used_often(tokens: int, fast: str, expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "fast", "expected"),
+    [(512, "8 MiB", True), (32, "8 MiB", False), (512, "64 MiB", False)],
+)
+def test_weights_are_streamed_where_each_is_used_often(
+    tokens: int, fast: str, expected: bool
+) -> None:
     """Cores do 241 multiply-accumulates while the main link brings a byte."""
     small = lm.target("edge-npu", [f"scratchpad.capacity={fast}"])
     graph = llama(4, tokens, layers=1, vocabulary=500)
     assert streams_weights(DivisibleNetwork.of(graph, small), small) is expected
 
 
-def test_blocks_read_weights_as_seldom_as_the_private_buffer_allows(machine: Target, decoder: DivisibleNetwork) -> None:
-    """Blocks of 256 tokens keep the main link as busy as the cores: with twice as many, a buffer has no room for so many sums at once."""
-    cuts = dict(zip((group.main.name for group in decoder.fused), in_blocks(decoder, machine).cuts, strict=True))
+def test_blocks_read_weights_as_seldom_as_the_private_buffer_allows(
+    machine: Target, decoder: DivisibleNetwork
+) -> None:
+    """Blocks of 256 tokens keep the main link as busy as the cores: with twice as many, a buffer
+    has no room for so many sums at once."""
+    cuts = dict(
+        zip(
+            (group.main.name for group in decoder.fused),
+            in_blocks(decoder, machine).cuts,
+            strict=True,
+        )
+    )
     for name in ("q", "k", "v", "o", "gate", "up", "down"):
         grid = cuts[f"layer0.{name}.MatMul"]
         assert isinstance(grid, Grid)
@@ -54,7 +70,9 @@ def test_pieces_of_many_layers_are_no_smaller(machine: Target, decoder: Divisibl
     assert tiles["layer1.q.MatMul"] == tiles["layer2.q.MatMul"]
 
 
-def test_pieces_come_depth_first_and_behind_what_they_read(machine: Target, decoder: DivisibleNetwork) -> None:
+def test_pieces_come_depth_first_and_behind_what_they_read(
+    machine: Target, decoder: DivisibleNetwork
+) -> None:
     cuts = in_blocks(decoder, machine)
     natural = Cuts(cuts.cuts).steps
     assert sorted(cuts.steps) == sorted(natural)
@@ -71,8 +89,11 @@ def test_pieces_come_depth_first_and_behind_what_they_read(machine: Target, deco
     assert names.index("layer0.down.MatMul") < last
 
 
-def test_a_plan_in_blocks_is_near_its_bound(machine: Target, decoder: DivisibleNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are tried whatever the number of pieces that others leave, of which none is left here."""
+def test_a_plan_in_blocks_is_near_its_bound(
+    machine: Target, decoder: DivisibleNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are tried whatever the number of pieces that others leave, of which none is left
+    here."""
     monkeypatch.setattr(contest, "MOST_JUDGED", 1)
     monkeypatch.setattr(contest, "MOST_BESIDE", 1)
     plan = lm.plan([decoder.source], machine, rounds=1, samples=4)

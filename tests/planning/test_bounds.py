@@ -20,7 +20,8 @@ def bound_of(graph, scratchpad: int, mini_batches: int = 1):
 
 
 def test_activations_that_do_not_fit_side_by_side_must_cross_the_link() -> None:
-    """Three operators hand on 4 KiB that nothing can cut: one fits into 6 KiB, but not the middle one's input and output together."""
+    """Three operators hand on 4 KiB that nothing can cut: one fits into 6 KiB, but not the middle
+    one's input and output together."""
     build = GraphBuilder()
     build.tensor("x", (16, 16, 16), TensorKind.INPUT)
     for source, result in (("x", "a"), ("a", "b"), ("b", "y")):
@@ -40,10 +41,18 @@ def test_mini_batches_share_weights_in_the_bound() -> None:
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(500, 20000), st.sampled_from([4, 8, 16]))
 @settings(max_examples=20, deadline=None)
-def test_no_plan_moves_less_or_is_faster_than_its_bound(blocks: int, mini_batches: int, scratchpad: int, channels: int) -> None:
+def test_no_plan_moves_less_or_is_faster_than_its_bound(
+    blocks: int, mini_batches: int, scratchpad: int, channels: int
+) -> None:
     machine = npu(2, scratchpad)
     machine = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
-    plan = lm.plan([residual_chain(blocks, channels=channels, size=8)], machine, mini_batches=mini_batches, samples=2, rounds=1)
+    plan = lm.plan(
+        [residual_chain(blocks, channels=channels, size=8)],
+        machine,
+        mini_batches=mini_batches,
+        samples=2,
+        rounds=1,
+    )
     assert lm.verify(plan) == ()
     assert plan.metrics.traffic["dram"].lower_bound <= plan.metrics.traffic["dram"].value
     assert plan.metrics.makespan.lower_bound <= plan.metrics.makespan.value

@@ -44,7 +44,10 @@ SCRATCH_CURVE = SHARED.links["scratchpad"]
 HOST_CURVE = COPYING.links["host"]
 EXCHANGED = [
     replace(one, bytes_per_second=two.bytes_per_second, load=two.load)
-    for one, two in ((SHARED.links["dram"][0], SHARED.links["dram"][1]), (SHARED.links["dram"][1], SHARED.links["dram"][0]))
+    for one, two in (
+        (SHARED.links["dram"][0], SHARED.links["dram"][1]),
+        (SHARED.links["dram"][1], SHARED.links["dram"][0]),
+    )
 ]
 LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
 CUT = cut_plan()
@@ -53,14 +56,25 @@ OWNER = next(job for job in AGAIN.jobs if job.owns and job.tile == 1)
 PIECE = next(job for job in CUT.jobs if job.ranges)
 SUMMED = summed_plan()
 SUMS = {tensor.name: tensor for tensor in SUMMED.tensors if tensor.summed}
-LAST = next(job for job in SUMMED.jobs if job.summed and job.summed[0] and not any(operand.tensor in SUMS for operand in job.writes))
-BEFORE = next(tensor for tensor in SUMS.values() if any(tensor.name == operand.tensor for operand in LAST.reads))
+LAST = next(
+    job
+    for job in SUMMED.jobs
+    if job.summed and job.summed[0] and not any(operand.tensor in SUMS for operand in job.writes)
+)
+BEFORE = next(
+    tensor
+    for tensor in SUMS.values()
+    if any(tensor.name == operand.tensor for operand in LAST.reads)
+)
 STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
 
 
 def summing(first: int, last: int) -> Plan:
-    """The last piece of a chain sums from so many terms after its first until so many after its last."""
-    return edit(SUMMED, "jobs", named(LAST.name), summed=(LAST.summed[0] + first, LAST.summed[1] + last))
+    """The last piece of a chain sums from so many terms after its first until so many after its
+    last."""
+    return edit(
+        SUMMED, "jobs", named(LAST.name), summed=(LAST.summed[0] + first, LAST.summed[1] + last)
+    )
 
 
 def with_sums_for(name: str) -> Plan:
@@ -73,30 +87,44 @@ def without_summed_windows() -> Plan:
     """The operators of a chain do not say over what they sum."""
     info = SUMMED.networks[0]
     operators = tuple(
-        replace(o, operands=tuple(replace(n, windows=tuple(replace(w, summed=False) for w in n.windows)) for n in o.operands))
+        replace(
+            o,
+            operands=tuple(
+                replace(n, windows=tuple(replace(w, summed=False) for w in n.windows))
+                for n in o.operands
+            ),
+        )
         for o in info.operators
     )
     return replace(SUMMED, networks=(replace(info, operators=operators),))
 
 
 def owning(first: int, last: int) -> Plan:
-    """A piece that is said to own rows from so many after where it begins to own until so many after where it ends."""
+    """A piece that is said to own rows from so many after where it begins to own until so many
+    after where it ends."""
     rows = tuple((a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(OWNER.owns))
     return edit(AGAIN, "jobs", named(OWNER.name), owns=rows)
 
 
 def in_piece(less: int, *, ranges: bool, tensor: bool) -> Plan:
-    """A piece, and the part that it writes, made smaller along the dimension in which it is longest."""
+    """A piece, and the part that it writes, made smaller along the dimension in which it is
+    longest."""
     axis = max(range(len(PIECE.ranges)), key=lambda d: PIECE.ranges[d][1] - PIECE.ranges[d][0])
     smaller = tuple((a, b - less) if d == axis else (a, b) for d, (a, b) in enumerate(PIECE.ranges))
     changed = edit(CUT, "jobs", named(PIECE.name), ranges=smaller) if ranges else CUT
-    return edit(changed, "tensors", named(PIECE.writes[0].tensor), ranges=smaller) if tensor else changed
+    return (
+        edit(changed, "tensors", named(PIECE.writes[0].tensor), ranges=smaller)
+        if tensor
+        else changed
+    )
 
 
 def without_windows() -> Plan:
     """The operators of a piece do not say what parts of their results need."""
     info = CUT.networks[0]
-    operators = tuple(replace(o, operands=()) if o.name in PIECE.operators else o for o in info.operators)
+    operators = tuple(
+        replace(o, operands=()) if o.name in PIECE.operators else o for o in info.operators
+    )
     return replace(CUT, networks=(replace(info, operators=operators),))
 
 
@@ -104,42 +132,139 @@ FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)
 
 BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     # Numbers, names, references, times: what the other rules rely on.
-    "negative offset": (allocation("net/h@1", "scratchpad", offset=-64), {"number"}, "offset of the allocation of 'net/h@1' in scratchpad"),
-    "time that is no number": (job("net/fc@0", start=math.nan), {"number"}, "start of job 'net/fc@0'"),
+    "negative offset": (
+        allocation("net/h@1", "scratchpad", offset=-64),
+        {"number"},
+        "offset of the allocation of 'net/h@1' in scratchpad",
+    ),
+    "time that is no number": (
+        job("net/fc@0", start=math.nan),
+        {"number"},
+        "start of job 'net/fc@0'",
+    ),
     "endless time": (job("net/fc@0", end=math.inf), {"number"}, "end of job 'net/fc@0'"),
     "far time": (copied("load x", end=1e300), {"number"}, "end of copy 'load x'"),
-    "huge bytes": (edit(SHARED, "tensors", named("net/w"), bytes=2**63), {"number"}, "bytes of tensor 'net/w'"),
-    "no bandwidth": (main_memory(read_bandwidth=0.0), {"number"}, "read_bandwidth of memory 'dram' is 0"),
+    "huge bytes": (
+        edit(SHARED, "tensors", named("net/w"), bytes=2**63),
+        {"number"},
+        "bytes of tensor 'net/w'",
+    ),
+    "no bandwidth": (
+        main_memory(read_bandwidth=0.0),
+        {"number"},
+        "read_bandwidth of memory 'dram' is 0",
+    ),
     "no alignment": (main_memory(alignment=0), {"number"}, "alignment of memory 'dram' is 0"),
-    "core of no number": (on_cores(macs_per_cycle={8: math.nan}), {"number"}, "macs_per_cycle of core 'a' at 8 bits is nan"),
-    "makespan beyond all bounds": (figure("makespan", value=1e300), {"number"}, "value of the cost record"),
+    "core of no number": (
+        on_cores(macs_per_cycle={8: math.nan}),
+        {"number"},
+        "macs_per_cycle of core 'a' at 8 bits is nan",
+    ),
+    "makespan beyond all bounds": (
+        figure("makespan", value=1e300),
+        {"number"},
+        "value of the cost record",
+    ),
     "lying infinity": (figure("makespan", lower_bound=-math.inf), {"number"}, "lower_bound"),
-    "same job twice": (job("net/fc@0", name="net/conv@0"), {"name"}, "2 times a job or copy is called 'net/conv@0'"),
+    "same job twice": (
+        job("net/fc@0", name="net/conv@0"),
+        {"name"},
+        "2 times a job or copy is called 'net/conv@0'",
+    ),
     "job called like a copy": (copied("load x", name="n/p@0"), {"name"}, "'n/p@0'"),
-    "same tensor twice": (edit(SHARED, "tensors", named("net/x@1"), name="net/x@0"), {"name"}, "'net/x@0'"),
-    "same core twice": (replace(SHARED, target=replace(SHARED.target, cores=SHARED.target.cores * 2)), {"name"}, "'a'"),
+    "same tensor twice": (
+        edit(SHARED, "tensors", named("net/x@1"), name="net/x@0"),
+        {"name"},
+        "'net/x@0'",
+    ),
+    "same core twice": (
+        replace(SHARED, target=replace(SHARED.target, cores=SHARED.target.cores * 2)),
+        {"name"},
+        "'a'",
+    ),
     "copy without a name": (copied("load x", name=""), {"name"}, "a job or copy has no name"),
     "unknown core": (job("net/fc@0", core="c"), {"reference"}, "job 'net/fc@0' names the core 'c'"),
-    "unknown network": (job("net/fc@0", network="nut"), {"reference"}, "job 'net/fc@0' names the network 'nut'"),
-    "unknown tensor": (job("net/fc@0", reads=(PlannedOperand("?", "dram", 1),)), {"reference"}, "job 'net/fc@0' names the tensor '?'"),
-    "operand in a buffer": (job("net/fc@0", reads=(PlannedOperand("net/w", "a", 1),)), {"reference"}, "the shared memory 'a'"),
-    "unknown predecessor": (job("net/fc@0", after=("net/canv@0",)), {"reference"}, "job 'net/fc@0' names the job or copy 'net/canv@0'"),
-    "unknown predecessor of a copy": (copied("store z", after=("n/t@0",)), {"reference"}, "copy 'store z' names the job or copy 'n/t@0'"),
-    "unknown producer": (edit(SHARED, "tensors", named("net/y@0"), producer="x"), {"reference"}, "tensor 'net/y@0' names the producer 'x'"),
-    "unknown memory": (allocation("net/y@0", "dram", memory="drum"), {"reference"}, "names the memory 'drum'"),
-    "transfer of nobody": (plus(SHARED, "transfers", replace(LENT, job="net/fc@9")), {"reference"}, "names the job 'net/fc@9'"),
-    "transfer to nowhere": (plus(SHARED, "transfers", replace(LENT, destination="z")), {"reference"}, "names the memory or core 'z'"),
-    "curve of nothing": (replace(SHARED, links=SHARED.links | {"sea": ()}), {"reference"}, "links names the memory or core 'sea'"),
-    "missing curve": (replace(SHARED, links={"dram": SHARED.links["dram"]}), {"reference"}, "links has no entry for scratchpad"),
+    "unknown network": (
+        job("net/fc@0", network="nut"),
+        {"reference"},
+        "job 'net/fc@0' names the network 'nut'",
+    ),
+    "unknown tensor": (
+        job("net/fc@0", reads=(PlannedOperand("?", "dram", 1),)),
+        {"reference"},
+        "job 'net/fc@0' names the tensor '?'",
+    ),
+    "operand in a buffer": (
+        job("net/fc@0", reads=(PlannedOperand("net/w", "a", 1),)),
+        {"reference"},
+        "the shared memory 'a'",
+    ),
+    "unknown predecessor": (
+        job("net/fc@0", after=("net/canv@0",)),
+        {"reference"},
+        "job 'net/fc@0' names the job or copy 'net/canv@0'",
+    ),
+    "unknown predecessor of a copy": (
+        copied("store z", after=("n/t@0",)),
+        {"reference"},
+        "copy 'store z' names the job or copy 'n/t@0'",
+    ),
+    "unknown producer": (
+        edit(SHARED, "tensors", named("net/y@0"), producer="x"),
+        {"reference"},
+        "tensor 'net/y@0' names the producer 'x'",
+    ),
+    "unknown memory": (
+        allocation("net/y@0", "dram", memory="drum"),
+        {"reference"},
+        "names the memory 'drum'",
+    ),
+    "transfer of nobody": (
+        plus(SHARED, "transfers", replace(LENT, job="net/fc@9")),
+        {"reference"},
+        "names the job 'net/fc@9'",
+    ),
+    "transfer to nowhere": (
+        plus(SHARED, "transfers", replace(LENT, destination="z")),
+        {"reference"},
+        "names the memory or core 'z'",
+    ),
+    "curve of nothing": (
+        replace(SHARED, links=SHARED.links | {"sea": ()}),
+        {"reference"},
+        "links names the memory or core 'sea'",
+    ),
+    "missing curve": (
+        replace(SHARED, links={"dram": SHARED.links["dram"]}),
+        {"reference"},
+        "links has no entry for scratchpad",
+    ),
     "buffer without figures": (
-        replace(SHARED, metrics=replace(SHARED.metrics, memory={k: v for k, v in SHARED.metrics.memory.items() if k != "a"})),
+        replace(
+            SHARED,
+            metrics=replace(
+                SHARED.metrics, memory={k: v for k, v in SHARED.metrics.memory.items() if k != "a"}
+            ),
+        ),
         {"reference"},
         "metrics.memory has no entry for a",
     ),
-    "end before start": (allocation("net/y@0", "dram", end=us(9)), {"time"}, "the allocation of 'net/y@0' in dram ends at 9.00 us"),
-    "faster than its arithmetic": (job("net/fc@0", compute=us(11)), {"time"}, "job 'net/fc@0' runs over [10.0 us, 20.0 us)"),
+    "end before start": (
+        allocation("net/y@0", "dram", end=us(9)),
+        {"time"},
+        "the allocation of 'net/y@0' in dram ends at 9.00 us",
+    ),
+    "faster than its arithmetic": (
+        job("net/fc@0", compute=us(11)),
+        {"time"},
+        "job 'net/fc@0' runs over [10.0 us, 20.0 us)",
+    ),
     # Work.
-    "missing tile": (without_job("aux/pool#1@0", "aux/y#1"), {"complete", "work"}, "operator 'pool' is not done once"),
+    "missing tile": (
+        without_job("aux/pool#1@0", "aux/y#1"),
+        {"complete", "work"},
+        "operator 'pool' is not done once",
+    ),
     "tile done twice": (job("aux/pool#1@0", tile=0), {"complete"}, "the tiles 0 of 2, 0 of 2"),
     "tiles that disagree": (job("aux/pool#1@0", tiles=3), {"complete"}, "the tiles 0 of 2, 1 of 3"),
     "operator never done": (
@@ -168,14 +293,21 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "job 'net/fc@1' writes tensor 'net/x@0', which exists from the start",
     ),
     "two jobs at once": (
-        streamed(allocation("aux/y#0", "dram", plan=job("aux/pool#0@0", start=us(5), end=us(15)), start=us(5))),
+        streamed(
+            allocation(
+                "aux/y#0", "dram", plan=job("aux/pool#0@0", start=us(5), end=us(15)), start=us(5)
+            )
+        ),
         {"core", "overlap"},
         "core a runs job 'net/conv@0' over [0 ns, 10.0 us) and job 'aux/pool#0@0'",
     ),
     "faster than its core": (
         finished(job("net/fc@0", job("net/fc@1", elements=0), elements=0, compute=us(0.001))),
         {"compute"},
-        "takes 1.00 ns of arithmetic for 1000 multiply-accumulates of 8 bits and 0 scalar operations, its core b needs 1.95",
+        (
+            "takes 1.00 ns of arithmetic for 1000 multiply-accumulates of 8 bits and 0 scalar"
+            " operations, its core b needs 1.95"
+        ),
     ),
     "faster than its lanes": (
         finished(job("net/fc@0", job("net/fc@1", macs=0), macs=2000, compute=us(0.03))),
@@ -187,35 +319,67 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"compute"},
         "1000 multiply-accumulates of 32 bits",
     ),
-    "faster than a job starts": (on_cores(job_overhead=us(3)), {"compute"}, "its core b needs 3.06 us"),
-    "faster than the bytes reach the array": (on_cores(noc_latency=us(3)), {"compute"}, "its core b needs 3.06 us"),
-    "precision of another name": (with_network("net", precision="fp32"), {"precision"}, "planned at fp32, but multiplies mostly in 8 bits"),
+    "faster than a job starts": (
+        on_cores(job_overhead=us(3)),
+        {"compute"},
+        "its core b needs 3.06 us",
+    ),
+    "faster than the bytes reach the array": (
+        on_cores(noc_latency=us(3)),
+        {"compute"},
+        "its core b needs 3.06 us",
+    ),
+    "precision of another name": (
+        with_network("net", precision="fp32"),
+        {"precision"},
+        "planned at fp32, but multiplies mostly in 8 bits",
+    ),
     "more in one mini-batch than in another": (
         finished(job("net/fc@0", elements=2001)),
         {"alike"},
-        "network 'net': operators 'fc' has 2000 scalar operations (Conv, 8 bits) in mini-batch 1, 2001 ",
+        (
+            "network 'net': operators 'fc' has 2000 scalar operations (Conv, 8 bits) in mini-batch"
+            " 1, 2001 "
+        ),
     ),
     "tensor smaller in one mini-batch": (
         streamed(
             allocation(
                 "net/h@1",
                 "scratchpad",
-                plan=edit(with_operand("net/conv@1", "writes", "net/h@1", bytes=64), "tensors", named("net/h@1"), bytes=64),
+                plan=edit(
+                    with_operand("net/conv@1", "writes", "net/h@1", bytes=64),
+                    "tensors",
+                    named("net/h@1"),
+                    bytes=64,
+                ),
                 bytes=64,
             )
         ),
         {"alike"},
         "network 'net': tensor 'h' has 64 bytes (activation) in mini-batch 1, 4096 in mini-batch 0",
     ),
-    "core that cannot multiply": (on_cores(macs_per_cycle={}), {"compute"}, "its core b needs for ever"),
+    "core that cannot multiply": (
+        on_cores(macs_per_cycle={}),
+        {"compute"},
+        "its core b needs for ever",
+    ),
     # Data flow.
     "read that is left out with all that it asks for": (
         without_reading("net/fc@0"),
         {"dataflow"},
         "job 'net/fc@0' does not read 'h', which its operators need",
     ),
-    "tile that reads nothing": (without_reading("aux/pool#1@0"), {"dataflow"}, "job 'aux/pool#1@0' does not read 'x'"),
-    "half of a split tensor": (with_readers(("aux/y#0",)), {"dataflow"}, "job 'aux/use#0@0' does not read 'aux/y#1', a part of what"),
+    "tile that reads nothing": (
+        without_reading("aux/pool#1@0"),
+        {"dataflow"},
+        "job 'aux/pool#1@0' does not read 'x'",
+    ),
+    "half of a split tensor": (
+        with_readers(("aux/y#0",)),
+        {"dataflow"},
+        "job 'aux/use#0@0' does not read 'aux/y#1', a part of what",
+    ),
     "half of a split tensor that no tile reads": (
         with_readers(("aux/y#0",), ("aux/y#0",)),
         {"dataflow"},
@@ -232,12 +396,19 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "job 'aux/use#0@0' does not read 'aux/y#0'",
     ),
     "output that is forgotten": (
-        edit(with_network("net", outputs=()), "tensors", lambda t: t.storage == "y" and t.network == "net", is_output=False),
+        edit(
+            with_network("net", outputs=()),
+            "tensors",
+            lambda t: t.storage == "y" and t.network == "net",
+            is_output=False,
+        ),
         {"dataflow"},
         "network 'net': 'y' is written, but is no output and nothing reads it",
     ),
     "input that is called a weight": (
-        allocation("aux/x", "dram", plan=edit(SHARED, "tensors", named("aux/x"), kind="weight"), end=us(40)),
+        allocation(
+            "aux/x", "dram", plan=edit(SHARED, "tensors", named("aux/x"), kind="weight"), end=us(40)
+        ),
         {"dataflow"},
         "tensor 'aux/x' is said to be no input, its network says otherwise",
     ),
@@ -246,25 +417,55 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"dataflow", "alike"},
         "tensor 'net/w' is said to be an input",
     ),
-    "result that is left out": (without_result(), {"dataflow"}, "job 'n/p@0' does not write 'h', which others need"),
+    "result that is left out": (
+        without_result(),
+        {"dataflow"},
+        "job 'n/p@0' does not write 'h', which others need",
+    ),
     "operator that is left out": (
-        job("net/conv@0", job("net/conv@1", with_network("net", operators=SHARED.networks[0].operators[1:]), operators=()), operators=()),
+        job(
+            "net/conv@0",
+            job(
+                "net/conv@1",
+                with_network("net", operators=SHARED.networks[0].operators[1:]),
+                operators=(),
+            ),
+            operators=(),
+        ),
         {"dataflow"},
         "job 'net/conv@0' writes 'net/h@0', which none of its operators writes",
     ),
     "reads what it need not": (
-        streamed(job("net/fc@0", reads=(PlannedOperand("net/h@0", "scratchpad", 4096), PlannedOperand("net/w", "dram", 1)))),
+        streamed(
+            job(
+                "net/fc@0",
+                reads=(
+                    PlannedOperand("net/h@0", "scratchpad", 4096),
+                    PlannedOperand("net/w", "dram", 1),
+                ),
+            )
+        ),
         {"dataflow"},
         "job 'net/fc@0' reads 'net/w', which none of its operators reads",
     ),
     "reads another mini-batch": (
-        with_operand("net/conv@1", "reads", "net/x@1", plan=allocation("net/x@0", "dram", end=us(30)), tensor="net/x@0"),
+        with_operand(
+            "net/conv@1",
+            "reads",
+            "net/x@1",
+            plan=allocation("net/x@0", "dram", end=us(30)),
+            tensor="net/x@0",
+        ),
         {"dataflow"},
         "job 'net/conv@1' reads 'net/x@0', which none of its operators reads",
     ),
     "result that is there from the start": (
         finished(
-            plus(plus(SHARED, "tensors", tensor("net/h@7", 64, kind="input")), "allocations", place("net/h@7", "dram", 16384, 64, 0, 40))
+            plus(
+                plus(SHARED, "tensors", tensor("net/h@7", 64, kind="input")),
+                "allocations",
+                place("net/h@7", "dram", 16384, 64, 0, 40),
+            )
         ),
         {"dataflow", "alike"},
         "tensor 'net/h@7' is said to be there from the start, but an operator writes it",
@@ -284,9 +485,14 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
             job(
                 "net/fc@0",
                 plus(
-                    plus(SHARED, "tensors", tensor("net/y@9", 64, "net/fc@0")), "allocations", place("net/y@9", "dram", 16384, 64, 10, 40)
+                    plus(SHARED, "tensors", tensor("net/y@9", 64, "net/fc@0")),
+                    "allocations",
+                    place("net/y@9", "dram", 16384, 64, 10, 40),
                 ),
-                writes=(PlannedOperand("net/y@0", "dram", 512), PlannedOperand("net/y@9", "dram", 64)),
+                writes=(
+                    PlannedOperand("net/y@0", "dram", 512),
+                    PlannedOperand("net/y@9", "dram", 64),
+                ),
             )
         ),
         {"dataflow", "alike"},
@@ -297,27 +503,63 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"dataflow"},
         "tensor 'net/y@0' is said to be no output",
     ),
-    "output too many": (edit(SHARED, "tensors", named("net/w"), is_output=True), {"dataflow"}, "'net/w' is said to be an output"),
+    "output too many": (
+        edit(SHARED, "tensors", named("net/w"), is_output=True),
+        {"dataflow"},
+        "'net/w' is said to be an output",
+    ),
     "output that is no tensor": (
         with_network("net", outputs=("y", "v")),
         {"dataflow"},
         "network 'net', mini-batch 0: no tensor is the output 'v'",
     ),
     # Pieces and parts.
-    "range beyond the shape": (edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)), {"range"}, "tensor 'net/w'"),
-    "piece that makes less": (in_piece(1, ranges=True, tensor=True), {"piece", "part", "window"}, "elements together, not"),
-    "recomputed rows without a mark": (edit(AGAIN, "jobs", named(OWNER.name), owns=()), {"piece", "part", "work", "rate"}, "overlap"),
-    "piece that owns too little": (owning(1, 0), {"piece", "part", "work", "rate"}, "elements together, not"),
-    "piece that owns what another does": (owning(-1, 0), {"piece", "part", "work", "rate"}, "overlap"),
+    "range beyond the shape": (
+        edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)),
+        {"range"},
+        "tensor 'net/w'",
+    ),
+    "piece that makes less": (
+        in_piece(1, ranges=True, tensor=True),
+        {"piece", "part", "window"},
+        "elements together, not",
+    ),
+    "recomputed rows without a mark": (
+        edit(AGAIN, "jobs", named(OWNER.name), owns=()),
+        {"piece", "part", "work", "rate"},
+        "overlap",
+    ),
+    "piece that owns too little": (
+        owning(1, 0),
+        {"piece", "part", "work", "rate"},
+        "elements together, not",
+    ),
+    "piece that owns what another does": (
+        owning(-1, 0),
+        {"piece", "part", "work", "rate"},
+        "overlap",
+    ),
     "piece that owns what it does not make": (
         owning(OWNER.ranges[2][0] - OWNER.owns[2][0] - 1, 0),
         {"piece", "part", "work", "rate"},
         "of which it does not make all",
     ),
-    "whole job that owns a part": (edit(SHARED, "jobs", named("net/fc@0"), owns=((0, 1),)), {"range"}, "and not which part it makes"),
+    "whole job that owns a part": (
+        edit(SHARED, "jobs", named("net/fc@0"), owns=((0, 1),)),
+        {"range"},
+        "and not which part it makes",
+    ),
     "owned part beyond the shape": (owning(0, 99), {"range"}, "what it owns"),
-    "recomputed for nobody": (recomputing_plan(more=1), {"recomputed"}, "nobody reads all of the rest"),
-    "part that holds less": (in_piece(1, ranges=False, tensor=True), {"piece", "part", "window"}, "holds another part"),
+    "recomputed for nobody": (
+        recomputing_plan(more=1),
+        {"recomputed"},
+        "nobody reads all of the rest",
+    ),
+    "part that holds less": (
+        in_piece(1, ranges=False, tensor=True),
+        {"piece", "part", "window"},
+        "holds another part",
+    ),
     "piece without a window": (without_windows(), {"window"}, "does not say what they need of"),
     # Space.
     "too few bytes": (
@@ -325,24 +567,56 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"size"},
         "of 'aux/y#0' in dram over [10.0 us, 40.0 us) has 499 bytes",
     ),
-    "empty tile": (finished(allocation("net/w", "a", bytes=0)), {"size"}, "the allocation of 'net/w' in a"),
-    "overflow": (finished(allocation("net/h@1", "scratchpad", offset=4160)), {"capacity"}, "'net/h@1' in scratchpad"),
-    "overflow of a buffer": (finished(allocation("net/w", "a", offset=4095)), {"capacity"}, "ends 299 B beyond the memory's 4.00 KiB"),
+    "empty tile": (
+        finished(allocation("net/w", "a", bytes=0)),
+        {"size"},
+        "the allocation of 'net/w' in a",
+    ),
+    "overflow": (
+        finished(allocation("net/h@1", "scratchpad", offset=4160)),
+        {"capacity"},
+        "'net/h@1' in scratchpad",
+    ),
+    "overflow of a buffer": (
+        finished(allocation("net/w", "a", offset=4095)),
+        {"capacity"},
+        "ends 299 B beyond the memory's 4.00 KiB",
+    ),
     "misaligned": (
         allocation("aux/y#0", "dram", offset=8193),
         {"alignment"},
         "of 'aux/y#0' in dram over [10.0 us, 40.0 us) is at offset 8193",
     ),
-    "overlap in space": (finished(allocation("aux/y#1", "dram", offset=8640)), {"overlap"}, "overlaps the allocation of 'aux/y#0'"),
-    "overlap in time": (finished(allocation("net/h@0", "scratchpad", end=us(20.000001))), {"overlap"}, "'net/h@1' in scratchpad"),
-    "overlap in a buffer": (finished(allocation("net/x@0", "a", 2, offset=899)), {"overlap"}, "'net/x@0' in a"),
-    "two places": (finished(plus(SHARED, "allocations", place("net/w", "dram", 1 << 14, 1024, 25, 30))), {"double"}, "tensor 'net/w'"),
+    "overlap in space": (
+        finished(allocation("aux/y#1", "dram", offset=8640)),
+        {"overlap"},
+        "overlaps the allocation of 'aux/y#0'",
+    ),
+    "overlap in time": (
+        finished(allocation("net/h@0", "scratchpad", end=us(20.000001))),
+        {"overlap"},
+        "'net/h@1' in scratchpad",
+    ),
+    "overlap in a buffer": (
+        finished(allocation("net/x@0", "a", 2, offset=899)),
+        {"overlap"},
+        "'net/x@0' in a",
+    ),
+    "two places": (
+        finished(plus(SHARED, "allocations", place("net/w", "dram", 1 << 14, 1024, 25, 30))),
+        {"double"},
+        "tensor 'net/w'",
+    ),
     "useless tile": (
         finished(plus(SHARED, "allocations", place("net/w", "a", 900, 64, 10, 20))),
         {"tile"},
         "the allocation of 'net/w' in a",
     ),
-    "tile on another core": (plus(SHARED, "allocations", place("net/x@0", "b", 0, 64, 0, 9)), {"tile"}, "'net/x@0' in b"),
+    "tile on another core": (
+        plus(SHARED, "allocations", place("net/x@0", "b", 0, 64, 0, 9)),
+        {"tile"},
+        "'net/x@0' in b",
+    ),
     "operand without a tile": (
         finished(without(SHARED, "allocations", in_memory("net/h@0", "b"))),
         {"tile"},
@@ -353,17 +627,33 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"tile"},
         "job 'net/conv@0' has no tile of 'net/x@0' in a",
     ),
-    "tile that comes late": (finished(allocation("net/y@1", "b", end=us(40), start=us(31))), {"tile"}, "has no tile of 'net/y@1' in b"),
+    "tile that comes late": (
+        finished(allocation("net/y@1", "b", end=us(40), start=us(31))),
+        {"tile"},
+        "has no tile of 'net/y@1' in b",
+    ),
     "input that is nowhere": (
         plus(SHARED, "tensors", tensor("aux/u", 0, kind="input")),
         {"input", "dataflow"},
         "tensor 'aux/u' has no producer",
     ),
-    "late input": (finished(allocation("net/x@1", "dram", start=us(20))), {"input", "arrival"}, "tensor 'net/x@1' has no producer"),
-    "output that does not stay": (allocation("net/y@0", "dram", end=us(39)), {"output"}, "output 'net/y@0' is not in dram at the end"),
+    "late input": (
+        finished(allocation("net/x@1", "dram", start=us(20))),
+        {"input", "arrival"},
+        "tensor 'net/x@1' has no producer",
+    ),
+    "output that does not stay": (
+        allocation("net/y@0", "dram", end=us(39)),
+        {"output"},
+        "output 'net/y@0' is not in dram at the end",
+    ),
     "output never written": (
         with_operand(
-            "net/fc@1", "writes", "net/y@1", memory="scratchpad", plan=allocation("net/y@1", "dram", memory="scratchpad", offset=4096)
+            "net/fc@1",
+            "writes",
+            "net/y@1",
+            memory="scratchpad",
+            plan=allocation("net/y@1", "dram", memory="scratchpad", offset=4096),
         ),
         {"output"},
         "output 'net/y@1' is not in dram",
@@ -389,39 +679,70 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "weight 'net/w' is not at one place of dram from the start to the end, 40.0 us",
     ),
     "weight that is overwritten after its last use": (
-        finished(allocation("n/z", "host", plan=allocation("n/w", "host", plan=COPYING, end=us(45)), offset=1024)),
+        finished(
+            allocation(
+                "n/z", "host", plan=allocation("n/w", "host", plan=COPYING, end=us(45)), offset=1024
+            )
+        ),
         {"weight"},
         "weight 'n/w' is not at one place of host",
     ),
-    "copy from nowhere": (allocation("n/z", "hbm", plan=COPYING, end=us(49)), {"residence"}, "copy 'store z' reads 'n/z' in hbm"),
+    "copy from nowhere": (
+        allocation("n/z", "hbm", plan=COPYING, end=us(49)),
+        {"residence"},
+        "copy 'store z' reads 'n/z' in hbm",
+    ),
     "copy that is not made": (
-        finished(job("n/s@0", without(COPYING, "transfers", named("load h")), after=("store h", "n/q@0"))),
+        finished(
+            job("n/s@0", without(COPYING, "transfers", named("load h")), after=("store h", "n/q@0"))
+        ),
         {"arrival"},
         "job 'n/s@0' reads 'n/h' from hbm at 35.0 us, but nothing puts it there",
     ),
     "operand in main memory": (
-        with_operand("n/p@0", "reads", "n/x", plan=allocation("n/x", "host", plan=COPYING, end=us(20)), memory="host"),
+        with_operand(
+            "n/p@0",
+            "reads",
+            "n/x",
+            plan=allocation("n/x", "host", plan=COPYING, end=us(20)),
+            memory="host",
+        ),
         {"in-place"},
         "job 'n/p@0' uses 'n/x' in host",
     ),
     # Order.
     "job before its inputs": (
-        streamed(allocation("net/y@0", "dram", plan=job("net/fc@0", start=us(9), end=us(20)), start=us(9))),
+        streamed(
+            allocation(
+                "net/y@0", "dram", plan=job("net/fc@0", start=us(9), end=us(20)), start=us(9)
+            )
+        ),
         {"order", "arrival"},
-        "job 'net/fc@0' reads 'net/h@0' from scratchpad at 9.00 us, but it is there only from 10.0 us on",
+        (
+            "job 'net/fc@0' reads 'net/h@0' from scratchpad at 9.00 us, but it is there only from"
+            " 10.0 us on"
+        ),
     ),
     "after something later": (
         job("aux/pool#0@0", after=("net/fc@0",)),
         {"order"},
         "job 'aux/pool#0@0' starts at 10.0 us, before job 'net/fc@0'",
     ),
-    "copy too early": (copied("store h", after=("n/p@0", "n/q@0")), {"order"}, "copy 'store h' starts at 20.0 us, before job 'n/q@0'"),
+    "copy too early": (
+        copied("store h", after=("n/p@0", "n/q@0")),
+        {"order"},
+        "copy 'store h' starts at 20.0 us, before job 'n/q@0'",
+    ),
     "cycle": (
         job("net/conv@1", after=("net/fc@0", "net/fc@1")),
         {"order", "cycle"},
         "wait for one another: job 'net/conv@1', job 'net/fc@1'",
     ),
-    "waits for itself": (job("net/fc@1", after=("net/conv@1", "net/fc@1")), {"order", "cycle"}, "wait for one another: job 'net/fc@1'"),
+    "waits for itself": (
+        job("net/fc@1", after=("net/conv@1", "net/fc@1")),
+        {"order", "cycle"},
+        "wait for one another: job 'net/fc@1'",
+    ),
     "producer by time alone": (
         job("net/fc@0", after=()),
         {"dependency"},
@@ -448,30 +769,55 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "copy 'load h' writes 'n/h' over 'n/w' in hbm at offset 1024",
     ),
     # Movement.
-    "read of nothing": (with_operand("net/conv@0", "reads", "net/w", bytes=0), {"operand"}, "job 'net/conv@0' reads no bytes of 'net/w'"),
-    "half a write": (with_operand("net/fc@0", "writes", "net/y@0", bytes=511), {"operand"}, "writes 511 of the 512 bytes of 'net/y@0'"),
+    "read of nothing": (
+        with_operand("net/conv@0", "reads", "net/w", bytes=0),
+        {"operand"},
+        "job 'net/conv@0' reads no bytes of 'net/w'",
+    ),
+    "half a write": (
+        with_operand("net/fc@0", "writes", "net/y@0", bytes=511),
+        {"operand"},
+        "writes 511 of the 512 bytes of 'net/y@0'",
+    ),
     "missing transfer": (
         finished(without(SHARED, "transfers", lambda t: t.job == "net/fc@0" and t.source == "b")),
         {"stream"},
         "job 'net/fc@0' needs 512 bytes of 'net/y@0' from b to dram, transfers move 0",
     ),
-    "transfer of too much": (stream("net/fc@0", "net/y@0", bytes=513), {"stream"}, "job 'net/fc@0' needs 512 bytes of 'net/y@0'"),
+    "transfer of too much": (
+        stream("net/fc@0", "net/y@0", bytes=513),
+        {"stream"},
+        "job 'net/fc@0' needs 512 bytes of 'net/y@0'",
+    ),
     "transfer before its job": (
         stream("net/conv@1", "net/w", start=us(19)),
         {"stream"},
         "lasts over [19.0 us, 30.0 us), the job over [20.0 us",
     ),
-    "transfer for nothing": (finished(plus(SHARED, "transfers", LENT)), {"stream"}, "job 'net/fc@0' needs 0 bytes of 'net/w'"),
-    "half a copy": (finished(copied("load x", bytes=512)), {"copy"}, "copy 'load x' moves 512 of the 1024 bytes"),
+    "transfer for nothing": (
+        finished(plus(SHARED, "transfers", LENT)),
+        {"stream"},
+        "job 'net/fc@0' needs 0 bytes of 'net/w'",
+    ),
+    "half a copy": (
+        finished(copied("load x", bytes=512)),
+        {"copy"},
+        "copy 'load x' moves 512 of the 1024 bytes",
+    ),
     "copy to a core": (
         finished(copied("store h", destination="gpu")),
         {"copy", "arrival"},
         "copy 'store h' goes from hbm to gpu",
     ),
     "copies at once": (
-        finished(allocation("n/w", "hbm", plan=copied("load w", start=us(4), after=()), start=us(4))),
+        finished(
+            allocation("n/w", "hbm", plan=copied("load w", start=us(4), after=()), start=us(4))
+        ),
         {"copy"},
-        "the copy engine makes copy 'load x' over [0 ns, 5.00 us) and copy 'load w' over [4.00 us, 10.0 us)",
+        (
+            "the copy engine makes copy 'load x' over [0 ns, 5.00 us) and copy 'load w' over [4.00"
+            " us, 10.0 us)"
+        ),
     ),
     "copy too fast": (
         finished(edit(FAST_HOST, "transfers", named("load x"), end=us(1))),
@@ -489,40 +835,89 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "the link of host is 120 ns late with copy 'load x'",
     ),
     "overloaded curve": (
-        replace(SHARED, links=SHARED.links | {"scratchpad": (replace(SCRATCH_CURVE[0], load=1.01), *SCRATCH_CURVE[1:])}),
+        replace(
+            SHARED,
+            links=SHARED.links
+            | {"scratchpad": (replace(SCRATCH_CURVE[0], load=1.01), *SCRATCH_CURVE[1:])},
+        ),
         {"curve"},
         "the curve of link scratchpad has a load of 1.01",
     ),
-    "curve out of order": (replace(SHARED, links=SHARED.links | {"scratchpad": SCRATCH_CURVE[::-1]}), {"curve"}, "link scratchpad"),
-    "curve with a gap": (replace(SHARED, links=SHARED.links | {"scratchpad": SCRATCH_CURVE[1:]}), {"curve"}, "has moved 0 B by 10.0 us"),
-    "curve of other times": (
-        replace(SHARED, links=SHARED.links | {"dram": (EXCHANGED[0], EXCHANGED[1], *SHARED.links["dram"][2:])}),
+    "curve out of order": (
+        replace(SHARED, links=SHARED.links | {"scratchpad": SCRATCH_CURVE[::-1]}),
         {"curve"},
-        "the curve of link dram has moved 1.96 KiB by 10.0 us, when 3.00 KiB of its transfers have ended and 3.00 KiB have begun",
+        "link scratchpad",
+    ),
+    "curve with a gap": (
+        replace(SHARED, links=SHARED.links | {"scratchpad": SCRATCH_CURVE[1:]}),
+        {"curve"},
+        "has moved 0 B by 10.0 us",
+    ),
+    "curve of other times": (
+        replace(
+            SHARED,
+            links=SHARED.links | {"dram": (EXCHANGED[0], EXCHANGED[1], *SHARED.links["dram"][2:])},
+        ),
+        {"curve"},
+        (
+            "the curve of link dram has moved 1.96 KiB by 10.0 us, when 3.00 KiB of its transfers"
+            " have ended and 3.00 KiB have begun"
+        ),
     ),
     "curve ahead of its transfers": (
         replace(
-            COPYING, links=COPYING.links | {"host": (*HOST_CURVE[:2], replace(HOST_CURVE[2], start=us(18), end=us(23)), *HOST_CURVE[3:])}
+            COPYING,
+            links=COPYING.links
+            | {
+                "host": (
+                    *HOST_CURVE[:2],
+                    replace(HOST_CURVE[2], start=us(18), end=us(23)),
+                    *HOST_CURVE[3:],
+                )
+            },
         ),
         {"curve"},
-        "the curve of link host has moved 2.40 KiB by 20.0 us, when 2.00 KiB of its transfers have ended and 2.00 KiB have begun",
+        (
+            "the curve of link host has moved 2.40 KiB by 20.0 us, when 2.00 KiB of its transfers"
+            " have ended and 2.00 KiB have begun"
+        ),
     ),
     "curve without a load": (
-        replace(SHARED, links=SHARED.links | {"scratchpad": (replace(SCRATCH_CURVE[0], load=0.01), *SCRATCH_CURVE[1:])}),
+        replace(
+            SHARED,
+            links=SHARED.links
+            | {"scratchpad": (replace(SCRATCH_CURVE[0], load=0.01), *SCRATCH_CURVE[1:])},
+        ),
         {"curve"},
         "with a load of 0.01, that is between 80000000 and 80000000 bytes/s",
     ),
     # Figures.
-    "makespan one picosecond short": (figure("makespan", value=us(39.999999)), {"makespan"}, "0.00100 ns later, at 40.0 us"),
-    "bound above the makespan": (figure("makespan", lower_bound=us(40.000001)), {"makespan", "rate"}, "at least"),
+    "makespan one picosecond short": (
+        figure("makespan", value=us(39.999999)),
+        {"makespan"},
+        "0.00100 ns later, at 40.0 us",
+    ),
+    "bound above the makespan": (
+        figure("makespan", lower_bound=us(40.000001)),
+        {"makespan", "rate"},
+        "at least",
+    ),
     "unknown status": (replace(SHARED, status="splendid"), {"status"}, "'splendid'"),
     "false optimal": (
         replace(figure("makespan", lower_bound=us(39.999999)), status="optimal"),
         {"status", "rate"},
         "0.00100 ns above its bound",
     ),
-    "network with more work": (edit(SHARED, "networks", named("aux"), macs=2001), {"work"}, "network 'aux' do 2000 multiply-accumulates"),
-    "lying throughput": (figure("throughput", value=SHARED.metrics.throughput.value * 1.001), {"rate"}, "the throughput"),
+    "network with more work": (
+        edit(SHARED, "networks", named("aux"), macs=2001),
+        {"work"},
+        "network 'aux' do 2000 multiply-accumulates",
+    ),
+    "lying throughput": (
+        figure("throughput", value=SHARED.metrics.throughput.value * 1.001),
+        {"rate"},
+        "the throughput",
+    ),
     "throughput above its bound": (
         figure("throughput", upper_bound=1.0),
         {"rate"},
@@ -531,15 +926,42 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "bound of the makespan that is raised alone": (
         figure("makespan", lower_bound=us(39)),
         {"rate"},
-        "the throughput is said to be at most 600000000, but in the makespan's bound it would be 307692308",
+        (
+            "the throughput is said to be at most 600000000, but in the makespan's bound it would"
+            " be 307692308"
+        ),
     ),
-    "lying inferences": (figure("inferences_per_second", value=7.0), {"rate"}, "the inferences per second"),
+    "lying inferences": (
+        figure("inferences_per_second", value=7.0),
+        {"rate"},
+        "the inferences per second",
+    ),
     "lying utilisation": (entry("utilisation", "b", value=0.16), {"rate"}, "the utilisation of b"),
-    "lying traffic": (entry("traffic", "dram", value=1.0, lower_bound=0.0), {"traffic"}, "the traffic of dram is said to be 1 bytes"),
-    "traffic below its bound": (entry("traffic", "dram", lower_bound=1e9), {"traffic"}, "is said to be at least 1000000000"),
-    "lying peak": (entry("memory", "scratchpad", peak=4095), {"memory"}, "the peak of scratchpad is said to be 4095 bytes, but is 4096"),
-    "lying need": (entry("memory", "scratchpad", lower_bound=4095), {"memory"}, "the lower_bound of scratchpad"),
-    "job before its release": (timed(21, 30, release=21), {"release"}, "job 'net/conv@1' starts at 20.0 us, before its mini-batch is"),
+    "lying traffic": (
+        entry("traffic", "dram", value=1.0, lower_bound=0.0),
+        {"traffic"},
+        "the traffic of dram is said to be 1 bytes",
+    ),
+    "traffic below its bound": (
+        entry("traffic", "dram", lower_bound=1e9),
+        {"traffic"},
+        "is said to be at least 1000000000",
+    ),
+    "lying peak": (
+        entry("memory", "scratchpad", peak=4095),
+        {"memory"},
+        "the peak of scratchpad is said to be 4095 bytes, but is 4096",
+    ),
+    "lying need": (
+        entry("memory", "scratchpad", lower_bound=4095),
+        {"memory"},
+        "the lower_bound of scratchpad",
+    ),
+    "job before its release": (
+        timed(21, 30, release=21),
+        {"release"},
+        "job 'net/conv@1' starts at 20.0 us, before its mini-batch is",
+    ),
     "release at another time": (
         timed(19, 30),
         {"release"},
@@ -550,34 +972,66 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"reference"},
         "names the network 'ned', which the plan does not have",
     ),
-    "miss that is kept quiet": (timed(20, 19.999999), {"latency"}, "is said not to have missed its deadline, and takes 20.0 us"),
-    "miss that is none": (timed(20, 20, missed=True), {"latency"}, "is said to have missed its deadline, and takes 20.0 us"),
+    "miss that is kept quiet": (
+        timed(20, 19.999999),
+        {"latency"},
+        "is said not to have missed its deadline, and takes 20.0 us",
+    ),
+    "miss that is none": (
+        timed(20, 20, missed=True),
+        {"latency"},
+        "is said to have missed its deadline, and takes 20.0 us",
+    ),
     "optimal though late": (
         replace(timed(20, 19, missed=True), status="optimal"),
         {"status"},
         "said to be optimal, but 2 mini-batches miss their deadlines",
     ),
-    "two timings": (replace(timed(20, 20), timings=2 * timed(20, 20).timings), {"latency"}, "network 'net' has 2 timings"),
+    "two timings": (
+        replace(timed(20, 20), timings=2 * timed(20, 20).timings),
+        {"latency"},
+        "network 'net' has 2 timings",
+    ),
     "lying end of a mini-batch": (
         mini_batch("net", 1, end=us(39)),
         {"latency"},
         "said to end at 39.0 us, but its last job or copy ends at 40.0 us",
     ),
-    "lying latency": (mini_batch("net", 1, latency=us(39)), {"latency"}, "is said to take 39.0 us, but takes 40.0 us"),
+    "lying latency": (
+        mini_batch("net", 1, latency=us(39)),
+        {"latency"},
+        "is said to take 39.0 us, but takes 40.0 us",
+    ),
     "mini-batch that is left out": (
         replace(SHARED, mini_batches=SHARED.mini_batches[1:]),
         {"latency"},
         "mini-batch 0 of network 'net' is told of 0 times",
     ),
-    "lying latency of a network": (entry("latency", "aux", value=us(29)), {"latency"}, "'aux' is said to be 29.0 us, but is 30.0 us"),
-    "lying energy of a job": (job("net/fc@0", energy=2e-9), {"energy"}, "the energy of b is said to be"),
+    "lying latency of a network": (
+        entry("latency", "aux", value=us(29)),
+        {"latency"},
+        "'aux' is said to be 29.0 us, but is 30.0 us",
+    ),
+    "lying energy of a job": (
+        job("net/fc@0", energy=2e-9),
+        {"energy"},
+        "the energy of b is said to be",
+    ),
     "arithmetic for nothing": (
         finished(job("net/fc@0", energy=2.9e-10)),
         {"energy"},
         "290 pJ for 1000 multiply-accumulates of 8 bits, less than any",
     ),
-    "lying energy": (figure("energy", value=SHARED.metrics.energy.value * 0.999), {"energy"}, "the energy is said to be"),
-    "energy below its bound": (figure("energy", lower_bound=1.0), {"energy"}, "is said to be at least 1"),
+    "lying energy": (
+        figure("energy", value=SHARED.metrics.energy.value * 0.999),
+        {"energy"},
+        "the energy is said to be",
+    ),
+    "energy below its bound": (
+        figure("energy", lower_bound=1.0),
+        {"energy"},
+        "is said to be at least 1",
+    ),
     "energy of a place that is left out": (
         replace(SHARED, metrics=replace(SHARED.metrics, energy_by={"dram": 0.0})),
         {"reference"},
@@ -600,16 +1054,43 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     ),
     # Sums in parts.
     "terms that there are not": (summing(0, 10**6), {"sum"}, f"job '{LAST.name}' takes the part"),
-    "no term": (summing(LAST.summed[1] - LAST.summed[0], 0), {"sum"}, f"job '{LAST.name}' takes the part"),
-    "sums of an operator that has none": (without_summed_windows(), {"sum"}, "its operator does not say over what it sums"),
-    "sums that do not begin": (edit(SUMMED, "tensors", named(BEFORE.name), summed=(1, 2)), {"sum"}, f"tensor '{BEFORE.name}': [1, 2]"),
-    "term left out": (summing(1, 0), {"chain"}, f"job '{LAST.name}' sums from {LAST.summed[0] + 1} on"),
-    "term taken twice": (summing(-1, 0), {"chain", "window"}, f"job '{LAST.name}' sums from {LAST.summed[0] - 1} on"),
-    "last term left out": (summing(0, -1), {"chain", "piece"}, f"sum up to {LAST.summed[1] - 1} of {LAST.summed[1]}"),
+    "no term": (
+        summing(LAST.summed[1] - LAST.summed[0], 0),
+        {"sum"},
+        f"job '{LAST.name}' takes the part",
+    ),
+    "sums of an operator that has none": (
+        without_summed_windows(),
+        {"sum"},
+        "its operator does not say over what it sums",
+    ),
+    "sums that do not begin": (
+        edit(SUMMED, "tensors", named(BEFORE.name), summed=(1, 2)),
+        {"sum"},
+        f"tensor '{BEFORE.name}': [1, 2]",
+    ),
+    "term left out": (
+        summing(1, 0),
+        {"chain"},
+        f"job '{LAST.name}' sums from {LAST.summed[0] + 1} on",
+    ),
+    "term taken twice": (
+        summing(-1, 0),
+        {"chain", "window"},
+        f"job '{LAST.name}' sums from {LAST.summed[0] - 1} on",
+    ),
+    "last term left out": (
+        summing(0, -1),
+        {"chain", "piece"},
+        f"sum up to {LAST.summed[1] - 1} of {LAST.summed[1]}",
+    ),
     "sums of other terms": (
         edit(SUMMED, "tensors", named(BEFORE.name), summed=(0, BEFORE.summed[1] + 1)),
         {"chain"},
-        f"job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than those that it makes",
+        (
+            f"job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than those"
+            " that it makes"
+        ),
     ),
     "sums narrower than accumulators": (
         edit(SUMMED, "tensors", named(BEFORE.name), bytes=BEFORE.bytes // 2),
@@ -617,14 +1098,22 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         f"tensor '{BEFORE.name}' has {BEFORE.bytes // 2} bytes",
     ),
     "sums that nobody adds to": (
-        edit(SUMMED, "jobs", named(LAST.name), reads=tuple(operand for operand in LAST.reads if operand.tensor not in SUMS)),
+        edit(
+            SUMMED,
+            "jobs",
+            named(LAST.name),
+            reads=tuple(operand for operand in LAST.reads if operand.tensor not in SUMS),
+        ),
         {"chain", "stream", "tile"},
         f"job '{LAST.name}' reads no partial sums to which it could add",
     ),
     "sums that a stranger reads": (
         with_sums_for(STRANGER.name),
         {"chain", "dataflow", "residence", "stream", "tile"},
-        f"job '{STRANGER.name}' reads the partial sums '{BEFORE.name}', which are not of the piece before it in its chain",
+        (
+            f"job '{STRANGER.name}' reads the partial sums '{BEFORE.name}', which are not of the"
+            " piece before it in its chain"
+        ),
     ),
     "sums that are awaited by nobody": (
         edit(SUMMED, "jobs", named(LAST.name), after=()),
@@ -636,7 +1125,11 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"chain", "dataflow", "part"},
         f"job '{BEFORE.producer}' writes 0 tensors of partial sums",
     ),
-    "unknown objective": (replace(SHARED, objective=replace(SHARED.objective, name="beauty")), {"objective"}, "'beauty' of network ''"),
+    "unknown objective": (
+        replace(SHARED, objective=replace(SHARED.objective, name="beauty")),
+        {"objective"},
+        "'beauty' of network ''",
+    ),
     "objective of another value": (
         replace(SHARED, objective=replace(SHARED.objective, name="energy")),
         {"objective"},
@@ -647,13 +1140,19 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"objective"},
         "the objective 'throughput' is said to be of network 'net'",
     ),
-    "negative energy": (replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": -1.0}), {"number"}, "the energy of 'dram' is -1.0"),
+    "negative energy": (
+        replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": -1.0}),
+        {"number"},
+        "the energy of 'dram' is -1.0",
+    ),
     "lying capacity": (entry("memory", "dram", capacity=1), {"memory"}, "the capacity of dram"),
 }
 
 
 @pytest.mark.parametrize(("plan", "rules", "message"), BREAKS.values(), ids=BREAKS)
-def test_a_broken_plan_breaks_its_rule_and_no_other(plan: Plan, rules: set[str], message: str) -> None:
+def test_a_broken_plan_breaks_its_rule_and_no_other(
+    plan: Plan, rules: set[str], message: str
+) -> None:
     violations = verify(plan)
     assert {violation.rule for violation in violations} == rules
     assert any(message in violation.message for violation in violations), violations
@@ -661,4 +1160,6 @@ def test_a_broken_plan_breaks_its_rule_and_no_other(plan: Plan, rules: set[str],
 
 
 def test_every_rule_is_broken_by_some_plan() -> None:
-    assert {rule for stage in RULES for rule in stage} == {rule for _, rules, _ in BREAKS.values() for rule in rules}
+    assert {rule for stage in RULES for rule in stage} == {
+        rule for _, rules, _ in BREAKS.values() for rule in rules
+    }

@@ -1,4 +1,5 @@
-"""A sweep on a Dask cluster: a real scheduler and two workers on this machine, one of which is killed on the way."""
+"""A sweep on a Dask cluster: a real scheduler and two workers on this machine, one of which is
+killed on the way."""
 
 from __future__ import annotations
 
@@ -37,9 +38,29 @@ def dask(*arguments: object) -> subprocess.Popen[bytes]:
 def scheduler(tmp_path: Path) -> Iterator[str]:
     """Address of a scheduler, ``host:port``, with two workers of one thread each."""
     about = tmp_path / "scheduler.json"
-    started = [dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard", "--scheduler-file", about)]
+    started = [
+        dask(
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            0,
+            "--no-dashboard",
+            "--scheduler-file",
+            about,
+        )
+    ]
     try:
-        options = ("--scheduler-file", about, "--nthreads", 1, "--no-nanny", "--no-dashboard", "--local-directory", tmp_path)
+        options = (
+            "--scheduler-file",
+            about,
+            "--nthreads",
+            1,
+            "--no-nanny",
+            "--no-dashboard",
+            "--local-directory",
+            tmp_path,
+        )
         started += [dask("worker", *options) for _ in range(2)]
         while not about.exists() or not about.read_text():
             assert started[0].poll() is None, "the scheduler did not start"
@@ -53,9 +74,15 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_path: Path) -> None:
-    arguments, options = ([residual_chain(4)], lm.target("edge-npu"), AXES), {"mini_batches": 2, "rounds": 1}
+    arguments, options = (
+        ([residual_chain(4)], lm.target("edge-npu"), AXES),
+        {"mini_batches": 2, "rounds": 1},
+    )
     killed: list[int] = []
-    with distributed.Client(scheduler, set_as_default=False) as onlooker, dask_cluster(f"dask://{scheduler}") as executor:
+    with (
+        distributed.Client(scheduler, set_as_default=False) as onlooker,
+        dask_cluster(f"dask://{scheduler}") as executor,
+    ):
         onlooker.wait_for_workers(2, timeout=600)
         processes = onlooker.run(os.getpid)
 
@@ -68,7 +95,9 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
         store = SweepStore(tmp_path / "sweep.sqlite")
         found = sweep(*arguments, executor=executor, store=store, progress=kill_one, **options)
         assert len(killed) == 1
-        while len(onlooker.scheduler_info()["workers"]) > 1:  # the scheduler may not have noticed yet
+        while (
+            len(onlooker.scheduler_info()["workers"]) > 1
+        ):  # the scheduler may not have noticed yet
             time.sleep(0.05)
     assert found.missing == 0
     with local_processes(1) as here:
@@ -79,8 +108,27 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
 
 @pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--cut", "none", "--rounds", "0"]
-    sweeps = ["--sweep", "scratchpad=1MiB:2MiB", "--cluster", f"dask://{scheduler}", "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "loadmaster",
+        "plan",
+        "onnx:squeezenet",
+        "--target",
+        "edge-npu",
+        "--cut",
+        "none",
+        "--rounds",
+        "0",
+    ]
+    sweeps = [
+        "--sweep",
+        "scratchpad=1MiB:2MiB",
+        "--cluster",
+        f"dask://{scheduler}",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     result = subprocess.run([*command, *sweeps], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "2.00 MiB" in result.stdout
@@ -88,11 +136,17 @@ def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadmaster.planning.sweep.workers._CONNECT_TIMEOUT", "1s")
-    with pytest.raises(PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"), dask_cluster("dask://127.0.0.1:9"):
+    with (
+        pytest.raises(PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"),
+        dask_cluster("dask://127.0.0.1:9"),
+    ):
         pass
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingPackageError, match=r"loadmaster\[cluster\]"), dask_cluster("dask://127.0.0.1:9"):
+    with (
+        pytest.raises(MissingPackageError, match=r"loadmaster\[cluster\]"),
+        dask_cluster("dask://127.0.0.1:9"),
+    ):
         pass

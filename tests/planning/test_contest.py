@@ -21,7 +21,8 @@ from loadmaster.planning.decisions import Score
 
 @dataclass
 class Planner:
-    """A planner whose glance, look and best plan end at given times; no look has an address for what a glance hopes for if it is None."""
+    """A planner whose glance, look and best plan end at given times; no look has an address for
+    what a glance hopes for if it is None."""
 
     seems: int
     after_a_round: int | None
@@ -35,11 +36,15 @@ class Planner:
     """What a choice of tilings takes off the end."""
     tiled: bool = False
     large: bool = False
-    goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
+    goal: Any = field(
+        default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None)
+    )
 
     @property
     def workload(self) -> Any:
-        job = SimpleNamespace(ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1)
+        job = SimpleNamespace(
+            ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1
+        )
         return SimpleNamespace(jobs=[job] * self.jobs, networks=())
 
     def glance(self) -> Score:
@@ -68,9 +73,18 @@ class Planner:
 
 def contest_of(planners: Sequence[Planner]) -> Contest:
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
-    candidates = (Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large) for name, planner in offered.items())
+    candidates = (
+        Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large)
+        for name, planner in offered.items()
+    )
     interrupts = Interrupts()
-    return Contest(candidates, lambda candidate: cast("Any", offered[candidate.name]), interrupts, NO_DEADLINE, no_progress)
+    return Contest(
+        candidates,
+        lambda candidate: cast("Any", offered[candidate.name]),
+        interrupts,
+        NO_DEADLINE,
+        no_progress,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -91,16 +105,27 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
 
 
 @pytest.mark.parametrize(("later", "chosen"), [(60_000, True), (60_100, False)])
-def test_of_ways_that_take_as_long_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
-    """The search for each of them may take a hundredth of the time for less energy: the choice among them takes none again."""
-    whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
+def test_of_ways_that_take_as_long_as_one_another_the_one_of_less_cost_is_planned(
+    later: int, chosen: bool
+) -> None:
+    """The search for each of them may take a hundredth of the time for less energy: the choice
+    among them takes none again."""
+    whole, fast, frugal = (
+        Planner(500_000, 1, 500_000),
+        Planner(60_000, 60_000, 60_000),
+        Planner(61_000, later, later, cost=50),
+    )
     assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
 
 
 @pytest.mark.parametrize("few", [False, True])
 def test_ways_of_very_few_jobs_are_planned_in_full(few: bool) -> None:
     """What is polished may be the best of all, which no glance and no look can tell."""
-    whole, seeming, best = Planner(500, 500, 500), Planner(60, 60, 60), Planner(70, 70, 50, is_polished=few)
+    whole, seeming, best = (
+        Planner(500, 500, 500),
+        Planner(60, 60, 60),
+        Planner(70, 70, 50, is_polished=few),
+    )
     assert contest_of([whole, seeming, best]).best()[0] is cast("Any", best if few else seeming)
 
 
@@ -113,23 +138,36 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     large, small = Planner(10, 10, 10, contest.MOST_JUDGED), Planner(60, 60, 60)
     found = contest_of([Planner(500, 500, 500), large, small])
     assert found.best()[0] is cast("Any", small)
-    assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))
+    assert any(
+        "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
+    )
 
 
 def test_three_ways_of_thousands_of_pieces_are_compared() -> None:
-    """Bands for all of a small memory leave room for those that fill less of it, and find addresses where the first find none."""
+    """Bands for all of a small memory leave room for those that fill less of it, and find addresses
+    where the first find none."""
     bands = [Planner(60, 150, 150, 7680), Planner(61, 140, 140, 7680), Planner(62, 62, 62, 7680)]
     found = contest_of([Planner(500, 500, 500), *bands])
     assert found.best()[0] is cast("Any", bands[2])
     assert not any("not tried" in note for note in found.notes(stopped=False))
 
 
-def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole operators of very many jobs that a glance thinks worse are not planned in full; else they are."""
+def test_large_pieces_are_tried_whatever_whole_operators_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole operators of very many jobs that a glance thinks worse are not planned in full; else
+    they are."""
     monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
-    for jobs, seems, expected in ((contest.MOST_BESIDE, 500, 1), (100, 500, 2), (contest.MOST_BESIDE, 50, 1)):
+    for jobs, seems, expected in (
+        (contest.MOST_BESIDE, 500, 1),
+        (100, 500, 2),
+        (contest.MOST_BESIDE, 50, 1),
+    ):
         planned: list[Planner] = []
-        whole, large = Planner(seems, seems, seems, jobs), Planner(60, 60, 60, contest.MOST_BESIDE, large=True)
+        whole, large = (
+            Planner(seems, seems, seems, jobs),
+            Planner(60, 60, 60, contest.MOST_BESIDE, large=True),
+        )
         found = contest_of([whole, large])
         assert found.best()[0] is cast("Any", large if seems > 60 else whole)
         assert (found.full, len(planned)) == (True, expected)
@@ -149,15 +187,28 @@ def test_a_contest_that_whole_operators_fill_says_so() -> None:
 
 
 @pytest.mark.parametrize(("ends", "chosen"), [(70, True), (90, False)])
-def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends: int, chosen: bool) -> None:
-    whole, bands, tiles = Planner(500, 500, 500), Planner(80, 80, 80), Planner(60, 60, ends, tiled=True)
+def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(
+    ends: int, chosen: bool
+) -> None:
+    whole, bands, tiles = (
+        Planner(500, 500, 500),
+        Planner(80, 80, 80),
+        Planner(60, 60, ends, tiled=True),
+    )
     worse = Planner(90, 1, 1, tiled=True)
-    assert contest_of([whole, bands, tiles, worse]).best()[0] is cast("Any", tiles if chosen else bands)
+    assert contest_of([whole, bands, tiles, worse]).best()[0] is cast(
+        "Any", tiles if chosen else bands
+    )
 
 
 def test_tiles_leave_the_pieces_of_others_alone() -> None:
-    bands, tiles = Planner(80, 80, 80, contest.MOST_JUDGED - 1), Planner(60, 60, 60, contest.MOST_JUDGED, tiled=True)
+    bands, tiles = (
+        Planner(80, 80, 80, contest.MOST_JUDGED - 1),
+        Planner(60, 60, 60, contest.MOST_JUDGED, tiled=True),
+    )
     further = Planner(50, 50, 50, 1, tiled=True)
     found = contest_of([Planner(500, 500, 500), bands, tiles, further])
     assert found.best()[0] is cast("Any", tiles)
-    assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))
+    assert any(
+        "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
+    )

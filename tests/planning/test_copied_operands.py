@@ -1,4 +1,5 @@
-"""Machines whose cores cannot use main memory: several cores, and jobs that only fit into the fast memory in pieces."""
+"""Machines whose cores cannot use main memory: several cores, and jobs that only fit into the fast
+memory in pieces."""
 
 import numpy as np
 import pytest
@@ -35,21 +36,40 @@ pytestmark = pytest.mark.usefixtures("little_effort")
     cut=st.sampled_from(["auto", "none"]),
     objective=st.sampled_from(["throughput", "latency", "energy", "edp"]),
 )
-def test_plans_hold_whatever_the_cores_and_the_room(cores: int, room: int, batches: int, cut: str, objective: str) -> None:
+def test_plans_hold_whatever_the_cores_and_the_room(
+    cores: int, room: int, batches: int, cut: str, objective: str
+) -> None:
     machine = copying(cores, room)
-    plan = lm.plan([convolutions()], machine, mini_batches=batches, rounds=1, samples=4, cut=cut, objective=objective)
+    plan = lm.plan(
+        [convolutions()],
+        machine,
+        mini_batches=batches,
+        rounds=1,
+        samples=4,
+        cut=cut,
+        objective=objective,
+    )
     assert lm.verify(plan) == ()
     assert plan.objective.lower_bound <= plan.objective.value * (1 + 1e-9)
-    assert all(operand.memory == "scratchpad" for job in plan.jobs for operand in (*job.reads, *job.writes))
-    whole = sum(tensor.bytes for tensor in plan.tensors if tensor.kind != "activation" or tensor.is_output)
+    assert all(
+        operand.memory == "scratchpad" for job in plan.jobs for operand in (*job.reads, *job.writes)
+    )
+    whole = sum(
+        tensor.bytes for tensor in plan.tensors if tensor.kind != "activation" or tensor.is_output
+    )
     assert sum(copy.bytes for copy in plan.transfers if not copy.job) >= whole
 
 
 def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited() -> None:
     chains = [residual_chain(2, "one", 64), residual_chain(2, "two", 64)]
-    spans = [lm.plan(chains, copying(cores, 2**20), rounds=1, cut="none").metrics.makespan.value for cores in (1, 3)]
+    spans = [
+        lm.plan(chains, copying(cores, 2**20), rounds=1, cut="none").metrics.makespan.value
+        for cores in (1, 3)
+    ]
     assert spans[1] < 0.7 * spans[0]
-    plan = lm.plan([residual_chain(1)], copying(2), mini_batches=2, rounds=1, periods={"chain": 1e-3})
+    plan = lm.plan(
+        [residual_chain(1)], copying(2), mini_batches=2, rounds=1, periods={"chain": 1e-3}
+    )
     assert lm.verify(plan) == ()
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
 
@@ -67,13 +87,24 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room: int) -> No
     cuts = fitted(network.graph, network.fused, network.forms, machine, room)
     work = lower([network.source], machine, cuts=[Cuts(cuts)])
     size = {tensor.name: machine.fast.padded(tensor.bytes) for tensor in work.tensors}
-    assert max(sum(size[name] for name in {o.tensor for o in (*job.reads, *job.writes)}) for job in work.jobs) <= room
-    assert all(cut.tiles == 1 for cut in fitted(network.graph, network.fused, network.forms, machine, 2**20))
+    assert (
+        max(
+            sum(size[name] for name in {o.tensor for o in (*job.reads, *job.writes)})
+            for job in work.jobs
+        )
+        <= room
+    )
+    assert all(
+        cut.tiles == 1
+        for cut in fitted(network.graph, network.fused, network.forms, machine, 2**20)
+    )
     assert any(isinstance(cut, Grid) for cut in cuts)
 
 
 def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
-    with pytest.raises(CapacityError, match=r"needs all its operands in scratchpad: .* required, 256 B available"):
+    with pytest.raises(
+        CapacityError, match=r"needs all its operands in scratchpad: .* required, 256 B available"
+    ):
         lm.plan([residual_chain(1)], copying(2, 256), rounds=1)
 
 
@@ -81,24 +112,41 @@ def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
 @given(st.data())
 def test_a_grid_says_which_of_its_pieces_meet_a_box(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
-    ends = tuple(tuple(sorted(data.draw(st.sets(st.integers(1, extent))) | {extent})) for extent in shape)
-    box = tuple(tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent))))) for extent in shape)
+    ends = tuple(
+        tuple(sorted(data.draw(st.sets(st.integers(1, extent))) | {extent})) for extent in shape
+    )
+    box = tuple(
+        tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent)))))
+        for extent in shape
+    )
     grid = Grid(shape, ends)
     cells = np.zeros(shape, dtype=bool)
     cells[tuple(slice(*own) for own in box)] = True
-    meeting = [number for number, piece in enumerate(grid.boxes) if cells[tuple(slice(*own) for own in piece)].any()]
+    meeting = [
+        number
+        for number, piece in enumerate(grid.boxes)
+        if cells[tuple(slice(*own) for own in piece)].any()
+    ]
     assert list(grid.meeting(box)) == meeting
 
 
 def evaluated(machine: Target, options: JointOptions):
-    """What comes of running the jobs of convolutions with a skip in their order, and of whether what is decided can be replayed."""
+    """What comes of running the jobs of convolutions with a skip in their order, and of whether
+    what is decided can be replayed."""
     work = lower([residual_chain(3)], machine, mini_batches=2)
     table = job_table(work, machine)
     goal = goal_of(work, "throughput", None, {}, {})
     problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)
-    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    times = job_times(
+        table,
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+        placement.streamed,
+    )
     replayed = replay(work, times, machine, schedule, placement)
     return work, placement, timeline, replayed, times, schedule
 
@@ -116,17 +164,28 @@ def test_results_that_went_to_main_memory_are_fetched_back(room: int) -> None:
         assert work.tensors[copy.tensor].producer in copy.after
     jobs = np.arange(len(work.jobs))
     # While something is copied, links are shared.
-    assert bool(((timeline.end - timeline.start)[: len(jobs)] >= times.duration[jobs, schedule.core]).all())
+    assert bool(
+        ((timeline.end - timeline.start)[: len(jobs)] >= times.duration[jobs, schedule.core]).all()
+    )
     assert replayed.makespan <= timeline.makespan
-    assert not any(work.tensors[copy.tensor].producer >= 0 for copy in evaluated(machine, JointOptions())[1].copies)
+    assert not any(
+        work.tensors[copy.tensor].producer >= 0
+        for copy in evaluated(machine, JointOptions())[1].copies
+    )
 
 
 @pytest.mark.parametrize("room", [10_000, 2**14])
 @pytest.mark.parametrize("cores", [1, 3])
-def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fetched_after_that(room: int, cores: int) -> None:
+def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fetched_after_that(
+    room: int, cores: int
+) -> None:
     work, placement, timeline, replayed, _, _ = evaluated(copying(cores, room), JointOptions())
     jobs = len(work.jobs)
-    out = {copy.tensor: jobs + number for number, copy in enumerate(placement.copies) if not copy.to_fast}
+    out = {
+        copy.tensor: jobs + number
+        for number, copy in enumerate(placement.copies)
+        if not copy.to_fast
+    }
     assert len(out) == sum(not copy.to_fast for copy in placement.copies)
     assert set(out) >= {t for t, tensor in enumerate(work.tensors) if tensor.is_output}
     for copy in placement.copies:
@@ -138,7 +197,8 @@ def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fet
 
 @pytest.mark.parametrize("cut", ["auto", "none"])
 def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts(cut: str) -> None:
-    """Both factors of a single element are 12,000 bytes: chains of pieces keep their sums on chip, and bring in each factor once."""
+    """Both factors of a single element are 12,000 bytes: chains of pieces keep their sums on chip,
+    and bring in each factor once."""
     machine, graph = copying(2, 4096), product(1, 6000, 2)
     plan = lm.plan([graph], machine, rounds=1, samples=4, cut=cut)
     assert lm.verify_against(plan, [graph], machine) == ()

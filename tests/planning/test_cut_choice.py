@@ -1,4 +1,5 @@
-"""Unequal pieces for unlike cores, and the choice of cuts for all operators of a network together."""
+"""Unequal pieces for unlike cores, and the choice of cuts for all operators of a network
+together."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from loadmaster.workloads.window import shared, volume
 def unlike(cores: int = 3) -> Target:
     """A machine whose last core has another style than the others."""
     target = npu(cores, 40_000)
-    return replace(target, cores=(*target.cores[:-1], replace(target.cores[-1], style=Style.ROW_STATIONARY)))
+    return replace(
+        target, cores=(*target.cores[:-1], replace(target.cores[-1], style=Style.ROW_STATIONARY))
+    )
 
 
 def parts(graph: Graph) -> tuple[Graph, list[FusedOp], list[Divisible | None]]:
@@ -37,7 +40,9 @@ def parts(graph: Graph) -> tuple[Graph, list[FusedOp], list[Divisible | None]]:
 
 def choosable(graph: Graph, target: Target) -> Choosable:
     single, fused, forms = parts(graph)
-    return Choosable(single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target))
+    return Choosable(
+        single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target)
+    )
 
 
 def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
@@ -45,11 +50,16 @@ def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option
     return CutChoice([network], target), list(network.options)
 
 
-def ends(sizes: np.ndarray, seconds: np.ndarray, cores: list[int], chosen: list[int]) -> list[float]:
+def ends(
+    sizes: np.ndarray, seconds: np.ndarray, cores: list[int], chosen: list[int]
+) -> list[float]:
     """When each core ends its piece, a larger piece taking no less time than a smaller one."""
     times = np.maximum.accumulate(seconds, axis=0)
     # What is left over for the last may lie between two sizes: it takes no more than the larger.
-    return [float(times[np.searchsorted(sizes, size), core]) if size else 0.0 for core, size in zip(cores, chosen, strict=True)]
+    return [
+        float(times[np.searchsorted(sizes, size), core]) if size else 0.0
+        for core, size in zip(cores, chosen, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -58,14 +68,22 @@ def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
     for _ in range(20):
         extent, cores = int(generator.integers(1, 40)), int(generator.integers(1, 5))
         sizes = np.unique(np.append(generator.integers(1, extent + 1, 8), extent))
-        seconds = generator.random(cores)[None, :] * sizes[:, None] + 0.1 * generator.random((len(sizes), cores))
+        seconds = generator.random(cores)[None, :] * sizes[:, None] + 0.1 * generator.random(
+            (len(sizes), cores)
+        )
         named = generator.integers(0, cores, int(generator.integers(1, 6))).tolist()
         chosen = balanced_sizes(sizes, seconds, named)
         assert sum(chosen) == extent
         latest = max(ends(sizes, seconds, named, chosen))
         # With any end before that, all cores together would make less than all of it.
         times = np.maximum.accumulate(seconds, axis=0)[:, named]
-        most = [max((int(size) for size, own in zip(sizes, column, strict=True) if own < latest), default=0) for column in times.T]
+        most = [
+            max(
+                (int(size) for size, own in zip(sizes, column, strict=True) if own < latest),
+                default=0,
+            )
+            for column in times.T
+        ]
         assert sum(most) < extent
 
 
@@ -80,7 +98,8 @@ def test_pieces_on_cores_of_equal_rates_end_within_a_size_of_one_another() -> No
 
 
 def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
-    """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but for what lies at the edges."""
+    """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but
+    for what lies at the edges."""
     graph, target = convolutions(rows=20, channels=12, strides=(1, 2)), unlike()
     single, fused, forms = parts(graph)
     options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
@@ -98,7 +117,9 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
             jobs = [job for job in lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]
             assert [job.ranges for job in jobs] == list(boxes)
     assert grids > 20
-    assert any(len({volume(box) for box in option.cut.boxes}) > 1 for own in options for option in own[1:]), "else none is unequal"
+    assert any(
+        len({volume(box) for box in option.cut.boxes}) > 1 for own in options for option in own[1:]
+    ), "else none is unequal"
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -106,14 +127,19 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
     generator = np.random.default_rng(seed)
     strides = tuple(generator.choice([1, 2], 3).tolist())
     graph = convolutions(
-        rows=int(generator.choice([9, 16, 24])), channels=int(generator.choice([8, 24])), strides=strides, skip=bool(seed % 2)
+        rows=int(generator.choice([9, 16, 24])),
+        channels=int(generator.choice([8, 24])),
+        strides=strides,
+        skip=bool(seed % 2),
     )
     choice, options = choice_of(graph, unlike(int(generator.integers(2, 5))))
     for _ in range(5):
         chosen = tuple(int(generator.integers(len(own))) for own in options)
         better = choice.improved(chosen)
         assert choice.seconds(better) <= choice.seconds(chosen)
-        assert all(seconds >= choice.seconds(better) for seconds, _ in choice.changes(better)), "one more change would help"
+        assert all(seconds >= choice.seconds(better) for seconds, _ in choice.changes(better)), (
+            "one more change would help"
+        )
 
 
 def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
@@ -134,26 +160,38 @@ def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bo
     explored = choice.explored(start)
     assert explored == again.explored(start)
     assert choice.seconds(explored) < choice.seconds(start)
-    assert all(seconds >= choice.seconds(explored) for seconds, _ in choice.changes(explored)), "one more change would help"
+    assert all(seconds >= choice.seconds(explored) for seconds, _ in choice.changes(explored)), (
+        "one more change would help"
+    )
     assert choice.explored(start, 0.0) == start, "without effort nothing changes"
 
 
 def test_networks_and_mini_batches_run_side_by_side() -> None:
     target = unlike(4)
-    networks = [choosable(convolutions(rows=24, channels=24, strides=strides), target) for strides in ((1, 1), (1, 2, 1))]
+    networks = [
+        choosable(convolutions(rows=24, channels=24, strides=strides), target)
+        for strides in ((1, 1), (1, 2, 1))
+    ]
     alone = [CutChoice([network], target) for network in networks]
     both, twice = CutChoice(networks, target), CutChoice(networks, target, 2)
     chosen = both.together([own.quickest for own in alone])
     assert chosen == both.quickest
     assert both.cuts(chosen) == [own.cuts(own.quickest)[0] for own in alone]
     each = [own.seconds(own.whole) for own in alone]
-    assert max(each) <= both.seconds(both.whole) < sum(each), "whole operators leave cores to the other network"
-    assert both.seconds(chosen) < twice.seconds(chosen) < 2 * sum(own.seconds(own.quickest) for own in alone)
+    assert max(each) <= both.seconds(both.whole) < sum(each), (
+        "whole operators leave cores to the other network"
+    )
+    assert (
+        both.seconds(chosen)
+        < twice.seconds(chosen)
+        < 2 * sum(own.seconds(own.quickest) for own in alone)
+    )
     assert twice.seconds(twice.improved(twice.whole)) <= twice.seconds(twice.improved(chosen)) * 1.1
 
 
 def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProblem:
-    """An operator in two pieces of 1 and 3 seconds, and one whose pieces of 2 seconds and 1 need parts of it, on two cores."""
+    """An operator in two pieces of 1 and 3 seconds, and one whose pieces of 2 seconds and 1 need
+    parts of it, on two cores."""
     given: dict[str, object] = {
         "option_first": np.array([0, 1, 2]),
         "piece_first": np.array([0, 2, 4]),
@@ -179,19 +217,31 @@ def test_a_piece_waits_for_what_it_reads_and_for_nothing_else() -> None:
     only = np.array([0, 0])
     assert two_operators([[0, 1], [1, 2]]).makespan(only) == 4.0
     assert two_operators([[0, 2], [0, 2]]).makespan(only) == 5.0
-    assert two_operators([[0, 1], [1, 2]], mini_batches=3).makespan(only) == 11.0, "21 seconds of work in all, which two cores share"
+    assert two_operators([[0, 1], [1, 2]], mini_batches=3).makespan(only) == 11.0, (
+        "21 seconds of work in all, which two cores share"
+    )
 
 
 def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
     only, apart = np.array([0, 0]), [[0, 1], [1, 2]]
-    assert two_operators(apart, fetch=np.array([2.0, 0, 0, 0])).makespan(only) == 6.0, "both pieces of the first need it"
-    assert two_operators(apart, fetch=np.array([0, 0, 0, 5.0])).makespan(only) == 6.0, "fetched while the first runs"
+    assert two_operators(apart, fetch=np.array([2.0, 0, 0, 0])).makespan(only) == 6.0, (
+        "both pieces of the first need it"
+    )
+    assert two_operators(apart, fetch=np.array([0, 0, 0, 5.0])).makespan(only) == 6.0, (
+        "fetched while the first runs"
+    )
     for size, end in ((50, 7.0), (200, 10.0)):
         large = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, size]))
-        assert large.makespan(only) == end, "what has no room ahead of its use is fetched when the first has ended"
-    freed = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, 200]), room=np.array([200, 0]))
+        assert large.makespan(only) == end, (
+            "what has no room ahead of its use is fetched when the first has ended"
+        )
+    freed = two_operators(
+        apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, 200]), room=np.array([200, 0])
+    )
     assert freed.makespan(only) == 7.0, "what counts is the room while the operators before it run"
-    assert two_operators(apart, link=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0, "one link serves all"
+    assert two_operators(apart, link=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0, (
+        "one link serves all"
+    )
     assert two_operators(apart, stream=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0
 
 
@@ -199,7 +249,9 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
     only, apart, link = np.array([0, 0]), [[0, 1], [1, 2]], np.array([1.0, 3, 2, 1])
     fetch = np.array([0.0, 0, 2.0, 0])
     assert two_operators(apart, link=link, fetch=fetch).makespan(only) == 7.0
-    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 8.0, "half of it for two seconds"
+    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 8.0, (
+        "half of it for two seconds"
+    )
     link[:2] = 0.0
     for copied in (0.0, 0.5):
         idle = two_operators(apart, link=link, fetch=fetch, copied=copied)
@@ -210,8 +262,12 @@ def test_fetches_give_way_to_pieces_until_they_would_be_late() -> None:
     only, alone = np.array([0, 0]), np.repeat([[1.0], [1.0], [2.0], [1.0]], 2, axis=1)
     fetch, stream = np.array([0.0, 0, 0, 0.5]), np.array([1.0, 0, 0, 0])
     for lead, end in ((0.0, 3.0), (1.0, 3.5), (np.inf, 3.5)):
-        problem = two_operators([[0, 1], [1, 2]], alone=alone, fetch=fetch, stream=stream, fetch_lead=lead)
-        assert problem.makespan(only) == end, "what is fetched for the last piece would slow down the first"
+        problem = two_operators(
+            [[0, 1], [1, 2]], alone=alone, fetch=fetch, stream=stream, fetch_lead=lead
+        )
+        assert problem.makespan(only) == end, (
+            "what is fetched for the last piece would slow down the first"
+        )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +291,9 @@ def test_fetches_give_way_to_pieces_until_they_would_be_late() -> None:
         ({"mini_batches": 0}, "mini_batches"),
     ],
 )
-def test_native_code_refuses_what_does_not_fit_together(changed: dict[str, object], message: str) -> None:
+def test_native_code_refuses_what_does_not_fit_together(
+    changed: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         two_operators([[0, 1], [1, 2]], **changed)
 

@@ -1,4 +1,5 @@
-"""Operators in pieces: plans hold, are never worse than with whole operators, and none is better than the bound of the network."""
+"""Operators in pieces: plans hold, are never worse than with whole operators, and none is better
+than the bound of the network."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ FEW = {"samples": 2, "rounds": 1}
 
 def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -> Target:
     target = npu(cores, scratchpad)
-    return replace(target, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth))
+    return replace(
+        target, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
+    )
 
 
 def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
@@ -52,15 +55,25 @@ def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
     cuts = []
     for group in fuse(single):
         form = divisible(single, group)
-        axes = [] if form is None else generator.permutation(form.axes)[: generator.integers(0, 3)].tolist()
-        cuts.append(WHOLE if form is None or not axes else form.grid({axis: int(generator.integers(1, 5)) for axis in axes}))
+        axes = (
+            []
+            if form is None
+            else generator.permutation(form.axes)[: generator.integers(0, 3)].tolist()
+        )
+        cuts.append(
+            WHOLE
+            if form is None or not axes
+            else form.grid({axis: int(generator.integers(1, 5)) for axis in axes})
+        )
     return Cuts(cuts)
 
 
 def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPlanner:
     table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
-    return WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 1, NO_DEADLINE, no_progress, Interrupts())
+    return WorkloadPlanner(
+        workload, table, target, goal, energy, 0, 2, 1, NO_DEADLINE, no_progress, Interrupts()
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -70,15 +83,39 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
     styles = [style for style in Style if style is not Style.ROOFLINE]
     for _ in range(4):
         rows, channels = int(generator.choice([4, 6, 9])), int(generator.choice([4, 8, 24]))
-        graph = convolutions(rows=rows, channels=channels, strides=tuple(generator.choice([1, 2], 2).tolist()), skip=bool(seed % 2))
-        target = machine(int(generator.integers(1, 4)), int(generator.choice([2_000, 20_000])), float(generator.choice([1e9, 1e11])))
-        target = replace(target, cores=tuple(replace(core, style=styles[int(generator.integers(3))]) for core in target.cores))
+        graph = convolutions(
+            rows=rows,
+            channels=channels,
+            strides=tuple(generator.choice([1, 2], 2).tolist()),
+            skip=bool(seed % 2),
+        )
+        target = machine(
+            int(generator.integers(1, 4)),
+            int(generator.choice([2_000, 20_000])),
+            float(generator.choice([1e9, 1e11])),
+        )
+        target = replace(
+            target,
+            cores=tuple(
+                replace(core, style=styles[int(generator.integers(3))]) for core in target.cores
+            ),
+        )
         batches = int(generator.integers(1, 3))
         objective = str(generator.choice(["throughput", "energy"]))
-        bounds = network_bounds([graph], target, batches, lambda w, o=objective: goal_of(w, o, None, {}, {}), energy_rates(target))
+        bounds = network_bounds(
+            [graph],
+            target,
+            batches,
+            lambda w, o=objective: goal_of(w, o, None, {}, {}),
+            energy_rates(target),
+        )
         assert bounds is not None
         for _ in range(5):
-            planner = planner_of(lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]), target, objective)
+            planner = planner_of(
+                lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]),
+                target,
+                objective,
+            )
             solution = planner.best()
             assert solution.timeline.makespan >= bounds.makespan.picoseconds
             reached = planner.score_of(solution)[1]
@@ -86,12 +123,17 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
 
 
 def test_the_bound_counts_no_rows_that_strides_never_reach() -> None:
-    """Of twelve rows, a 3 x 3 convolution of stride 2 without padding needs eleven; pieces read no more than these."""
+    """Of twelve rows, a 3 x 3 convolution of stride 2 without padding needs eleven; pieces read no
+    more than these."""
     graph, target = convolutions(rows=12, strides=(2,), skip=False, pad=0), machine()
     form = divisible(graph, fuse(graph)[0])
     assert form is not None
-    planner = planner_of(lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, "throughput")
-    bounds = network_bounds([graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target))
+    planner = planner_of(
+        lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, "throughput"
+    )
+    bounds = network_bounds(
+        [graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target)
+    )
     assert bounds is not None
     assert planner.best().timeline.makespan >= bounds.makespan.picoseconds
     weights, result = 8 * 8 * 9, 8 * 5 * 5
@@ -103,7 +145,9 @@ def test_pieces_on_several_cores_beat_whole_operators() -> None:
     plan = cut_plan()
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.value < 0.8 * whole.metrics.makespan.value
-    assert plan.metrics.makespan.lower_bound == whole.metrics.makespan.lower_bound, "the bound is one of the network"
+    assert plan.metrics.makespan.lower_bound == whole.metrics.makespan.lower_bound, (
+        "the bound is one of the network"
+    )
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency", "energy", "edp"])
@@ -119,7 +163,9 @@ def test_cut_plans_are_never_worse_and_hold(objective: str, rounds: int) -> None
 
 def test_cut_networks_keep_periods_and_deadlines() -> None:
     graph = convolutions(rows=16, channels=32)
-    plan = lm.plan([graph], machine(), mini_batches=2, periods={"cut": 1e-4}, deadlines={"cut": 1e-4}, **FEW)
+    plan = lm.plan(
+        [graph], machine(), mini_batches=2, periods={"cut": 1e-4}, deadlines={"cut": 1e-4}, **FEW
+    )
     assert lm.verify(plan) == ()
     assert plan.missed == 0
 
@@ -133,8 +179,12 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
-@pytest.mark.parametrize(("columns", "skewed", "stripes"), [*itertools.product((False, True), (False, True), (1, 3, 8))])
-def test_stacks_of_bands_and_stripes_make_every_element_once(columns: bool, skewed: bool, stripes: int) -> None:
+@pytest.mark.parametrize(
+    ("columns", "skewed", "stripes"), [*itertools.product((False, True), (False, True), (1, 3, 8))]
+)
+def test_stacks_of_bands_and_stripes_make_every_element_once(
+    columns: bool, skewed: bool, stripes: int
+) -> None:
     graph = convolutions(rows=33, strides=(1, 2, 1))
     single = without_updates(graph)
     fused = fuse(single)
@@ -142,15 +192,21 @@ def test_stacks_of_bands_and_stripes_make_every_element_once(columns: bool, skew
     plain = [WHOLE] * len(fused)
     cuts = stacked(network, [Stack(0, len(fused), 5, columns, skewed, stripes=stripes)], plain)
     assert any(cut.tiles > 1 for cut in cuts.cuts)
-    assert sorted(cuts.steps) == [(group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)]
+    assert sorted(cuts.steps) == [
+        (group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)
+    ]
     workload = lower([graph], machine(), cuts=[cuts])
     assert all(before < number for number, job in enumerate(workload.jobs) for before in job.after)
 
 
 def test_more_scratchpad_is_hardly_ever_slower() -> None:
-    """Cuts and plans are found by search, so that a plan may miss a little of what a smaller machine's has."""
+    """Cuts and plans are found by search, so that a plan may miss a little of what a smaller
+    machine's has."""
     graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
-    spans = [lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value for size in (4_000, 8_000, 16_000, 32_000, 64_000)]
+    spans = [
+        lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value
+        for size in (4_000, 8_000, 16_000, 32_000, 64_000)
+    ]
     assert all(after <= before * 1.08 for before, after in itertools.pairwise(spans)), spans
 
 
@@ -183,7 +239,9 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -
 
 
 def test_candidates_differ_and_whole_operators_come_first() -> None:
-    offered = list(candidates([convolutions(rows=48, channels=8, strides=(1, 1, 1))], machine(4, 20_000), 1))
+    offered = list(
+        candidates([convolutions(rows=48, channels=8, strides=(1, 1, 1))], machine(4, 20_000), 1)
+    )
     assert offered[0].name == "none"
     assert len(offered) > 2
     assert all(one.cuts != other.cuts for i, one in enumerate(offered) for other in offered[:i])
@@ -198,4 +256,7 @@ def test_a_piece_reads_its_part_of_what_a_whole_operator_wrote() -> None:
     result = next(tensor for tensor in workload.tensors if tensor.storage == "t0")
     for job in workload.jobs[1:]:
         # Eight rows of sixteen, and one of halo.
-        assert next(operand.bytes for operand in job.reads if operand.tensor == result.name) == result.bytes * 9 // 16
+        assert (
+            next(operand.bytes for operand in job.reads if operand.tensor == result.name)
+            == result.bytes * 9 // 16
+        )

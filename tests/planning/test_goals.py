@@ -1,4 +1,5 @@
-"""What plans are made for: energy adds up and is bounded, objectives and deadlines are served, releases are waited for."""
+"""What plans are made for: energy adds up and is bounded, objectives and deadlines are served,
+releases are waited for."""
 
 from dataclasses import replace
 
@@ -27,8 +28,8 @@ def two(blocks: int = 2) -> list[Graph]:
 
 
 def test_energy_of_one_convolution_by_hand() -> None:
-    """16 x 16 x 64 multiply-accumulates of 0.3 pJ; 256 B of weights, 1 KiB in and 1 KiB out, each byte over 8 KiB of SRAM twice (1.25 pJ:
-    port and array) and from or to DRAM once (162.5 pJ)."""
+    """16 x 16 x 64 multiply-accumulates of 0.3 pJ; 256 B of weights, 1 KiB in and 1 KiB out, each
+    byte over 8 KiB of SRAM twice (1.25 pJ: port and array) and from or to DRAM once (162.5 pJ)."""
     build = GraphBuilder()
     build.tensor("x", (16, 8, 8), TensorKind.INPUT)
     graph = build.graph(build.conv("y", "x", 16, kernel=1))
@@ -56,10 +57,14 @@ def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised
 def test_what_the_target_states_is_what_bytes_take() -> None:
     machine = npu(1, 2**20)
     assert machine.fast is not None
-    machine = replace(machine, main=replace(machine.main, energy=80e-12), fast=replace(machine.fast, energy=5e-12))
+    machine = replace(
+        machine, main=replace(machine.main, energy=80e-12), fast=replace(machine.fast, energy=5e-12)
+    )
     plan = lm.plan([residual_chain(1)], machine)
     assert (plan.byte_energy["dram"], plan.byte_energy["scratchpad"]) == (80e-12, 5e-12)
-    assert plan.metrics.energy_by["scratchpad"] == pytest.approx(plan.metrics.traffic["scratchpad"].value * 5e-12)
+    assert plan.metrics.energy_by["scratchpad"] == pytest.approx(
+        plan.metrics.traffic["scratchpad"].value * 5e-12
+    )
     assert lm.verify(plan) == ()
     assert not any("bytes of" in note for note in plan.notes)
 
@@ -76,7 +81,13 @@ def test_what_the_target_states_is_what_bytes_take() -> None:
 @settings(max_examples=30, deadline=None)
 @pytest.mark.slow
 def test_plans_hold_and_are_never_worse_than_separate_ones(
-    objective: str, cores: int, mini_batches: int, scratchpad: int, period: float, deadline: float | None, seed: int
+    objective: str,
+    cores: int,
+    mini_batches: int,
+    scratchpad: int,
+    period: float,
+    deadline: float | None,
+    seed: int,
 ) -> None:
     options = {
         "mini_batches": mini_batches,
@@ -87,7 +98,9 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
         "seed": seed,
         "samples": 6,
     }
-    separate, joint = (lm.plan(two(1), npu(cores, scratchpad), rounds=rounds, **options) for rounds in (0, 1))
+    separate, joint = (
+        lm.plan(two(1), npu(cores, scratchpad), rounds=rounds, **options) for rounds in (0, 1)
+    )
     assert lm.verify(separate) == lm.verify(joint) == ()
     assert joint.lateness <= separate.lateness
     if joint.lateness == separate.lateness:
@@ -101,24 +114,40 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
 @settings(max_examples=8, deadline=None)
 def test_machines_that_copy_wait_for_releases_too(objective: str, hbm: int, period: float) -> None:
     periods = {"chain": period} if period else {}
-    plan = lm.plan([residual_chain(1, channels=4, size=6)], staged_machine(hbm), mini_batches=3, objective=objective, periods=periods)
+    plan = lm.plan(
+        [residual_chain(1, channels=4, size=6)],
+        staged_machine(hbm),
+        mini_batches=3,
+        objective=objective,
+        periods=periods,
+    )
     assert lm.verify(plan) == ()
     inputs = {tensor.name: tensor.mini_batch for tensor in plan.tensors if tensor.kind == "input"}
-    assert all(copy.start >= period * inputs[copy.tensor] * (1 - 1e-12) for copy in plan.transfers if copy.tensor in inputs)
+    assert all(
+        copy.start >= period * inputs[copy.tensor] * (1 - 1e-12)
+        for copy in plan.transfers
+        if copy.tensor in inputs
+    )
 
 
 @pytest.mark.parametrize("scratchpad", [0, 2000, 2**15, 2**20])
 @pytest.mark.parametrize("mini_batches", [1, 3])
 def test_plans_made_for_energy_take_no_more_than_others(scratchpad: int, mini_batches: int) -> None:
     machine = npu(3, scratchpad)
-    fast, frugal = (lm.plan(two(), machine, mini_batches=mini_batches, objective=objective) for objective in ("throughput", "energy"))
+    fast, frugal = (
+        lm.plan(two(), machine, mini_batches=mini_batches, objective=objective)
+        for objective in ("throughput", "energy")
+    )
     assert frugal.metrics.energy.value <= fast.metrics.energy.value
     assert frugal.metrics.energy.lower_bound <= frugal.metrics.energy.value
 
 
 def test_static_power_makes_haste_worth_energy() -> None:
     machine = replace(npu(3, 2**15), static_power=10.0)
-    slow, quick = lm.plan(two(), npu(3, 2**15), objective="energy"), lm.plan(two(), machine, objective="energy")
+    slow, quick = (
+        lm.plan(two(), npu(3, 2**15), objective="energy"),
+        lm.plan(two(), machine, objective="energy"),
+    )
     assert quick.metrics.makespan.value <= slow.metrics.makespan.value
     assert quick.metrics.energy.value > 10.0 * quick.metrics.makespan.value
 
@@ -147,16 +176,28 @@ def test_deadlines_are_met_where_they_can_be() -> None:
 def test_periodic_mini_batches_are_served_one_by_one() -> None:
     machine = npu(2, 2**16)
     period = 1.5 * lm.plan([residual_chain(2)], machine).metrics.makespan.value
-    plan = lm.plan(two(), machine, mini_batches=4, periods={"chain": period}, deadlines={"chain": period})
+    plan = lm.plan(
+        two(), machine, mini_batches=4, periods={"chain": period}, deadlines={"chain": period}
+    )
     assert plan.missed == 0
     assert plan.metrics.makespan.lower_bound > 3 * period
     chain = [batch for batch in plan.mini_batches if batch.network == "chain"]
-    assert [batch.release for batch in chain] == pytest.approx([period * number for number in range(4)])
+    assert [batch.release for batch in chain] == pytest.approx(
+        [period * number for number in range(4)]
+    )
 
 
 @pytest.mark.parametrize("seconds", [1e7, 1e300])
 def test_a_deadline_that_no_plan_can_miss_is_none(seconds: float) -> None:
-    plan = lm.plan([residual_chain(1)], npu(2), samples=1, rounds=0, mini_batches=2, deadlines={"chain": seconds}, periods={"chain": 1.0})
+    plan = lm.plan(
+        [residual_chain(1)],
+        npu(2),
+        samples=1,
+        rounds=0,
+        mini_batches=2,
+        deadlines={"chain": seconds},
+        periods={"chain": 1.0},
+    )
     assert lm.verify(plan) == ()
     assert [(timing.period, timing.deadline) for timing in plan.timings] == [(1.0, None)]
 
@@ -168,7 +209,9 @@ def test_impossible_deadlines_are_told() -> None:
     assert plan.missed
     assert plan.status == "feasible"
     assert sum("is impossible" in note for note in plan.notes) == 1
-    possible = lm.plan([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least})
+    possible = lm.plan(
+        [residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least}
+    )
     assert not any("is impossible" in note for note in possible.notes)
 
 
@@ -178,14 +221,18 @@ def test_jobs_wait_for_their_release_and_for_who_is_alone() -> None:
     table = job_table(work, machine)
     for network in ("chain", "other"):
         goal = goal_of(work, "latency", network, {}, {network: 1e-5})
-        problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+        problem = JointProblem(
+            work, table, machine, goal, EnergyModel(table, energy_rates(machine))
+        )
         mine = np.array([job.network == network for job in work.jobs])
         order = np.concatenate([np.flatnonzero(mine), np.flatnonzero(~mine)])
         found = problem.evaluate(order, JointOptions(urgent_networks_first=True))
         assert (found.run.start[: len(mine)] >= goal.job_release).all()
         assert found.run.start[: len(mine)][~mine].min() >= found.run.end[: len(mine)][mine].max()
         together = problem.evaluate(order, JointOptions(release_delay_positions=8))
-        assert together.run.start[: len(mine)][~mine].min() < together.run.end[: len(mine)][mine].max()
+        assert (
+            together.run.start[: len(mine)][~mine].min() < together.run.end[: len(mine)][mine].max()
+        )
 
 
 def test_thrift_spends_time_to_save_energy() -> None:
@@ -195,7 +242,9 @@ def test_thrift_spends_time_to_save_energy() -> None:
     energy = EnergyModel(table, energy_rates(machine))
     problem = JointProblem(work, table, machine, goal_of(work, "energy", None, {}, {}), energy)
     order = np.arange(len(work.jobs))
-    hasty, frugal = (problem.evaluate(order, JointOptions(energy_weight=thrift)).score for thrift in (0.0, 1e6))
+    hasty, frugal = (
+        problem.evaluate(order, JointOptions(energy_weight=thrift)).score for thrift in (0.0, 1e6)
+    )
     assert hasty is not None
     assert frugal is not None
     assert frugal[1] < hasty[1]
@@ -205,13 +254,22 @@ def test_thrift_spends_time_to_save_energy() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "beauty"}, "no objective 'beauty': choose one of throughput, latency, energy, edp"),
-        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: choose one of chain"),
+        (
+            {"objective": "beauty"},
+            "no objective 'beauty': choose one of throughput, latency, energy, edp",
+        ),
+        (
+            {"objective": "latency", "network": "net"},
+            "latency of 'net': there is no such network: choose one of chain",
+        ),
         ({"network": "chain"}, "is for the objective latency"),
         ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),
         ({"periods": {"chain": 0.0}}, "period of 'chain': 0.0 s must be more than zero"),
         ({"deadlines": {"chain": float("inf")}}, "must be more than zero, and finite"),
-        ({"periods": {"chain": 1e4}, "mini_batches": 2}, "its last mini-batch would come after more than an hour"),
+        (
+            {"periods": {"chain": 1e4}, "mini_batches": 2},
+            "its last mini-batch would come after more than an hour",
+        ),
     ],
 )
 def test_goals_that_make_no_sense_are_refused(options: dict, message: str) -> None:
@@ -224,7 +282,11 @@ def test_an_engine_that_copies_takes_both_ends() -> None:
     plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
     copied = sum(transfer.bytes for transfer in plan.transfers if not transfer.job)
     streamed = sum(
-        transfer.bytes for transfer in plan.transfers if transfer.job and "scratchpad" in (transfer.source, transfer.destination)
+        transfer.bytes
+        for transfer in plan.transfers
+        if transfer.job and "scratchpad" in (transfer.source, transfer.destination)
     )
     assert copied
-    assert plan.metrics.energy_by["scratchpad"] == pytest.approx((copied + streamed) * plan.byte_energy["scratchpad"])
+    assert plan.metrics.energy_by["scratchpad"] == pytest.approx(
+        (copied + streamed) * plan.byte_energy["scratchpad"]
+    )

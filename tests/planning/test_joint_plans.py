@@ -1,4 +1,5 @@
-"""The joint search: weights are read once, plans hold whatever the times turn out to be, and are never worse than separate ones."""
+"""The joint search: weights are read once, plans hold whatever the times turn out to be, and are
+never worse than separate ones."""
 
 import itertools
 import math
@@ -42,13 +43,16 @@ def joint_problem(work: Workload, machine: Target) -> JointProblem:
 
 
 def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
-    """Start and end of every job and copy when each lasts anything between nothing and three times as long, in the plan's order."""
+    """Start and end of every job and copy when each lasts anything between nothing and three times
+    as long, in the plan's order."""
     generator = random.Random(seed)
     order: dict[str, list[str]] = {}
     for job in sorted(plan.jobs, key=lambda job: (job.start, job.end)):
         order.setdefault(job.core, []).append(job.name)
     steps = {job.name: (set(job.after), job.end - job.start) for job in plan.jobs}
-    copies = sorted((t for t in plan.transfers if not t.job), key=lambda copy: (copy.start, copy.end))
+    copies = sorted(
+        (t for t in plan.transfers if not t.job), key=lambda copy: (copy.start, copy.end)
+    )
     steps |= {copy.name: (set(copy.after), copy.end - copy.start) for copy in copies}
     for queue in order.values():
         for before, after in pairwise(queue):
@@ -57,13 +61,16 @@ def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
     while len(times) < len(steps):
         for name, (after, length) in steps.items():
             if name not in times and after <= times.keys():
-                start = max((times[before][1] for before in after), default=0.0) + generator.choice([0.0, length])
+                start = max((times[before][1] for before in after), default=0.0) + generator.choice(
+                    [0.0, length]
+                )
                 times[name] = start, start + length * generator.uniform(0.0, 3.0)
     return times
 
 
 def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
-    """Stays in the fast memory that share addresses and time, when steps run at ``times``; found the slow way."""
+    """Stays in the fast memory that share addresses and time, when steps run at ``times``; found
+    the slow way."""
     assert plan.target.fast is not None
     fast = plan.target.fast.name
     uses: dict[tuple[str, float], list[str]] = {}
@@ -98,7 +105,13 @@ def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
     return found
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from([300, 1500, 4000, 20000]), st.integers(1, 4), st.integers(0, 99))
+@given(
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([300, 1500, 4000, 20000]),
+    st.integers(1, 4),
+    st.integers(0, 99),
+)
 @settings(max_examples=12, deadline=None)
 @pytest.mark.slow
 def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
@@ -109,15 +122,26 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
     separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=0)
     joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
     assert lm.verify(joint) == ()
-    assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value <= separate.metrics.makespan.value
+    assert (
+        joint.metrics.makespan.lower_bound
+        <= joint.metrics.makespan.value
+        <= separate.metrics.makespan.value
+    )
     for again in range(2):
         assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
 
 
 def test_a_small_plan_is_found_jointly_and_holds() -> None:
-    separate, joint = (lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, rounds=rounds) for rounds in (0, 1))
+    separate, joint = (
+        lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, rounds=rounds)
+        for rounds in (0, 1)
+    )
     assert lm.verify(joint) == ()
-    assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value < separate.metrics.makespan.value
+    assert (
+        joint.metrics.makespan.lower_bound
+        <= joint.metrics.makespan.value
+        < separate.metrics.makespan.value
+    )
     assert separate.search == ()
     assert joint.search
 
@@ -145,10 +169,18 @@ def test_without_an_engine_nothing_is_fetched() -> None:
 
 def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are() -> None:
     machine = npu(scratchpad=2**20)
-    large_activations = chains(lower([residual_chain(3, channels=4, size=32)], machine, mini_batches=4))[0]
-    room = int(large_activations.live.max() + large_activations.weights.sum() + 4 * large_activations.passed.max())
+    large_activations = chains(
+        lower([residual_chain(3, channels=4, size=32)], machine, mini_batches=4)
+    )[0]
+    room = int(
+        large_activations.live.max()
+        + large_activations.weights.sum()
+        + 4 * large_activations.passed.max()
+    )
     assert all(block.group < 4 for block in best_blocks(large_activations, room))
-    large_weights = chains(lower([residual_chain(3, channels=64, size=2)], machine, mini_batches=4))[0]
+    large_weights = chains(
+        lower([residual_chain(3, channels=64, size=2)], machine, mini_batches=4)
+    )[0]
     room = int(large_weights.weights.max() + 4 * large_weights.live.max())
     assert all(block.group == 4 for block in best_blocks(large_weights, room))
 
@@ -169,7 +201,10 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     problem = joint_problem(work, machine)
     for slack in (0, 5):
         for keep in (0.3, 1.0):
-            found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(retained_fraction=keep, release_delay_positions=slack))
+            found = problem.evaluate(
+                np.arange(len(work.jobs)),
+                JointOptions(retained_fraction=keep, release_delay_positions=slack),
+            )
             assert found.run.makespan > 0
 
 
@@ -190,7 +225,9 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
     random, batches, room, crowd, regret, fill, streamed, limit, lead
 ) -> None:
     machine = npu(3, room)
-    work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)
+    work = lower(
+        [residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches
+    )
     problem = joint_problem(work, machine)
     keys = [random.random() for _ in work.jobs]
     for job, record in enumerate(work.jobs):
@@ -212,7 +249,10 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
     for stay in stays:
         tasks = [task for task in (stay.writer, *stay.users) if task >= 0]
         size = work.tensors[stay.tensor].bytes
-        events += [(int(timeline.start[stay.writer]), 1, size), (max(int(timeline.end[task]) for task in tasks), 0, -size)]
+        events += [
+            (int(timeline.start[stay.writer]), 1, size),
+            (max(int(timeline.end[task]) for task in tasks), 0, -size),
+        ]
     taken = itertools.accumulate(size for _, _, size in sorted(events))
     assert max(taken, default=0) <= room * fill
 
@@ -222,20 +262,35 @@ def test_fetches_that_are_not_pressing_give_way_to_jobs_that_stream() -> None:
     work = lower([lm.load("onnx:squeezenet", precision="int8")], machine)
     problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
     image = tuple(t for t, tensor in enumerate(work.tensors) if tensor.kind == "input")
-    runs = [problem.evaluate(order, JointOptions(streamed_tensors=image, fetch_lead=lead)).run for lead in (0.0, math.inf)]
-    assert runs[0].end[0] < runs[1].end[0], "the job that reads the image has the main link to itself"
+    runs = [
+        problem.evaluate(order, JointOptions(streamed_tensors=image, fetch_lead=lead)).run
+        for lead in (0.0, math.inf)
+    ]
+    assert runs[0].end[0] < runs[1].end[0], (
+        "the job that reads the image has the main link to itself"
+    )
     begun = [int((run.start[len(work.jobs) :] < run.end[0]).sum()) for run in runs]
-    needed = sum(work.tensors[work.tensor_index[operand.tensor]].kind == "weight" for operand in work.jobs[0].reads)
-    assert begun[0] <= needed + 1 < begun[1], "only what it needs itself is fetched before it has ended, and what comes before it starts"
+    needed = sum(
+        work.tensors[work.tensor_index[operand.tensor]].kind == "weight"
+        for operand in work.jobs[0].reads
+    )
+    assert begun[0] <= needed + 1 < begun[1], (
+        "only what it needs itself is fetched before it has ended, and what comes before it starts"
+    )
 
 
 def test_a_core_that_costs_more_is_given_less() -> None:
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(3)], machine, mini_batches=4)
     problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
-    given = [(problem.evaluate(order, JointOptions(core_prices=(1.0, price))).run.core == 1).sum() for price in (1e-3, 1.0, 1e3)]
+    given = [
+        (problem.evaluate(order, JointOptions(core_prices=(1.0, price))).run.core == 1).sum()
+        for price in (1e-3, 1.0, 1e3)
+    ]
     assert given[0] > given[1] > given[2]
-    plain, even = (problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0)))
+    plain, even = (
+        problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0))
+    )
     assert (plain.core == even.core).all()
 
 
@@ -243,12 +298,17 @@ def test_the_same_seed_finds_the_same() -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem = joint_problem(work, machine)
-    first, second = (JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40) for _ in range(2))
+    first, second = (
+        JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40)
+        for _ in range(2)
+    )
     assert first.evaluation.run.makespan == second.evaluation.run.makespan
     assert (first.order == second.order).all()
 
 
-def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem, counts = joint_problem(work, machine), []
@@ -257,7 +317,12 @@ def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluation
     found = []
     for _ in range(2):
         before = len(counts)
-        found.append((JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40), len(counts) - before))
+        found.append(
+            (
+                JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40),
+                len(counts) - before,
+            )
+        )
     (first, many), (second, few) = found
     assert first.evaluation.judged == second.evaluation.judged
     assert (first.order == second.order).all()
@@ -292,7 +357,8 @@ def test_negative_rounds_are_refused() -> None:
 
 
 def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -> None:
-    """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile is read once for all mini-batches."""
+    """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile
+    is read once for all mini-batches."""
     network = lm.load("onnx:vgg19", precision="int8")
     work = lower([network], lm.target("edge-npu"), mini_batches=2)
     assert {tensor.kind for tensor in work.tensors if "fc6_w" in tensor.name} == {"weight"}
@@ -304,7 +370,11 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -
 def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -> None:
     dice = np.random.default_rng(1)
     steps, batches = 3000, 4
-    weights, live, passed = dice.integers(1, 1000, steps), dice.integers(8000, 9000, steps), dice.integers(1, 8000, steps)
+    weights, live, passed = (
+        dice.integers(1, 1000, steps),
+        dice.integers(8000, 9000, steps),
+        dice.integers(1, 8000, steps),
+    )
     chain = Chain(np.arange(batches * steps).reshape(batches, steps), weights, live, passed)
     blocks = best_blocks(chain, 30_000)
     ends = [block.end for block in blocks]
@@ -316,8 +386,11 @@ def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -
 
 
 @pytest.mark.parametrize("every", [2, 3])
-def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second or third stay finds no address, whether its tensor was made on chip or fetched."""
+def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second or third stay finds no address, whether its tensor was made on chip or
+    fetched."""
     evicted: list[int] = []
 
     def clumsy(start, end, size, **options):
@@ -329,7 +402,9 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
 
     monkeypatch.setattr(addresses, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
-        plan = lm.plan([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1)
+        plan = lm.plan(
+            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1
+        )
         assert lm.verify(plan) == ()
     assert sum(evicted) > 10
 
@@ -339,10 +414,15 @@ def test_what_is_used_once_is_prefetched_only_where_the_main_link_would_keep_job
     work = lower([residual_chain(6)], machine)
     problem = joint_problem(work, machine)
     own = np.arange(len(work.jobs))
-    copies = [len(problem.evaluate(own, JointOptions(streamed_share=share)).run.copies) for share in (0.0, 0.3, 1.0, 3.0, math.inf)]
+    copies = [
+        len(problem.evaluate(own, JointOptions(streamed_share=share)).run.copies)
+        for share in (0.0, 0.3, 1.0, 3.0, math.inf)
+    ]
     assert copies == sorted(copies, reverse=True)
     assert copies[0] > copies[-1], copies
-    assert any(copies[0] > some > copies[-1] for some in copies), "some are streamed, others are not"
+    assert any(copies[0] > some > copies[-1] for some in copies), (
+        "some are streamed, others are not"
+    )
 
 
 def test_less_stays_where_the_fast_link_has_more_to_do_than_the_main_one() -> None:
@@ -351,7 +431,9 @@ def test_less_stays_where_the_fast_link_has_more_to_do_than_the_main_one() -> No
     problem = joint_problem(work, machine)
     own, inside = np.arange(len(work.jobs)), []
     for limit in (0.0, 0.5, 1.0, 4.0, math.inf):
-        run = problem.evaluate(own, JointOptions(fast_load_limit=limit, streamed_share=math.inf)).run
+        run = problem.evaluate(
+            own, JointOptions(fast_load_limit=limit, streamed_share=math.inf)
+        ).run
         inside.append(int((run.row_stay >= 0).sum()))
     assert inside == sorted(inside)
     assert inside[0] < inside[2] < inside[-1], inside
@@ -378,7 +460,9 @@ def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> No
     once = streams.changed(JointOptions(), every, np.random.default_rng(3))
     assert streams.changed(once, every, np.random.default_rng(3)) == JointOptions()
     generator = np.random.default_rng(0)
-    drawn = [streams.changed(JointOptions(), every, generator).streamed_tensors for _ in range(2000)]
+    drawn = [
+        streams.changed(JointOptions(), every, generator).streamed_tensors for _ in range(2000)
+    ]
     assert {t for some in drawn for t in some} == {*range(len(work.tensors))}
     counts = [sum(some[0] == t for some in drawn) for t in range(len(work.tensors))]
     sizes = [tensor.bytes for tensor in work.tensors]
@@ -386,10 +470,16 @@ def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> No
 
 
 def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
-    streams, generator = SingleStreams(lower([residual_chain(6)], npu(2, 1 << 16))), np.random.default_rng(0)
+    streams, generator = (
+        SingleStreams(lower([residual_chain(6)], npu(2, 1 << 16))),
+        np.random.default_rng(0),
+    )
     nothing, kept = np.empty(0, dtype=np.int64), np.array([2, 5, 5])
     assert streams.changed(JointOptions(), nothing, generator) == JointOptions()
-    drawn = [streams.changed(JointOptions(streamed_tensors=(3,)), kept, generator).streamed_tensors for _ in range(200)]
+    drawn = [
+        streams.changed(JointOptions(streamed_tensors=(3,)), kept, generator).streamed_tensors
+        for _ in range(200)
+    ]
     assert {t for some in drawn for t in some} == {2, 3, 5}
     assert () in drawn
 
@@ -409,9 +499,13 @@ def test_stays_fit_however_much_their_occupancy_counts(exponent: float) -> None:
 
 
 @pytest.mark.parametrize("name", [MOBILENET, "onnx:squeezenet", "onnx:shufflenet"])
-def test_mini_batches_that_follow_at_a_distance_use_links_and_cores_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mini_batches_that_follow_at_a_distance_use_links_and_cores_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = lm.target("edge-npu")
-    problem = joint_problem(lower([lm.load(name, precision="int8")], machine, mini_batches=8), machine)
+    problem = joint_problem(
+        lower([lm.load(name, precision="int8")], machine, mini_batches=8), machine
+    )
     given = [np.arange(len(problem.workload.jobs))]
     apart = JointSearch(problem, given, samples=64, seed=0).run(64)
     for module in (search, neighbours):

@@ -28,7 +28,11 @@ def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Targ
     """All cores alike, so that fewer are the first of more."""
     target = npu(cores + 1, scratchpad)
     own = tuple(replace(core, clock=clock) for core in target.cores[:cores])
-    return replace(target, cores=own, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth))
+    return replace(
+        target,
+        cores=own,
+        main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth),
+    )
 
 
 def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
@@ -38,35 +42,56 @@ def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
     spans: dict[tuple[int, ...], float] = {}
     sizes = [range(len(axis)) for axis in axes]
     for at in itertools.product(*sizes):
-        below = [(*at[:axis], at[axis] - 1, *at[axis + 1 :]) for axis in range(len(axes)) if at[axis]]
+        below = [
+            (*at[:axis], at[axis] - 1, *at[axis + 1 :]) for axis in range(len(axes)) if at[axis]
+        ]
         target = machine(*(axis[i] for axis, i in zip(axes, at, strict=True)))
         smallest = min(below, key=lambda other: spans[other], default=None)
-        smaller = None if smallest is None else machine(*(axis[i] for axis, i in zip(axes, smallest, strict=True)))
+        smaller = (
+            None
+            if smallest is None
+            else machine(*(axis[i] for axis, i in zip(axes, smallest, strict=True)))
+        )
         plan = lm.plan([graph], target, smaller=smaller, **FEW)
         assert lm.verify(plan) == ()
         spans[at] = plan.metrics.makespan.value
         assert all(spans[at] <= spans[other] * (1 + 1e-9) for other in below)
 
 
-def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The larger machine is offered whole operators only, so that it is slower by itself."""
-    graph, large, small = convolutions(rows=16, channels=32), machine(2, 40_000, 1e10, 1e9), machine(2, 32_000, 1e10, 1e9)
+    graph, large, small = (
+        convolutions(rows=16, channels=32),
+        machine(2, 40_000, 1e10, 1e9),
+        machine(2, 32_000, 1e10, 1e9),
+    )
 
     def offered(graphs: Sequence[Graph], target: Target, *others: Any) -> Iterator[Candidate]:
         return itertools.islice(candidates(graphs, target, *others), 1 if target is large else None)
 
     monkeypatch.setattr(planner, "candidates", offered)
-    alone, theirs, plan = lm.plan([graph], large, **FEW), lm.plan([graph], small, **FEW), lm.plan([graph], large, smaller=small, **FEW)
+    alone, theirs, plan = (
+        lm.plan([graph], large, **FEW),
+        lm.plan([graph], small, **FEW),
+        lm.plan([graph], large, smaller=small, **FEW),
+    )
     assert theirs.metrics.makespan.value < 0.9 * alone.metrics.makespan.value
     assert plan.metrics.makespan.value <= theirs.metrics.makespan.value
     assert plan.target == large
     assert lm.verify(plan) == ()
-    assert "this is the plan for a smaller machine, timed on this one: none was found that is better" in plan.notes
+    assert (
+        "this is the plan for a smaller machine, timed on this one: none was found that is better"
+        in plan.notes
+    )
 
 
 def test_sweeps_are_in_order() -> None:
     axes = parse_axes(["scratchpad=2000,8000,32000", "bandwidth=0.5GB/s,4GB/s"])
-    found = sweep([convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), axes, executor=Here(), **FEW)
+    found = sweep(
+        [convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), axes, executor=Here(), **FEW
+    )
     for one, other in itertools.product(found.points, repeat=2):
         assert one.violations == ()
         if one.scratchpad <= other.scratchpad and one.bandwidth <= other.bandwidth:
@@ -76,7 +101,9 @@ def test_sweeps_are_in_order() -> None:
 def test_more_cores_of_a_kind_beside_another_are_never_slower() -> None:
     """The plan for fewer is taken over core by core: those of another kind move up."""
     axes = parse_axes(["cores.ws.count=1:3"])
-    found = sweep([convolutions(rows=24, channels=16)], lm.target("edge-npu"), axes, executor=Here(), **FEW)
+    found = sweep(
+        [convolutions(rows=24, channels=16)], lm.target("edge-npu"), axes, executor=Here(), **FEW
+    )
     spans = [point.makespan for point in found.points]
     assert spans == sorted(spans, reverse=True)
     assert all(point.violations == () for point in found.points)
@@ -87,7 +114,10 @@ def test_more_cores_of_a_kind_beside_another_are_never_slower() -> None:
 
 def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once() -> None:
     spans = {"a": (1, 5.0), "b": (2, 4.0), "c": (3, 6.0), "d": (4, 4.0)}
-    points = {key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span) for key, (size, span) in spans.items()}
+    points = {
+        key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span)
+        for key, (size, span) in spans.items()
+    }
     heirs = Heirs((1,))
     assert heirs.of(points) == {"c": "b"}
     assert heirs.of(points) == {}

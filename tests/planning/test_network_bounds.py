@@ -1,4 +1,5 @@
-"""The bound of a network holds against every plan of tiny ones: all cuts, cores, orders and residences."""
+"""The bound of a network holds against every plan of tiny ones: all cuts, cores, orders and
+residences."""
 
 from dataclasses import replace
 
@@ -25,33 +26,54 @@ from loadmaster.workloads.lowering.split import WHOLE
 
 
 def bound_of(graph: Graph, target: Target, mini_batches: int = 1) -> MakespanBound:
-    bounds = network_bounds([graph], target, mini_batches, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target))
+    bounds = network_bounds(
+        [graph],
+        target,
+        mini_batches,
+        lambda w: goal_of(w, "throughput", None, {}, {}),
+        energy_rates(target),
+    )
     assert bounds is not None
     return bounds.makespan
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int) -> None:
-    """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that could be faster."""
+    """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that
+    could be faster."""
     generator, met = np.random.default_rng(seed), 0
     for _ in range(50):
-        graph, target = tiny_network(generator, int(generator.integers(2, 5))), tiny_machine(generator)
+        graph, target = (
+            tiny_network(generator, int(generator.integers(2, 5))),
+            tiny_machine(generator),
+        )
         bound = bound_of(graph, target)
         assert bound.picoseconds == max(value for _, value in bound.terms)
-        best = min(best_makespan(graph, target, cuts, below=bound.picoseconds + 1) for cuts in every_cut(graph, 4))
+        best = min(
+            best_makespan(graph, target, cuts, below=bound.picoseconds + 1)
+            for cuts in every_cut(graph, 4)
+        )
         assert best >= bound.picoseconds, bound
         met += best == bound.picoseconds
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 
-def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if they were offered on machines that use main memory in place, of which every plan can be tried."""
+def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if they were offered on machines that use main memory in place, of which every plan can be
+    tried."""
     monkeypatch.setattr("loadmaster.planning.cutting.network_bounds.divides_sums", lambda _: True)
     generator, met, near = np.random.default_rng(100), 0, 0
     for _ in range(80):
-        graph, target = tiny_network(generator, int(generator.integers(1, 4))), tiny_machine(generator)
+        graph, target = (
+            tiny_network(generator, int(generator.integers(1, 4))),
+            tiny_machine(generator),
+        )
         bound, every = bound_of(graph, target), list(every_cut(graph, 4, sums=True))
-        best = min(best_makespan(graph, target, cuts, below=bound.picoseconds + 1) for cuts in every)
+        best = min(
+            best_makespan(graph, target, cuts, below=bound.picoseconds + 1) for cuts in every
+        )
         assert best >= bound.picoseconds, bound
         met += best == bound.picoseconds
         summed = [cuts for cuts in every if any(isinstance(cut, Chains) for cut in cuts.cuts)]
@@ -69,39 +91,63 @@ def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: 
         graph, target = tiny_network(generator, 4 - mini_batches), tiny_machine(generator)
         bound = bound_of(graph, target, mini_batches)
         cuts = every_cut(graph, 4 - mini_batches)
-        best = min(best_makespan(graph, target, own, below=bound.picoseconds + 1, mini_batches=mini_batches) for own in cuts)
+        best = min(
+            best_makespan(
+                graph, target, own, below=bound.picoseconds + 1, mini_batches=mini_batches
+            )
+            for own in cuts
+        )
         assert best >= bound.picoseconds, bound
-        shared += dict(bound.terms)["work and traffic, however operators are cut"] > dict(bound.terms)["traffic of dram"]
+        shared += (
+            dict(bound.terms)["work and traffic, however operators are cut"]
+            > dict(bound.terms)["traffic of dram"]
+        )
     assert shared > 10, "in some, reading weights again is what takes longest"
 
 
 def random_cuts(graph: Graph, generator: np.random.Generator, *, sums: bool) -> Cuts:
-    """Operators whole, or in parts along any of their dimensions and of what they sum over, down to single elements."""
+    """Operators whole, or in parts along any of their dimensions and of what they sum over, down to
+    single elements."""
     cuts: list[Cut] = []
     single = without_updates(graph)
     for group in fuse(single):
         form = divisible(single, group, sums=sums)
-        parts = {} if form is None else {axis: int(generator.choice([1, 2, 3, form.shape[axis]])) for axis in form.axes}
-        links = 1 if form is None or not form.summed else min(form.summed, int(generator.choice([1, 2, 3])))
+        parts = (
+            {}
+            if form is None
+            else {axis: int(generator.choice([1, 2, 3, form.shape[axis]])) for axis in form.axes}
+        )
+        links = (
+            1
+            if form is None or not form.summed
+            else min(form.summed, int(generator.choice([1, 2, 3])))
+        )
         cuts.append(WHOLE if form is None else form.chains(parts, links))
     return Cuts(cuts)
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
 def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) -> None:
-    generator, said = np.random.default_rng(0), {"some": 0, "all_parts": 0, "whole": 0, "nothing": 0}
+    generator, said = (
+        np.random.default_rng(0),
+        {"some": 0, "all_parts": 0, "whole": 0, "nothing": 0},
+    )
     for _ in range(60):
         graph = tiny_network(generator, 4)
         single = without_updates(graph)
         fused = fuse(single)
-        precedence = Precedence.of(single, fused, [divisible(single, group, sums=sums) for group in fused])
+        precedence = Precedence.of(
+            single, fused, [divisible(single, group, sums=sums) for group in fused]
+        )
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
             work = lower([graph], npu(2, 10**6), cuts=[cuts])
             jobs, number = work.jobs, [group for group, _ in cuts.steps]
             # Those that leave sums to others have ended when the last of their chain has.
             makers = {tensor.producer for tensor in work.tensors if not tensor.summed}
-            pieces = [{j for j, group in enumerate(number) if group == own} for own in range(len(fused))]
+            pieces = [
+                {j for j, group in enumerate(number) if group == own} for own in range(len(fused))
+            ]
             results = [own & makers for own in pieces]
             for v, own in enumerate(precedence.needs):
                 for u, need in own.items():
@@ -118,21 +164,27 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) ->
 
 
 def test_branches_of_a_chain_may_run_side_by_side() -> None:
-    """Two branches of two operators each, every second of which waits for all of the first: 0 - 1, and 2 - 3."""
+    """Two branches of two operators each, every second of which waits for all of the first: 0 - 1,
+    and 2 - 3."""
     whole = Need(True, True, True)
     pairs = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], dtype=np.bool_)
     precedence = Precedence([{}, {0: whole}, {}, {2: whole}], pairs, pairs)
     zero, least = np.zeros(4), np.ones(4)
-    demands = Demands(np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero[:1], zero, zero, least, 0.0)
-    assert chain_bound(precedence, demands) in (23, 24), "95 / 4 all together"
-    busy = np.array([[80.0, 0.0, 0.0, 0.0], [0.0, 40.0, 0.0, 0.0], [0.0, 0.0, 60.0, 0.0], [0.0, 0.0, 0.0, 50.0]])
-    assert chain_bound(precedence, replace(demands, busy=busy, main=np.zeros(4), given=np.zeros(4))) in (119, 120), (
-        "each on a resource of its own"
+    demands = Demands(
+        np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero[:1], zero, zero, least, 0.0
     )
+    assert chain_bound(precedence, demands) in (23, 24), "95 / 4 all together"
+    busy = np.array(
+        [[80.0, 0.0, 0.0, 0.0], [0.0, 40.0, 0.0, 0.0], [0.0, 0.0, 60.0, 0.0], [0.0, 0.0, 0.0, 50.0]]
+    )
+    assert chain_bound(
+        precedence, replace(demands, busy=busy, main=np.zeros(4), given=np.zeros(4))
+    ) in (119, 120), "each on a resource of its own"
 
 
 def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() -> None:
-    """The matrix products of VGG-19 have 124 MB of weights, 8 MiB of which can be there when the last convolution ends."""
+    """The matrix products of VGG-19 have 124 MB of weights, 8 MiB of which can be there when the
+    last convolution ends."""
     bound = bound_of(lm.load("onnx:vgg19", precision="int8"), lm.target("edge-npu"))
     others = [value for name, value in bound.terms if name != bound.limit]
     assert bound.limit == "longest chain of operators, each shared by all cores"

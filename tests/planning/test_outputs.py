@@ -1,4 +1,5 @@
-"""Networks whose outputs are not results of planned work: shapes, inputs and constants passed through."""
+"""Networks whose outputs are not results of planned work: shapes, inputs and constants passed
+through."""
 
 from pathlib import Path
 
@@ -25,10 +26,17 @@ def test_such_outputs_plan_and_hold(extra: onnx.NodeProto, tmp_path: Path) -> No
     def value(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
 
-    result = helper.make_tensor_value_info("extra", TensorProto.INT64 if extra.op_type == "Shape" else TensorProto.FLOAT, None)
+    result = helper.make_tensor_value_info(
+        "extra", TensorProto.INT64 if extra.op_type == "Shape" else TensorProto.FLOAT, None
+    )
     nodes = [helper.make_node("Relu", ["x"], ["y"]), extra]
     constant = numpy_helper.from_array(np.zeros((1, 8), dtype=np.float32), "constant")
-    graph = helper.make_graph(nodes, "passed", [value("x"), value("unread")], [value("y"), result], [constant])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "passed.onnx")
+    graph = helper.make_graph(
+        nodes, "passed", [value("x"), value("unread")], [value("y"), result], [constant]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]),
+        tmp_path / "passed.onnx",
+    )
     plan = lm.plan([lm.load(tmp_path / "passed.onnx")], lm.target("edge-npu"), samples=1)
     assert lm.verify(plan) == ()

@@ -1,4 +1,5 @@
-"""Packing: nothing overlaps, nothing ends past the capacity, and reuse says who must be done first."""
+"""Packing: nothing overlaps, nothing ends past the capacity, and reuse says who must be done
+first."""
 
 import math
 
@@ -18,7 +19,11 @@ buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(
 
 def columns(rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     start = np.array([s for s, _, _ in rows], dtype=np.int64)
-    return start, start + np.array([length for _, length, _ in rows], dtype=np.int64), np.array([b for *_, b in rows], dtype=np.int64)
+    return (
+        start,
+        start + np.array([length for _, length, _ in rows], dtype=np.int64),
+        np.array([b for *_, b in rows], dtype=np.int64),
+    )
 
 
 @given(buffers, st.sampled_from([1, 4]), st.integers(4, 40))
@@ -31,8 +36,15 @@ def test_packings_are_valid(rows, alignment: int, capacity: int) -> None:
         assert packing.offsets[i] % alignment == 0
         assert packing.offsets[i] + size[i] <= capacity
         for j in placed:
-            together = i < j and start[i] < max(end[j], start[j] + 1) and start[j] < max(end[i], start[i] + 1)
-            apart = packing.offsets[i] + size[i] <= packing.offsets[j] or packing.offsets[j] + size[j] <= packing.offsets[i]
+            together = (
+                i < j
+                and start[i] < max(end[j], start[j] + 1)
+                and start[j] < max(end[i], start[i] + 1)
+            )
+            apart = (
+                packing.offsets[i] + size[i] <= packing.offsets[j]
+                or packing.offsets[j] + size[j] <= packing.offsets[i]
+            )
             assert not together or apart
     assert packing.peak == max((int(packing.offsets[i] + size[i]) for i in placed), default=0)
 
@@ -67,8 +79,13 @@ def test_what_is_left_out_comes_earlier_until_less_is_lost() -> None:
         capacity = int(most_alive(start, end, size) * 0.7)
         worth = dice.random(80)
         units = packing._Units.of(start, end, size, 1)
-        usual = min(worth[units.what_fits(order, capacity) < 0].sum() for order in packing._orders(start, end, size))
-        lost = worth[pack(start, end, size, capacity=capacity, alignment=1, value=worth).offsets < 0].sum()
+        usual = min(
+            worth[units.what_fits(order, capacity) < 0].sum()
+            for order in packing._orders(start, end, size)
+        )
+        lost = worth[
+            pack(start, end, size, capacity=capacity, alignment=1, value=worth).offsets < 0
+        ].sum()
         assert lost <= usual
         better += lost < usual * 0.999
     assert better > 10
@@ -78,7 +95,9 @@ def naive_fit(start, end, size, order, capacity: int) -> list[int]:
     """Each buffer in turn at its lowest gap, found address by address."""
     offset = [-1] * len(start)
     for buffer in order:
-        others = [i for i in order if offset[i] >= 0 and start[i] < end[buffer] and start[buffer] < end[i]]
+        others = [
+            i for i in order if offset[i] >= 0 and start[i] < end[buffer] and start[buffer] < end[i]
+        ]
         at = 0
         while any(offset[i] < at + size[buffer] and at < offset[i] + size[i] for i in others):
             at += 1
@@ -86,9 +105,15 @@ def naive_fit(start, end, size, order, capacity: int) -> list[int]:
     return offset
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), max_size=14), st.integers(1, 40), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), max_size=14),
+    st.integers(1, 40),
+    st.randoms(),
+)
 @settings(max_examples=200, deadline=None)
-def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capacity: int, dice) -> None:
+def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(
+    rows, capacity: int, dice
+) -> None:
     start, end, size = columns(rows)
     order = list(range(len(rows)))
     dice.shuffle(order)
@@ -99,7 +124,8 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
 
 
 def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps() -> None:
-    """More than fit at once, so many that they are kept in a tree, at an alignment that all share."""
+    """More than fit at once, so many that they are kept in a tree, at an alignment that all
+    share."""
     dice = np.random.default_rng(3)
     start = np.sort(dice.integers(0, 3000, 4000))
     end, size = start + dice.integers(1, 60, 4000), dice.integers(1, 2000, 4000)
@@ -121,7 +147,10 @@ def test_without_time_only_the_first_order_is_tried() -> None:
         start = dice.integers(0, 12, 24)
         end, size = start + dice.integers(1, 8, 24), dice.integers(1, 30, 24)
         room = {"capacity": most_alive(start, end, size), "alignment": 1}
-        quick, whole = pack_all(start, end, size, **room, seconds=0.0), pack_all(start, end, size, **room)
+        quick, whole = (
+            pack_all(start, end, size, **room, seconds=0.0),
+            pack_all(start, end, size, **room),
+        )
         assert quick is None or whole is not None
         found += quick is None and whole is not None
     assert found
@@ -154,7 +183,11 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran() -> None:
         asked.append((capacity, seconds))
         return pack_all(start, end, size, capacity=capacity, alignment=alignment)
 
-    packings, stays, room = Packings(), columns([(0, 4, 3), (2, 4, 5)]), {"capacity": 8, "alignment": 1}
+    packings, stays, room = (
+        Packings(),
+        columns([(0, 4, 3), (2, 4, 5)]),
+        {"capacity": 8, "alignment": 1},
+    )
     first = packings.once(search, *stays, **room, seconds=math.inf)
     assert packings.once(search, *stays, **room, seconds=math.inf) is first
     assert packings.once(search, *stays, **{**room, "capacity": 7}, seconds=math.inf) is None

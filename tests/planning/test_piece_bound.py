@@ -1,4 +1,5 @@
-"""What many pieces take to start, or few to be waited for: elements are paired as is said, and no number of pieces is below the bound."""
+"""What many pieces take to start, or few to be waited for: elements are paired as is said, and no
+number of pieces is below the bound."""
 
 import itertools
 import math
@@ -36,20 +37,32 @@ def shares(cut: Cut, axis: int = NOWHERE, of: tuple[int, int] = (0, 0)) -> list[
     found = []
     for box in cut.boxes:
         ranges = [(0, size) if d != axis else of for d, size in enumerate(cut.shape)]
-        common = [max(0, min(end, last) - max(begin, first)) for (begin, end), (first, last) in zip(box, ranges, strict=True)]
+        common = [
+            max(0, min(end, last) - max(begin, first))
+            for (begin, end), (first, last) in zip(box, ranges, strict=True)
+        ]
         found.append(Fraction(math.prod(common), math.prod(last - first for first, last in ranges)))
     return found
 
 
 def joined(build: Builder, x: str) -> str:
     """Results side by side, one of which others may read as well."""
-    one, other = (build.add("Conv", x, build.weight(build.choose(1, 2), build.shape(x)[1], 1, 1)) for _ in range(2))
-    both = build.add("Concat", *build.choose((one, other), (other, one), (one, x), (one, other, x)), axis=1)
+    one, other = (
+        build.add("Conv", x, build.weight(build.choose(1, 2), build.shape(x)[1], 1, 1))
+        for _ in range(2)
+    )
+    both = build.add(
+        "Concat", *build.choose((one, other), (other, one), (one, x), (one, other, x)), axis=1
+    )
     return build.choose(
         lambda: build.add("Relu", both),
         lambda: pooling(build, both),
         lambda: sliced(build, both),
-        lambda: build.add("Add", build.add("Conv", both, build.weight(build.shape(one)[1], build.shape(both)[1], 1, 1)), one),
+        lambda: build.add(
+            "Add",
+            build.add("Conv", both, build.weight(build.shape(one)[1], build.shape(both)[1], 1, 1)),
+            one,
+        ),
     )()
 
 
@@ -67,10 +80,14 @@ def awaited(jobs: Sequence[Job], readers: list[int], writers: list[int]) -> list
 
 
 def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[set[int]]) -> bool:
-    """Whether shares of readers can be handed to writers that they wait for, each getting its own (Hall, 1935)."""
-    some = itertools.chain.from_iterable(itertools.combinations(range(len(readers)), n) for n in range(1, len(readers) + 1))
+    """Whether shares of readers can be handed to writers that they wait for, each getting its own
+    (Hall, 1935)."""
+    some = itertools.chain.from_iterable(
+        itertools.combinations(range(len(readers)), n) for n in range(1, len(readers) + 1)
+    )
     return all(
-        sum((readers[r] for r in chosen), Fraction(0)) <= sum((writers[w] for w in set().union(*(waits[r] for r in chosen))), Fraction(0))
+        sum((readers[r] for r in chosen), Fraction(0))
+        <= sum((writers[w] for w in set().union(*(waits[r] for r in chosen))), Fraction(0))
         for chosen in some
     )
 
@@ -84,19 +101,31 @@ def test_pieces_wait_for_those_of_the_elements_that_theirs_are_paired_with() -> 
         paired = pairings(single, fused, [divisible(single, group) for group in fused])
         for _ in range(6):
             cuts = random_cuts(graph, generator, sums=False)
-            jobs, number = lower([graph], npu(2, 10**6), cuts=[cuts]).jobs, [group for group, _ in cuts.steps]
-            pieces = [[j for j, group in enumerate(number) if group == own] for own in range(len(fused))]
+            jobs, number = (
+                lower([graph], npu(2, 10**6), cuts=[cuts]).jobs,
+                [group for group, _ in cuts.steps],
+            )
+            pieces = [
+                [j for j, group in enumerate(number) if group == own] for own in range(len(fused))
+            ]
             for v, writers in enumerate(paired):
                 for u, pairing in writers.items():
                     if len(pieces[v]) > 10 or pairing.share < 1:
                         continue
-                    assert can_be_paired(shares(cuts.cuts[v]), shares(cuts.cuts[u]), awaited(jobs, pieces[v], pieces[u]))
+                    assert can_be_paired(
+                        shares(cuts.cuts[v]),
+                        shares(cuts.cuts[u]),
+                        awaited(jobs, pieces[v], pieces[u]),
+                    )
                     checked += len(pieces[v]) > 1 and len(pieces[u]) > 1
     assert checked > 100
 
 
-def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> None:
-    """Of a reader with pairs in a range of its result there is one range in which each of its pieces gets its own, for all cuts."""
+def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> (
+    None
+):
+    """Of a reader with pairs in a range of its result there is one range in which each of its
+    pieces gets its own, for all cuts."""
     whole = parts = 0
     for seed in range(24):
         generator, graph = np.random.default_rng(seed), joining_network(seed)
@@ -111,13 +140,20 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
                 extent = 1 if form is None or pairing.axis == NOWHERE else form.shape[pairing.axis]
                 length, able = round(pairing.share * extent), []
                 for own, jobs in lowered:
-                    readers, makers = ([j for j, (group, _) in enumerate(own.steps) if group == number] for number in (v, u))
+                    readers, makers = (
+                        [j for j, (group, _) in enumerate(own.steps) if group == number]
+                        for number in (v, u)
+                    )
                     if len(readers) > 9:
                         continue
                     waits = awaited(jobs, readers, makers)
                     able.append(
                         [
-                            can_be_paired(shares(own.cuts[v], pairing.axis, (at, at + length)), shares(own.cuts[u]), waits)
+                            can_be_paired(
+                                shares(own.cuts[v], pairing.axis, (at, at + length)),
+                                shares(own.cuts[u]),
+                                waits,
+                            )
                             for at in range(extent - length + 1)
                         ]
                     )
@@ -129,11 +165,16 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
 
 
 def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() -> None:
-    """The pools of SqueezeNet read two results as one: half of their channels are paired with each, and all of a convolution with those."""
+    """The pools of SqueezeNet read two results as one: half of their channels are paired with each,
+    and all of a convolution with those."""
     graph = without_updates(lm.load("onnx:squeezenet", precision="int8"))
     fused = fuse(graph)
     paired = pairings(graph, fused, [divisible(graph, group) for group in fused])
-    joins = [v for v, writers in enumerate(paired) if len(writers) == 2 and all(each.share == 0.5 for each in writers.values())]
+    joins = [
+        v
+        for v, writers in enumerate(paired)
+        if len(writers) == 2 and all(each.share == 0.5 for each in writers.values())
+    ]
     assert len(joins) == 2
     for v in joins:
         assert {pairing.axis for pairing in paired[v].values()} == {1}
@@ -144,16 +185,23 @@ def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() ->
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_numbers_of_pieces_are_below_the_bound(seed: int) -> None:
-    """A chain of operators on cores that share all work evenly, with equal pieces, which are the best: all numbers of them are tried."""
+    """A chain of operators on cores that share all work evenly, with equal pieces, which are the
+    best: all numbers of them are tried."""
     generator = np.random.default_rng(seed)
-    cores, work, overhead = int(generator.integers(2, 5)), generator.uniform(1e4, 1e5, 3), generator.uniform(1e2, 2e4, 3)
+    cores, work, overhead = (
+        int(generator.integers(2, 5)),
+        generator.uniform(1e4, 1e5, 3),
+        generator.uniform(1e2, 2e4, 3),
+    )
     pieces = Pieces(work, overhead, overhead / cores, np.zeros(3, dtype=np.bool_))
     least = (work + overhead).sum() / cores
     bound = piece_bound([{}, {0: PAIRED}, {1: PAIRED}], pieces, least)
 
     def taken(counts: tuple[int, ...]) -> float:
         path = sum(o + w / p for w, o, p in zip(work, overhead, counts, strict=True))
-        return max(path, sum(w + p * o for w, o, p in zip(work, overhead, counts, strict=True)) / cores)
+        return max(
+            path, sum(w + p * o for w, o, p in zip(work, overhead, counts, strict=True)) / cores
+        )
 
     best = min(taken(counts) for counts in itertools.product(range(1, 17), repeat=3))
     assert least < 0.97 * best, "pieces matter here"
@@ -183,4 +231,6 @@ def test_pieces_pay_for_their_share_and_for_being_pieces() -> None:
 def test_starting_pieces_is_what_bounds_networks_of_many_small_operators() -> None:
     bound = bound_of(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu"))
     assert bound.limit == "pieces that start and are waited for"
-    assert bound.picoseconds > 1.03 * max(value for name, value in bound.terms if name != bound.limit)
+    assert bound.picoseconds > 1.03 * max(
+        value for name, value in bound.terms if name != bound.limit
+    )

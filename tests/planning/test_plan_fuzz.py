@@ -1,4 +1,5 @@
-"""Plans of random networks on random machines, with random options, against both verifiers; ``LOADMASTER_FUZZ=100`` tries more."""
+"""Plans of random networks on random machines, with random options, against both verifiers;
+``LOADMASTER_FUZZ=100`` tries more."""
 
 import pytest
 from tests.support.onnx_builder import graph_of, node
@@ -27,17 +28,36 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group: int) 
         assert lm.verify_against(plan, graphs, target) == (), seed
         assert plan_from_text(plan_to_text(plan), "plan.json", Plan) == plan, seed
         figures = plan.metrics
-        costs = [figures.makespan, figures.energy, *figures.traffic.values(), *figures.latency.values()]
+        costs = [
+            figures.makespan,
+            figures.energy,
+            *figures.traffic.values(),
+            *figures.latency.values(),
+        ]
         assert all(cost.lower_bound <= cost.value for cost in costs), seed
-        assert (plan.status == "optimal") == (plan.objective.value == plan.objective.lower_bound and not plan.missed), seed
+        assert (plan.status == "optimal") == (
+            plan.objective.value == plan.objective.lower_bound and not plan.missed
+        ), seed
     assert planned
 
 
 def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned(tmp_path) -> None:
     # The only row of the result lies in the padding above the only row of the operand.
-    attributes = {"pads": [2, 0, 0, 0], "strides": [3, 4], "dilations": [3, 1], "group": 4, "kernel_shape": [1, 3]}
+    attributes = {
+        "pads": [2, 0, 0, 0],
+        "strides": [3, 4],
+        "dilations": [3, 1],
+        "group": 4,
+        "kernel_shape": [1, 3],
+    }
     conv = node("Conv", ["x", "w"], ["y"], **attributes)
-    graph = graph_of(tmp_path, [conv, node("Relu", ["y"], ["z"])], {"x": (1, 8, 1, 5)}, ["z"], {"w": (8, 2, 1, 3)})
+    graph = graph_of(
+        tmp_path,
+        [conv, node("Relu", ["y"], ["z"])],
+        {"x": (1, 8, 1, 5)},
+        ["z"],
+        {"w": (8, 2, 1, 3)},
+    )
     target = lm.target("optane-server")
     plan = lm.plan([graph], target, rounds=0)
     assert any("x" in operand.tensor for job in plan.jobs for operand in job.reads)
@@ -48,7 +68,13 @@ def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned(tmp_path) -
     # Shapes that do not go together, of an operator whose result nobody reads.
     odd = node("Sub", ["y", "w"], ["odd"])
     weights = {"k": (8, 8, 1, 1), "w": (6,)}
-    graph = graph_of(tmp_path, [node("Conv", ["x", "k"], ["y"], kernel_shape=[1, 1]), odd], {"x": (1, 8, 7, 7)}, ["y"], weights)
+    graph = graph_of(
+        tmp_path,
+        [node("Conv", ["x", "k"], ["y"], kernel_shape=[1, 1]), odd],
+        {"x": (1, 8, 7, 7)},
+        ["y"],
+        weights,
+    )
     target = lm.target("edge-npu")
     plan = lm.plan([graph], target, rounds=0)
     assert lm.verify_against(plan, [graph], target) == ()

@@ -32,12 +32,22 @@ def test_a_plan_is_read_back_as_it_was(plan: Plan, tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.json", "plan.json"]
 
 
-@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3), number=st.floats(0, allow_infinity=False))
+@given(
+    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3),
+    number=st.floats(0, allow_infinity=False),
+)
 def test_any_text_and_any_number_survive(names: list[str], number: float) -> None:
     plan = PLANS["shared"]
-    metrics = replace(plan.metrics, utilisation={name: Rate(number, number) for name in names}, makespan=Cost(number, 0.5))
+    metrics = replace(
+        plan.metrics,
+        utilisation={name: Rate(number, number) for name in names},
+        makespan=Cost(number, 0.5),
+    )
     plan = replace(
-        plan, notes=tuple(names), metrics=metrics, tensors=tuple(replace(tensor("net/t@0", 2**63 - 1), name=name) for name in names if name)
+        plan,
+        notes=tuple(names),
+        metrics=metrics,
+        tensors=tuple(replace(tensor("net/t@0", 2**63 - 1), name=name) for name in names if name),
     )
     text = plan_to_text(plan)
     assert plan_from_text(text, "plan.json", Plan) == plan
@@ -55,15 +65,27 @@ def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold() -> No
 def test_records_have_lines_of_their_own() -> None:
     lines = TEXT.splitlines()
     assert lines[1] == ' "version": 6,'
-    assert '  {"tensor": "net/w", "memory": "dram", "offset": 4096, "bytes": 1024, "start": 0.0, "end": 4e-05},' in lines
-    assert sum('"from": ' in line and '"to": ' in line for line in lines) == len(PLANS["shared"].transfers)
+    assert (
+        '  {"tensor": "net/w", "memory": "dram", "offset": 4096, "bytes": 1024, "start": 0.0,'
+        ' "end": 4e-05},' in lines
+    )
+    assert sum('"from": ' in line and '"to": ' in line for line in lines) == len(
+        PLANS["shared"].transfers
+    )
     assert sum(line.startswith('  {"name": "net/conv@') for line in lines) == 2
 
 
-def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_fails_in_one_line_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = PLANS["shared"]
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / "folder", tmp_path / "missing" / "plan.json", tmp_path / ("x" * 300), tmp_path / "nul\0"):
+    for path in (
+        tmp_path / "folder",
+        tmp_path / "missing" / "plan.json",
+        tmp_path / ("x" * 300),
+        tmp_path / "nul\0",
+    ):
         with pytest.raises(OutputError, match=re.escape(f"{path}: the plan cannot be written: ")):
             plan.save(path)
     old = plan.save(tmp_path / "plan.json").read_bytes()
@@ -72,7 +94,9 @@ def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OutputError, match=r"plan\.json: the plan cannot be written: No space left on device$"):
+    with pytest.raises(
+        OutputError, match=r"plan\.json: the plan cannot be written: No space left on device$"
+    ):
         replace(plan, seed=8).save(tmp_path / "plan.json")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "plan.json"]
     assert (tmp_path / "plan.json").read_bytes() == old
@@ -81,7 +105,9 @@ def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path, mon
 def test_what_json_cannot_say_is_not_written(tmp_path: Path) -> None:
     plan = PLANS["shared"]
     with pytest.raises(OutputError, match="cannot be written"):
-        replace(plan, metrics=replace(plan.metrics, makespan=Cost(float("nan"), 0.0))).save(tmp_path / "plan.json")
+        replace(plan, metrics=replace(plan.metrics, makespan=Cost(float("nan"), 0.0))).save(
+            tmp_path / "plan.json"
+        )
     with pytest.raises(OutputError, match="cannot be written"):
         replace(plan, notes=("\ud800",)).save(tmp_path / "plan.json")
     assert not list(tmp_path.iterdir())
@@ -102,38 +128,110 @@ BAD_TEXTS = {
     "truncated": (TEXT[:3000], r"not JSON from line \d+, column \d+ on"),
     "not an object": ("[1, 2]", r"must hold one JSON object"),
     "null": ("null", r"must hold one JSON object"),
-    "other version": (_edited('"version": 6', '"version": 2'), r"version: the file has version 2, this program reads version 6"),
-    "version of the wrong type": (_edited('"version": 6', '"version": "1"'), r"version: input should be a valid integer"),
-    "version is true": (_edited('"version": 6', '"version": true'), r"version: input should be a valid integer"),
+    "other version": (
+        _edited('"version": 6', '"version": 2'),
+        r"version: the file has version 2, this program reads version 6",
+    ),
+    "version of the wrong type": (
+        _edited('"version": 6', '"version": "1"'),
+        r"version: input should be a valid integer",
+    ),
+    "version is true": (
+        _edited('"version": 6', '"version": true'),
+        r"version: input should be a valid integer",
+    ),
     "missing version": (_edited(' "version": 6,\n', ""), r"version: field required"),
-    "unknown field": (_edited('"seed": 7', '"seed": 7, "sead": 8'), r"sead: unexpected keyword argument"),
-    "unknown field of a record": (_edited('"is_output": false', '"is_output": false, "x": 0'), r"tensors\.0\.x: unexpected"),
+    "unknown field": (
+        _edited('"seed": 7', '"seed": 7, "sead": 8'),
+        r"sead: unexpected keyword argument",
+    ),
+    "unknown field of a record": (
+        _edited('"is_output": false', '"is_output": false, "x": 0'),
+        r"tensors\.0\.x: unexpected",
+    ),
     "missing field": (_edited('"compute": 2e-06, ', ""), r"jobs\.0\.compute: field required"),
-    "text for a number": (_edited('"start": 0.0', '"start": "0.0"'), r"jobs\.0\.start: input should be a valid number"),
-    "number for text": (_edited('"core": "a"', '"core": 1'), r"jobs\.0\.core: input should be a valid string"),
-    "number for truth": (_edited('"is_output": false', '"is_output": 0'), r"tensors\.0\.is_output: input should be a valid boolean"),
-    "truth for a number": (_edited('"offset": 0', '"offset": false'), r"allocations\.0\.offset: input should be a valid integer"),
-    "fraction": (_edited('"offset": 0', '"offset": 0.5'), r"allocations\.0\.offset: input should be a valid integer"),
-    "record for a list": (_edited('"after": []', '"after": {}'), r"jobs\.0\.after: input should be a valid tuple"),
-    "list for a record": (_edited('"reads": [{"tensor"', '"reads": [[], {"tensor"'), r"jobs\.0\.reads\.0: input should be a dictionary"),
-    "not a number": (_edited('"start": 0.0', '"start": NaN'), r"jobs\.0\.start: input should be a finite number"),
-    "infinite": (_edited('"end": 1e-05', '"end": 1e999'), r"jobs\.0\.end: input should be a finite number"),
-    "negative time": (_edited('"start": 0.0', '"start": -1e-12'), r"jobs\.0\.start: input should be greater than or equal to 0"),
-    "negative bytes": (_edited('"bytes": 2048', '"bytes": -1'), r"tensors\.0\.bytes: input should be greater than or equal to 0"),
+    "text for a number": (
+        _edited('"start": 0.0', '"start": "0.0"'),
+        r"jobs\.0\.start: input should be a valid number",
+    ),
+    "number for text": (
+        _edited('"core": "a"', '"core": 1'),
+        r"jobs\.0\.core: input should be a valid string",
+    ),
+    "number for truth": (
+        _edited('"is_output": false', '"is_output": 0'),
+        r"tensors\.0\.is_output: input should be a valid boolean",
+    ),
+    "truth for a number": (
+        _edited('"offset": 0', '"offset": false'),
+        r"allocations\.0\.offset: input should be a valid integer",
+    ),
+    "fraction": (
+        _edited('"offset": 0', '"offset": 0.5'),
+        r"allocations\.0\.offset: input should be a valid integer",
+    ),
+    "record for a list": (
+        _edited('"after": []', '"after": {}'),
+        r"jobs\.0\.after: input should be a valid tuple",
+    ),
+    "list for a record": (
+        _edited('"reads": [{"tensor"', '"reads": [[], {"tensor"'),
+        r"jobs\.0\.reads\.0: input should be a dictionary",
+    ),
+    "not a number": (
+        _edited('"start": 0.0', '"start": NaN'),
+        r"jobs\.0\.start: input should be a finite number",
+    ),
+    "infinite": (
+        _edited('"end": 1e-05', '"end": 1e999'),
+        r"jobs\.0\.end: input should be a finite number",
+    ),
+    "negative time": (
+        _edited('"start": 0.0', '"start": -1e-12'),
+        r"jobs\.0\.start: input should be greater than or equal to 0",
+    ),
+    "negative bytes": (
+        _edited('"bytes": 2048', '"bytes": -1'),
+        r"tensors\.0\.bytes: input should be greater than or equal to 0",
+    ),
     "huge": (
         _edited('"bytes": 2048', f'"bytes": {2**63}'),
         r"tensors\.0\.bytes: input should be less than or equal to 9223372036854775807",
     ),
     "very huge": (_edited('"bytes": 2048', '"bytes": 1' + "0" * 400), r"tensors\.0\.bytes: "),
-    "too many digits": (_edited('"bytes": 2048', '"bytes": 1' + "0" * 9000), r"a number has too many digits"),
+    "too many digits": (
+        _edited('"bytes": 2048', '"bytes": 1' + "0" * 9000),
+        r"a number has too many digits",
+    ),
     "deep": ("[" * 100_000, r"nested too deeply"),
-    "deep record": ('{"version": 6, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001, r"nested too deeply"),
-    "repeated key": (_edited('"core": "a"', '"core": "a", "core": "b"'), r"jobs\.0\.core: the key occurs more than once"),
-    "repeated key at the top": (_edited('"seed": 7', '"seed": 7, "seed": 8'), r"seed: the key occurs more than once"),
-    "repeated link": (_edited('"links": {', '"links": {"dram": [], '), r"links\.dram: the key occurs more than once"),
-    "unknown style": (_edited('"weight-stationary"', '"lazy"'), r"target\.cores\.0\.style: input should be 'weight-stationary'"),
-    "word for bits": (_edited('"macs_per_cycle": {"8"', '"macs_per_cycle": {"08"'), r"target\.cores\.0\.macs_per_cycle\.08"),
-    "half a character": (_edited('"core": "a"', r'"core": "\ud800"'), r"jobs\.0\.core: input should be a valid string"),
+    "deep record": (
+        '{"version": 6, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
+        r"nested too deeply",
+    ),
+    "repeated key": (
+        _edited('"core": "a"', '"core": "a", "core": "b"'),
+        r"jobs\.0\.core: the key occurs more than once",
+    ),
+    "repeated key at the top": (
+        _edited('"seed": 7', '"seed": 7, "seed": 8'),
+        r"seed: the key occurs more than once",
+    ),
+    "repeated link": (
+        _edited('"links": {', '"links": {"dram": [], '),
+        r"links\.dram: the key occurs more than once",
+    ),
+    "unknown style": (
+        _edited('"weight-stationary"', '"lazy"'),
+        r"target\.cores\.0\.style: input should be 'weight-stationary'",
+    ),
+    "word for bits": (
+        _edited('"macs_per_cycle": {"8"', '"macs_per_cycle": {"08"'),
+        r"target\.cores\.0\.macs_per_cycle\.08",
+    ),
+    "half a character": (
+        _edited('"core": "a"', r'"core": "\ud800"'),
+        r"jobs\.0\.core: input should be a valid string",
+    ),
     "line break in a key": (_edited('"seed": 7', r'"seed": 7, "a\nb": 8'), r"a\\nb: unexpected"),
     "internal name": (_edited('"from": ', '"source": '), r"transfers\.0\.from: field required"),
 }
@@ -162,7 +260,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_the_first_few_errors_are_shown_and_the_others_counted() -> None:
-    with pytest.raises(PlanError, match=r"^plan\.json: jobs\.0\.kind: .*; jobs\.1\.kind: .*; jobs\.2\.kind: .*; and 3 more$"):
+    with pytest.raises(
+        PlanError,
+        match=r"^plan\.json: jobs\.0\.kind: .*; jobs\.1\.kind: .*; jobs\.2\.kind: .*; and 3 more$",
+    ):
         plan_from_text(TEXT.replace('"kind": "Conv"', '"kind": 3'), "plan.json", Plan)
 
 
@@ -174,13 +275,21 @@ def test_fields_that_have_a_default_may_be_left_out() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 def _paths(data: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     return [path, *(found for key, value in items for found in _paths(value, (*path, key)))]
 
 
@@ -189,7 +298,9 @@ PATHS = _paths(json.loads(TEXT))[1:]
 
 @settings(deadline=None)
 @given(path=st.sampled_from(PATHS), value=JSON)
-def test_garbage_in_any_place_is_a_plan_or_a_plan_error(path: tuple[str | int, ...], value: object) -> None:
+def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
+    path: tuple[str | int, ...], value: object
+) -> None:
     data = json.loads(TEXT)
     record = data
     for key in path[:-1]:

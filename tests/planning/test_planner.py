@@ -1,4 +1,5 @@
-"""The whole pipeline: plans hold, repeat themselves, and are never worse than leaving everything in main memory."""
+"""The whole pipeline: plans hold, repeat themselves, and are never worse than leaving everything in
+main memory."""
 
 import itertools
 import math
@@ -27,7 +28,17 @@ from loadmaster.workloads.lowering.instantiate import lower
 pytestmark = pytest.mark.usefixtures("little_effort")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-SHIPPED = ["resnet50", "densenet121", "inception_v1", "inception_v2", "shufflenet", "squeezenet", "vgg19", "bvlc_alexnet", "zfnet512"]
+SHIPPED = [
+    "resnet50",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "bvlc_alexnet",
+    "zfnet512",
+]
 COMMITTED = ["bert-base", "gpt2", "mobilenetv2", "dlrm"]
 
 
@@ -51,29 +62,61 @@ def graphs(draw, name: str = "net"):
     return build.graph(*outputs)
 
 
-@given(graphs("a"), graphs("b"), st.integers(1, 3), st.sampled_from([0, 200, 1000, 5000, 10**6]), st.integers(1, 3), st.integers(0, 3))
+@given(
+    graphs("a"),
+    graphs("b"),
+    st.integers(1, 3),
+    st.sampled_from([0, 200, 1000, 5000, 10**6]),
+    st.integers(1, 3),
+    st.integers(0, 3),
+)
 @settings(max_examples=60, deadline=None)
 @pytest.mark.slow
-def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, mini_batches: int, seed: int) -> None:
-    plan = lm.plan([a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
+def test_every_plan_of_random_networks_holds(
+    a, b, cores: int, scratchpad: int, mini_batches: int, seed: int
+) -> None:
+    plan = lm.plan(
+        [a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, samples=4, rounds=1
+    )
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.lower_bound <= plan.metrics.makespan.value
 
 
-@given(graphs("a"), st.sampled_from([0, 1000, 5000]), st.integers(1, 4), st.sampled_from([0.5, 0.7, 0.9, 1.0]), st.integers(0, 1))
+@given(
+    graphs("a"),
+    st.sampled_from([0, 1000, 5000]),
+    st.integers(1, 4),
+    st.sampled_from([0.5, 0.7, 0.9, 1.0]),
+    st.integers(0, 1),
+)
 @settings(max_examples=40, deadline=None)
 @pytest.mark.slow
 def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
     graph, scratchpad: int, mini_batches: int, share: float, rounds: int
 ) -> None:
-    ample = lm.plan([graph], npu(2, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds)
+    ample = lm.plan(
+        [graph], npu(2, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds
+    )
     capacity = int(ample.metrics.memory["dram"].peak * share)
-    least = sum(t.bytes for t in lower([graph], npu(), mini_batches=mini_batches).tensors if t.producer < 0)
+    least = sum(
+        t.bytes for t in lower([graph], npu(), mini_batches=mini_batches).tensors if t.producer < 0
+    )
     try:
-        plan = lm.plan([graph], with_main(capacity, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds)
+        plan = lm.plan(
+            [graph],
+            with_main(capacity, scratchpad),
+            mini_batches=mini_batches,
+            samples=4,
+            rounds=rounds,
+        )
     except CapacityError:
-        # What is planned separately with ample memory is found again, unless jobs that were tiled anew use memory at other times.
-        assert capacity < ample.metrics.memory["dram"].peak or rounds or any(job.tiling != "all streamed" for job in ample.jobs)
+        # What is planned separately with ample memory is found again, unless jobs that were tiled
+        # anew use memory at other times.
+        assert (
+            capacity < ample.metrics.memory["dram"].peak
+            or rounds
+            or any(job.tiling != "all streamed" for job in ample.jobs)
+        )
     else:
         assert lm.verify(plan) == ()
         assert least <= plan.metrics.memory["dram"].peak <= capacity
@@ -81,13 +124,22 @@ def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
 
 @given(graphs(), st.sampled_from([1500, 3000, 20000]), st.integers(1, 2))
 @settings(max_examples=40, deadline=None)
-def test_every_plan_with_copies_holds_or_says_what_does_not_fit(graph, hbm: int, mini_batches: int) -> None:
+def test_every_plan_with_copies_holds_or_says_what_does_not_fit(
+    graph, hbm: int, mini_batches: int
+) -> None:
     try:
         plan = lm.plan([graph], staged_machine(hbm), mini_batches=mini_batches, samples=2)
     except CapacityError:
-        # Refusing is right only if some job's operands exceed the memory, or come so close that packing may fail.
+        # Refusing is right only if some job's operands exceed the memory, or come so close that
+        # packing may fail.
         jobs = lower([graph], staged_machine(hbm)).jobs
-        assert max(sum(-(-operand.bytes // 64) * 64 for operand in (*job.reads, *job.writes)) for job in jobs) > hbm / 2
+        assert (
+            max(
+                sum(-(-operand.bytes // 64) * 64 for operand in (*job.reads, *job.writes))
+                for job in jobs
+            )
+            > hbm / 2
+        )
     else:
         assert lm.verify(plan) == ()
 
@@ -95,7 +147,9 @@ def test_every_plan_with_copies_holds_or_says_what_does_not_fit(graph, hbm: int,
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.slow
 def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> None:
-    plan = lm.plan([lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), samples=16, rounds=1)
+    plan = lm.plan(
+        [lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), samples=16, rounds=1
+    )
     assert lm.verify(plan) == ()
     assert plan.networks[0].unknown == ()
 
@@ -104,7 +158,12 @@ def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> No
 @pytest.mark.parametrize("name", COMMITTED)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_every_committed_network_plans_at_every_precision(name: str, precision: str) -> None:
-    plan = lm.plan([lm.load(FIXTURES / f"{name}.onnx.gz", precision=precision)], lm.target("edge-npu"), samples=16, rounds=1)
+    plan = lm.plan(
+        [lm.load(FIXTURES / f"{name}.onnx.gz", precision=precision)],
+        lm.target("edge-npu"),
+        samples=16,
+        rounds=1,
+    )
     assert lm.verify(plan) == ()
 
 
@@ -127,7 +186,10 @@ def test_a_plan_is_never_slower_than_one_without_the_scratchpad() -> None:
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path: Path) -> None:
     network = [lm.load("onnx:squeezenet")]
-    files = [lm.plan(network, lm.target("edge-npu"), seed=3, samples=8).save(tmp_path / f"{i}.json") for i in range(2)]
+    files = [
+        lm.plan(network, lm.target("edge-npu"), seed=3, samples=8).save(tmp_path / f"{i}.json")
+        for i in range(2)
+    ]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert lm.Plan.load(files[0]) == lm.plan(network, lm.target("edge-npu"), seed=3, samples=8)
 
@@ -151,7 +213,12 @@ def test_what_is_not_understood_is_named_in_the_plan() -> None:
 
 def test_a_main_memory_too_small_says_how_much_too_small() -> None:
     machine = npu()
-    with pytest.raises(CapacityError, match=r"dram cannot hold.*take 21.1 KiB, 4.00 KiB available, 17.1 KiB in excess: plan fewer"):
+    with pytest.raises(
+        CapacityError,
+        match=(
+            r"dram cannot hold.*take 21.1 KiB, 4.00 KiB available, 17.1 KiB in excess: plan fewer"
+        ),
+    ):
         lm.plan([residual_chain(4)], replace(machine, main=replace(machine.main, capacity=4096)))
 
 
@@ -188,7 +255,9 @@ def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str)
         if calls == call:
             os.kill(os.getpid(), signal.SIGINT)
 
-    plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, samples=8, rounds=1, progress=interrupt)
+    plan = lm.plan(
+        [residual_chain(4)], npu(), mini_batches=2, samples=8, rounds=1, progress=interrupt
+    )
     assert calls >= call, "an interrupt that never came proves nothing"
     assert lm.verify(plan) == ()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -201,11 +270,14 @@ def test_an_interrupt_after_the_search_changes_nothing(stage: str) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     chain = [residual_chain(4)]
-    assert lm.plan(chain, npu(), samples=8, rounds=1, progress=interrupt) == lm.plan(chain, npu(), samples=8, rounds=1)
+    assert lm.plan(chain, npu(), samples=8, rounds=1, progress=interrupt) == lm.plan(
+        chain, npu(), samples=8, rounds=1
+    )
 
 
 def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
-    """It comes in the second round, when the first has found what is better than the separate plan."""
+    """It comes in the second round, when the first has found what is better than the separate
+    plan."""
     separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, samples=8, rounds=0)
     told: list[str] = []
 
@@ -214,7 +286,14 @@ def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
         if stage == "planning jointly" and share > 0.5:
             raise KeyboardInterrupt
 
-    plan = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, samples=8, rounds=2, progress=interrupt)
+    plan = lm.plan(
+        [wide_inside()],
+        npu(scratchpad=6000),
+        mini_batches=4,
+        samples=8,
+        rounds=2,
+        progress=interrupt,
+    )
     assert "planning jointly" in told
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.value < separate.metrics.makespan.value
@@ -231,7 +310,9 @@ def test_a_second_interrupt_gives_up() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     budgets: list[float] = []
 
     def spy(*arguments: Any, seconds: float = math.inf, **options: Any) -> Any:
@@ -263,9 +344,15 @@ def wide_inside() -> Graph:
 
 
 def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
-    """Mini-batches one after the other, with activations on chip, need less of it than the separate plan does."""
+    """Mini-batches one after the other, with activations on chip, need less of it than the separate
+    plan does."""
     graphs, options = [wide_inside()], {"mini_batches": 4, "samples": 8}
-    peaks = [lm.plan(graphs, with_main(2**24, 6000), rounds=rounds, **options).metrics.memory["dram"].peak for rounds in (0, 1)]
+    peaks = [
+        lm.plan(graphs, with_main(2**24, 6000), rounds=rounds, **options)
+        .metrics.memory["dram"]
+        .peak
+        for rounds in (0, 1)
+    ]
     between = (peaks[0] + peaks[1]) // 2
     assert peaks[1] < between < peaks[0]
     with pytest.raises(CapacityError, match="cannot hold any plan that was found"):
@@ -276,7 +363,8 @@ def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
 
 
 def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
-    """Down to what every plan takes, the capacity of main memory is kept to by the search itself."""
+    """Down to what every plan takes, the capacity of main memory is kept to by the search
+    itself."""
     graphs, options = [wide_inside()], {"mini_batches": 6, "samples": 8, "rounds": 2}
     fastest = lm.plan(graphs, with_main(2**24, 2**14), **options)
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
@@ -290,7 +378,11 @@ def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told
     graphs, options = [residual_chain(6)], {"mini_batches": 6, "samples": 4, "rounds": 1}
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
     with pytest.raises(
-        CapacityError, match=r"the least takes .* at one instant, .* available; every plan takes at least .*: plan fewer networks"
+        CapacityError,
+        match=(
+            r"the least takes .* at one instant, .* available; every plan takes at least .*: plan"
+            r" fewer networks"
+        ),
     ):
         lm.plan(graphs, with_main(least, 1024), **options)
     with pytest.raises(CapacityError, match="weights with inputs or outputs take"):
@@ -310,14 +402,19 @@ def test_a_time_limit_that_strikes_is_said() -> None:
 
 def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same() -> None:
     slow = lm.target("edge-npu", "dram.bandwidth=1GB/s")
-    plans = [lm.plan([residual_chain(10)], slow, mini_batches=4, time_limit=limit) for limit in (0.0, None)]
+    plans = [
+        lm.plan([residual_chain(10)], slow, mini_batches=4, time_limit=limit)
+        for limit in (0.0, None)
+    ]
     assert all(lm.verify(plan) == () for plan in plans)
     late, calm = (plan.metrics.traffic["dram"].value for plan in plans)
     assert calm <= late < 2 * calm
 
 
 @pytest.mark.parametrize("asked", [0, 1, 3, 6, 12])
-def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_orders(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_orders(
+    asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[int] = []
     run, left = JointSearch.run, itertools.count(asked, -1)
 
@@ -349,7 +446,10 @@ def test_optimal_is_claimed_where_the_bound_is_met() -> None:
 def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None:
     """One core does everything: the bound is met exactly, however many times are added up."""
     machine = npu(cores=1, scratchpad=0, buffer=2**20)
-    core, main = replace(machine.cores[0], clock=clock), replace(machine.main, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14)
+    core, main = (
+        replace(machine.cores[0], clock=clock),
+        replace(machine.main, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14),
+    )
     slow = replace(machine, cores=(core,), main=main)
     plan = lm.plan([residual_chain(3, channels=256, size=56)], slow, mini_batches=60, samples=1)
     assert plan.metrics.makespan.value > 5
@@ -365,13 +465,23 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([residual_chain(1)], "edge-npu", {}), "target is 'edge-npu', of type str: give a Target, from loadmaster.target"),
+        (
+            ([residual_chain(1)], "edge-npu", {}),
+            "target is 'edge-npu', of type str: give a Target, from loadmaster.target",
+        ),
         ((5, npu(), {}), "list of graphs"),
         (([residual_chain(1), 5], npu(), {}), "list of graphs"),
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),
         (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
         (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),
-        (([residual_chain(1)], replace(npu(copies=False), main=replace(npu().main, in_place=False)), {}), "a copy engine"),
+        (
+            (
+                [residual_chain(1)],
+                replace(npu(copies=False), main=replace(npu().main, in_place=False)),
+                {},
+            ),
+            "a copy engine",
+        ),
     ],
 )
 def test_misuse_is_a_clear_error(arguments, message: str) -> None:

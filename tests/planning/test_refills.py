@@ -11,7 +11,8 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 
 def test_whole_operators_are_refilled_as_the_cost_model_says() -> None:
-    """Buffers are too small for many operands of ResNet-50; what passes beside its loop nests leaves these all but a sixteenth."""
+    """Buffers are too small for many operands of ResNet-50; what passes beside its loop nests
+    leaves these all but a sixteenth."""
     machine, again, off = lm.target("edge-npu"), 0, 0
     graph = lm.load("onnx:resnet50", precision="int8")
     divided = DivisibleNetwork.of(graph, machine)

@@ -1,4 +1,5 @@
-"""Ways to cut that differ a little from those chosen, and pieces that follow those that they read."""
+"""Ways to cut that differ a little from those chosen, and pieces that follow those that they
+read."""
 
 from __future__ import annotations
 
@@ -18,14 +19,20 @@ from loadmaster.workloads.window import shared, volume
 
 
 def explored(skip: bool = False) -> tuple[CutChoice, Chosen]:
-    choice, _ = choice_of(convolutions(rows=28, channels=24, strides=(1, 1, 2), skip=skip), unlike(4))
+    choice, _ = choice_of(
+        convolutions(rows=28, channels=24, strides=(1, 1, 2), skip=skip), unlike(4)
+    )
     return choice, choice.explored(choice.improved(choice.whole), 0.1)
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_what_was_chosen_comes_first_and_what_was_offered_stays(skip: bool) -> None:
     choice, chosen = explored(skip)
-    assert refined(choice.giving_way(), chosen, unlike(4)).fetch_lead == choice.giving_way().fetch_lead < choice.fetch_lead
+    assert (
+        refined(choice.giving_way(), chosen, unlike(4)).fetch_lead
+        == choice.giving_way().fetch_lead
+        < choice.fetch_lead
+    )
     finer = refined(choice, chosen, unlike(4))
     assert finer.cuts(finer.whole) == choice.cuts(chosen)
     assert finer.seconds(finer.whole) == choice.seconds(chosen)
@@ -54,7 +61,9 @@ def test_refined_cuts_make_all_of_every_result_once_and_end_earlier() -> None:
 
 
 def test_exploring_chooses_among_what_differs_a_little_too() -> None:
-    choice, options = choice_of(convolutions(rows=28, channels=24, strides=(1, 1, 2), skip=True), unlike(4))
+    choice, options = choice_of(
+        convolutions(rows=28, channels=24, strides=(1, 1, 2), skip=True), unlike(4)
+    )
     start = choice.improved(choice.whole)
     (finer, chosen), *_ = _explored(choice, start, unlike(4))
     offered = {option.cut for own in options for option in own}
@@ -63,13 +72,18 @@ def test_exploring_chooses_among_what_differs_a_little_too() -> None:
 
 
 def test_some_pieces_need_nothing_behind_the_piece_that_they_wait_for() -> None:
-    """Rows of a 3 x 3 convolution follow rows 0 to 6 of what they read, and so on, one row short of each end."""
+    """Rows of a 3 x 3 convolution follow rows 0 to 6 of what they read, and so on, one row short of
+    each end."""
     choice, _ = choice_of(convolutions(rows=28, channels=24, strides=(1, 1), skip=False), unlike(4))
     network = choice.networks[0]
     rows = Grid(network.forms[0].shape, ((1,), (24,), (7, 14, 21, 28), (28,)))  # type: ignore[union-attr]
     (option,) = costed_grids(network.graph, network.fused, network.forms, [(0, rows)], unlike(4))
     network.options[0].append(option)  # type: ignore[attr-defined]
     finer = refined(CutChoice([network], unlike(4)), (len(network.options[0]) - 1, 0), unlike(4))
-    ends = [option.cut.ends[2] for option in finer.networks[0].options[1] if isinstance(option.cut, Grid)]
+    ends = [
+        option.cut.ends[2]
+        for option in finer.networks[0].options[1]
+        if isinstance(option.cut, Grid)
+    ]
     assert (6, 13, 20, 28) in ends
     assert (13, 28) in ends

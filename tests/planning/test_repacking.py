@@ -14,8 +14,11 @@ from loadmaster.planning.decisions import Packing
 from loadmaster.planning.packing import pack
 
 
-def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packer is given a memory that is smaller than the search thinks, as gaps between buffers make it."""
+def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The packer is given a memory that is smaller than the search thinks, as gaps between buffers
+    make it."""
     left_out: list[int] = []
 
     def in_less(*given: Any, capacity: int, **options: Any) -> Packing:
@@ -24,7 +27,13 @@ def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(monkey
         return packing
 
     monkeypatch.setattr(addresses, "pack", in_less)
-    plan = lm.plan([convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))], machine(24_000), cut="none", rounds=1, samples=4)
+    plan = lm.plan(
+        [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
+        machine(24_000),
+        cut="none",
+        rounds=1,
+        samples=4,
+    )
     assert lm.verify(plan) == ()
     assert max(left_out[-4:]) > 0
     assert left_out[-1] == 0

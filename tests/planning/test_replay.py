@@ -44,8 +44,17 @@ def reference(duration, demand, resource, order, edges):
                 running[task], start[task] = Fraction(duration[task]), now
         if not running:
             return [start.get(t) for t in range(tasks)], [end.get(t) for t in range(tasks)]
-        sums = [sum((Fraction(demand[t][link]) for t in running), Fraction(0)) for link in range(len(demand[0]))]
-        speed = {t: min([Fraction(1)] + [1 / s for link, s in enumerate(sums) if demand[t][link] > 0 and s > 1]) for t in running}
+        sums = [
+            sum((Fraction(demand[t][link]) for t in running), Fraction(0))
+            for link in range(len(demand[0]))
+        ]
+        speed = {
+            t: min(
+                [Fraction(1)]
+                + [1 / s for link, s in enumerate(sums) if demand[t][link] > 0 and s > 1]
+            )
+            for t in running
+        }
         step = ceil(min(left / speed[t] for t, left in running.items()))
         now += step
         for task in list(running):
@@ -106,7 +115,13 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
     jobs = workload([(), (0,)])
     machine = npu(cores=1)
     placement = resident(jobs, np.zeros(2, dtype=bool))
-    times = job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
+    times = job_times(
+        job_table(jobs, machine),
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+    )
     schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]), 0.0, 1)
     with pytest.raises(PlanError, match="can never start"):
         replay(jobs, times, machine, schedule, placement)
@@ -137,7 +152,17 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) ->
         "first": [0, 0],
         "next": [],
     } | change
-    types = {"duration": np.int64, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
-    arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
+    types = {
+        "duration": np.int64,
+        "demand": float,
+        "resource": np.int32,
+        "order": np.int64,
+        "first": np.int64,
+        "next": np.int64,
+    }
+    arguments = {
+        name: np.array(value, dtype=types[name]) if name in types else value
+        for name, value in arrays.items()
+    }
     with pytest.raises(ValueError, match=message):
         _native.TaskGraph(arguments.pop("first"), arguments.pop("next")).replay(**arguments)

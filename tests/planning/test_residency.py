@@ -47,20 +47,27 @@ def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> 
         alive = sum(
             jobs.tensors[r.tensor].bytes
             for r in stays
-            if timeline.start[r.writer] <= instant < max(int(timeline.end[task]) for task in (r.writer, *r.users))
+            if timeline.start[r.writer]
+            <= instant
+            < max(int(timeline.end[task]) for task in (r.writer, *r.users))
         )
         assert alive <= capacity
 
 
 def slots(placement, order, jobs, tensors):
-    """Bytes in fast memory at every position of the order, from the stays alone; a copy occupies from the job that it waits for."""
+    """Bytes in fast memory at every position of the order, from the stays alone; a copy occupies
+    from the job that it waits for."""
     position = {job: at for at, job in enumerate(order)}
     used = [0] * len(order)
     for stay in (r for r in placement.residences if r.memory == 1):
         if stay.writer < len(jobs):
             first = position[stay.writer]
         else:
-            after = [position[task] + 1 for task in placement.copies[stay.writer - len(jobs)].after if task < len(jobs)]
+            after = [
+                position[task] + 1
+                for task in placement.copies[stay.writer - len(jobs)].after
+                if task < len(jobs)
+            ]
             first = max(after, default=0)
         last = max([position[task] for task in stay.users if task < len(jobs)] + [first])
         for at in range(first, last + 1):
@@ -71,7 +78,9 @@ def slots(placement, order, jobs, tensors):
 @st.composite
 def orders(draw):
     tasks = draw(st.integers(1, 10))
-    return workload([tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)])
+    return workload(
+        [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
+    )
 
 
 @given(orders(), st.integers(1, 12))
@@ -89,8 +98,17 @@ def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None
     for index, job in enumerate(jobs.jobs):
         for operand in job.reads:
             tensor = jobs.tensor_index[operand.tensor]
-            assert any(r.tensor == tensor and r.memory == 1 and index in r.users for r in placement.residences)
-    times = job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
+            assert any(
+                r.tensor == tensor and r.memory == 1 and index in r.users
+                for r in placement.residences
+            )
+    times = job_times(
+        job_table(jobs, machine),
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+    )
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
     replay(jobs, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
 
@@ -102,11 +120,14 @@ def test_each_weight_is_copied_in_once_where_all_fit() -> None:
     inward = [copy.tensor for copy in placement.copies if copy.to_fast]
     assert sorted(inward) == [i for i, t in enumerate(jobs.tensors) if t.producer < 0]
     assert all(copy.after == () for copy in placement.copies if copy.to_fast)
-    assert [jobs.tensors[copy.tensor].is_output for copy in placement.copies if not copy.to_fast] == [True]
+    assert [
+        jobs.tensors[copy.tensor].is_output for copy in placement.copies if not copy.to_fast
+    ] == [True]
 
 
 def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() -> None:
-    """Two jobs read one input and write an output each; with room for one output at a time, the second waits for the first's copy."""
+    """Two jobs read one input and write an output each; with room for one output at a time, the
+    second waits for the first's copy."""
     build = GraphBuilder()
     build.tensor("x", (100,), TensorKind.INPUT)
     for name in ("a", "b"):

@@ -1,4 +1,5 @@
-"""Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the networks, and read back as they were."""
+"""Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the
+networks, and read back as they were."""
 
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tupl
         return lm.plan([graph], target, cut="none", rounds=2, **more), chosen
 
 
-def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     before, after = plans(monkeypatch, "onnx:squeezenet")
     assert after.metrics.makespan.value < 0.99 * before.metrics.makespan.value
     assert {job.tiling for job in before.jobs} == {"all streamed"}
@@ -47,9 +50,17 @@ def test_energy_is_no_higher_either(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plan_for_stated_energies_holds() -> None:
-    stated = 'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1 pJ/B" }'
+    stated = (
+        'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1'
+        ' pJ/B" }'
+    )
     usual, frugal = (
-        lm.plan([lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu", more), cut="none", rounds=1)
+        lm.plan(
+            [lm.load("onnx:squeezenet", precision="int8")],
+            lm.target("edge-npu", more),
+            cut="none",
+            rounds=1,
+        )
         for more in ([], [stated])
     )
     assert lm.verify(frugal) == ()
@@ -57,7 +68,9 @@ def test_a_plan_for_stated_energies_holds() -> None:
     assert frugal.byte_energy["ws0"] == 1e-12
 
 
-def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     _, plan = plans(monkeypatch, "onnx:squeezenet")
     graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
     text = path.read_text()

@@ -24,13 +24,21 @@ from loadmaster.workloads.lowering.instantiate import lower
 def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
     chosen = np.zeros(len(jobs.tensors), dtype=bool) if in_fast is None else in_fast
     placement = resident(jobs, chosen)
-    return job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
+    return job_times(
+        job_table(jobs, machine),
+        machine,
+        placement.read_fast,
+        placement.write_fast,
+        placement.write_main,
+    )
 
 
 @st.composite
 def task_graphs(draw):
     tasks = draw(st.integers(1, 8))
-    return workload([tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)])
+    return workload(
+        [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
+    )
 
 
 @given(task_graphs(), st.integers(1, 3), st.integers(0, 5))
@@ -56,7 +64,9 @@ def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> N
 
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
 @settings(max_examples=25, deadline=None)
-def test_no_assignment_order_or_placement_beats_the_bound(blocks: int, cores: int, extra: int, scratchpad: int) -> None:
+def test_no_assignment_order_or_placement_beats_the_bound(
+    blocks: int, cores: int, extra: int, scratchpad: int
+) -> None:
     machine = npu(cores, scratchpad)
     jobs = lower([residual_chain(blocks, channels=8 + 3 * extra, size=6)], machine)
     bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
@@ -75,13 +85,19 @@ def test_the_bound_is_met_where_one_core_does_everything_back_to_back() -> None:
     jobs = lower([residual_chain(3)], machine)
     table = job_table(jobs, machine)
     schedule = map_jobs(jobs.jobs, times_of(jobs, machine), samples=1, seed=0)
-    assert makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds >= 0.99 * schedule.makespan
+    assert (
+        makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds
+        >= 0.99 * schedule.makespan
+    )
 
 
 def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
     machine = npu(2)
     one, four = (lower([residual_chain(2)], machine, mini_batches=n) for n in (1, 4))
-    bytes_of = [makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine).main_bytes for jobs in (one, four)]
+    bytes_of = [
+        makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine).main_bytes
+        for jobs in (one, four)
+    ]
     weights = sum(t.bytes for t in one.tensors if t.kind == "weight")
     assert bytes_of[1] == 4 * bytes_of[0] - 3 * weights
 
@@ -93,7 +109,9 @@ def test_upward_rank_is_the_longest_way_to_the_end() -> None:
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     duration = np.array([[1, 100], [1, 100]])
     priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
-    found = task_graph([], 2).dispatch(priority=priority, duration=duration, demand=np.zeros((2, 2, 1)), release=release)
+    found = task_graph([], 2).dispatch(
+        priority=priority, duration=duration, demand=np.zeros((2, 2, 1)), release=release
+    )
     assert found.core.tolist() == [0, 0]
     assert found.makespan == 2
 

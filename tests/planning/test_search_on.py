@@ -25,7 +25,8 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 @dataclass
 class Planner:
-    """A planner of some networks whose longer searches end at a given time, and which remembers of how many rounds they were."""
+    """A planner of some networks whose longer searches end at a given time, and which remembers of
+    how many rounds they were."""
 
     mini_batches: tuple[int, ...] = (4, 4)
     jobs: int = 100
@@ -38,7 +39,10 @@ class Planner:
 
     @property
     def workload(self) -> Any:
-        return SimpleNamespace(jobs=[None] * self.jobs, networks=[SimpleNamespace(mini_batches=count) for count in self.mini_batches])
+        return SimpleNamespace(
+            jobs=[None] * self.jobs,
+            networks=[SimpleNamespace(mini_batches=count) for count in self.mini_batches],
+        )
 
     def is_late(self) -> bool:
         return self.late
@@ -58,7 +62,8 @@ def tilings_that_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(begun: Planner, ends: int = 7) -> tuple[Planner, int]:
-    """The planner and the end of what a longer search makes of a plan that ends after 7, or so, which began as one that ended after 8."""
+    """The planner and the end of what a longer search makes of a plan that ends after 7, or so,
+    which began as one that ended after 8."""
     given: tuple[Any, ...] = (begun, 8, Planner(jobs=1), ends)
     return cast("tuple[Planner, int]", searched_on(*given))
 
@@ -101,7 +106,9 @@ def test_a_longer_search_of_two_networks_finds_a_better_plan() -> None:
     workload = lower(graphs, target, mini_batches=2)
     table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
-    begun = WorkloadPlanner(workload, table, target, goal, energy, 0, 4, 1, NO_DEADLINE, no_progress, Interrupts())
+    begun = WorkloadPlanner(
+        workload, table, target, goal, energy, 0, 4, 1, NO_DEADLINE, no_progress, Interrupts()
+    )
     first = begun.best()
     planner, longer = searched_on(begun, first, begun, first)
     assert planner.score_of(longer) < begun.score_of(first)

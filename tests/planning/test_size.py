@@ -1,4 +1,5 @@
-"""Sizes: the least that suffices has a verified plan, and what is called impossible has a bound; against trying every value."""
+"""Sizes: the least that suffices has a verified plan, and what is called impossible has a bound;
+against trying every value."""
 
 from __future__ import annotations
 
@@ -26,32 +27,56 @@ FEW = {"samples": 2, "rounds": 1}
 
 def elementwise_chain() -> lm.Graph:
     build = GraphBuilder("elementwise")
-    return build.graph(build.elementwise("b", build.elementwise("a", build.tensor("x", (4, 64), TensorKind.INPUT))))
+    return build.graph(
+        build.elementwise("b", build.elementwise("a", build.tensor("x", (4, 64), TensorKind.INPUT)))
+    )
 
 
 def sized(text: str, limits: Limits, progress: Progress | None = None, **options: object) -> Sizing:
-    return size([residual_chain(2)], TARGET, parse_axis(text), limits, progress=progress, **(FEW | options))
+    return size(
+        [residual_chain(2)], TARGET, parse_axis(text), limits, progress=progress, **(FEW | options)
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["bandwidth=1GB/s:16GB/s", "bandwidth=100MB/s,16GB/s,64GB/s", "cores.ws.rows=4,8,16,32", "scratchpad=2KiB:32KiB"]
+    "text",
+    [
+        "bandwidth=1GB/s:16GB/s",
+        "bandwidth=100MB/s,16GB/s,64GB/s",
+        "cores.ws.rows=4,8,16,32",
+        "scratchpad=2KiB:32KiB",
+    ],
 )
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_the_least_and_the_impossible_are_those_of_trying_all(text: str, share: float) -> None:
-    """A limit between what the best and the worst machine take; every value is planned and bounded by itself."""
+    """A limit between what the best and the worst machine take; every value is planned and bounded
+    by itself."""
     graphs, axis = [residual_chain(2)], parse_axis(text)
     all_ = sweep(graphs, TARGET, (axis,), executor=Here(), **FEW).points
     spans = [point.makespan for point in all_]
     limits = Limits(makespan=min(spans) + share * (max(spans) - min(spans)))
     found = sized(text, limits)
-    bounds = [lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1, {}, {}).makespan.picoseconds for value in axis.values]
-    impossible = [plain(v) for v, bound in zip(axis.values, bounds, strict=True) if bound > limits.makespan * 1e12]
-    enough = [plain(v) for v, span in zip(axis.values, spans, strict=True) if span <= limits.makespan]
+    bounds = [
+        lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1, {}, {}).makespan.picoseconds
+        for value in axis.values
+    ]
+    impossible = [
+        plain(v)
+        for v, bound in zip(axis.values, bounds, strict=True)
+        if bound > limits.makespan * 1e12
+    ]
+    enough = [
+        plain(v) for v, span in zip(axis.values, spans, strict=True) if span <= limits.makespan
+    ]
     assert found.ordered == (axis.name != "cores.ws.rows")
-    assert (found.excluded.value.value if found.excluded else None) == (impossible[-1] if impossible else None)
+    assert (found.excluded.value.value if found.excluded else None) == (
+        impossible[-1] if impossible else None
+    )
     assert found.least.value.value in enough
     assert found.least.point.makespan <= limits.makespan
-    assert set(found.open) | {found.least.value} >= {v for v in axis.values if plain(v) not in impossible and plain(v) <= enough[0]}
+    assert set(found.open) | {found.least.value} >= {
+        v for v in axis.values if plain(v) not in impossible and plain(v) <= enough[0]
+    }
     assert lm.verify(found.plan) == ()
     assert found.plan.metrics.makespan.value == found.least.point.makespan
     assert found.plan.target == machine(TARGET, [(axis.name, found.least.value)])
@@ -76,7 +101,10 @@ def test_what_nothing_can_reach_is_proven_and_nothing_is_planned() -> None:
 
 
 def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown() -> None:
-    graphs, top = [residual_chain(2)], machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])])
+    graphs, top = (
+        [residual_chain(2)],
+        machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])]),
+    )
     least = lower_bounds(graphs, top, 1, {}, {}).makespan.picoseconds * 1e-12
     reached = lm.plan(graphs, top, **FEW).metrics.makespan.value
     assert least < reached
@@ -117,7 +145,9 @@ def test_ctrl_c_gives_what_is_known() -> None:
 
     found = sized("bandwidth=100MB/s:16GB/s", Limits(makespan=1e-4), press)
     assert found.interrupted
-    assert [trial.value for trial in found.trials if trial.point] == [found.values[-1]], "the plan that was under way is kept"
+    assert [trial.value for trial in found.trials if trial.point] == [found.values[-1]], (
+        "the plan that was under way is kept"
+    )
     assert "Stopped early" in " ".join(answer(found))
 
 
@@ -152,12 +182,16 @@ def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their
         ("cores.ws.style=weight-stationary", Limits(makespan=1.0), TargetError, "is no number"),
     ],
 )
-def test_what_has_no_size_is_refused(text: str, limits: Limits, error: type[Exception], word: str) -> None:
+def test_what_has_no_size_is_refused(
+    text: str, limits: Limits, error: type[Exception], word: str
+) -> None:
     with pytest.raises(error, match=word):
         sized(text, limits)
 
 
-@pytest.mark.parametrize("graph", [residual_chain(2), elementwise_chain()], ids=["convolutions", "elementwise"])
+@pytest.mark.parametrize(
+    "graph", [residual_chain(2), elementwise_chain()], ids=["convolutions", "elementwise"]
+)
 @pytest.mark.parametrize("name", ["edge-npu", "gpu-pcie"])
 def test_bounds_without_a_plan_are_those_of_the_plan(graph: lm.Graph, name: str) -> None:
     target = lm.target(name)

@@ -1,4 +1,5 @@
-"""Stacks of bands: the choice against exhaustive search, on the model and on what plans really move."""
+"""Stacks of bands: the choice against exhaustive search, on the model and on what plans really
+move."""
 
 from __future__ import annotations
 
@@ -52,27 +53,46 @@ def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
 
 
 def model_of(
-    network: Network, target: Target, plain: list[Cut], price: float = 0.0, skewed: bool = False, ways: tuple[Way, ...] = ()
+    network: Network,
+    target: Target,
+    plain: list[Cut],
+    price: float = 0.0,
+    skewed: bool = False,
+    ways: tuple[Way, ...] = (),
 ) -> StackModel:
     assert target.fast is not None
-    return StackModel(SeenNetwork.both(network, target), target.fast.capacity, target, plain, price, ways or (Way(skewed),))
+    return StackModel(
+        SeenNetwork.both(network, target),
+        target.fast.capacity,
+        target,
+        plain,
+        price,
+        ways or (Way(skewed),),
+    )
 
 
 def random_network(generator: np.random.Generator, most: int) -> Graph:
     strides = tuple(generator.choice([1, 1, 2], generator.integers(2, most + 1)).tolist())
     rows, channels = int(generator.choice([12, 20, 33])), int(generator.choice([4, 8, 16]))
-    return convolutions(rows=rows, channels=channels, strides=strides, skip=bool(generator.integers(2)))
+    return convolutions(
+        rows=rows, channels=channels, strides=strides, skip=bool(generator.integers(2))
+    )
 
 
 def least_by_trying_all(model: StackModel) -> float:
-    """Fewest bytes of the model: every way to end stacks, every number of bands, everything that may be kept between them."""
+    """Fewest bytes of the model: every way to end stacks, every number of bands, everything that
+    may be kept between them."""
     count = len(model.network.fused)
     costs: dict[tuple[int, int, Kept, Kept], float] = {}
 
     def cost(first: int, last: int, before: Kept, after: Kept) -> float:
         if (first, last, before, after) not in costs:
             stacks = [stack for stack in model.ending_with(last) if stack.first == first]
-            every = [stack.cost_in(*way, before, after, model.capacity) for stack in stacks for way in stack.ways]
+            every = [
+                stack.cost_in(*way, before, after, model.capacity)
+                for stack in stacks
+                for way in stack.ways
+            ]
             costs[first, last, before, after] = min(every, default=np.inf)
         return costs[first, last, before, after]
 
@@ -95,7 +115,8 @@ def least_by_trying_all(model: StackModel) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> None:
-    """By the model, over all stacks, band counts and results kept between stacks, on random networks of up to twelve operators."""
+    """By the model, over all stacks, band counts and results kept between stacks, on random
+    networks of up to twelve operators."""
     generator = np.random.default_rng(seed)
     for most in (4, 6, 11):
         target = machine(int(generator.choice([1_500, 4_000, 12_000])))
@@ -108,22 +129,34 @@ def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> Non
         assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
 
-def moved(graph: Graph, target: Target, network: Network, stacks: tuple[Stack, ...], plain: list[Cut]) -> int:
-    """Bytes over the main link when stacks are run in their order and what stays is chosen along it."""
+def moved(
+    graph: Graph, target: Target, network: Network, stacks: tuple[Stack, ...], plain: list[Cut]
+) -> int:
+    """Bytes over the main link when stacks are run in their order and what stays is chosen along
+    it."""
     workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
     table = job_table(workload, target)
     goal = goal_of(workload, "throughput", None, {}, {})
     problem = JointProblem(workload, table, target, goal, EnergyModel(table, energy_rates(target)))
     order = np.arange(len(workload.jobs))
-    found = [problem.evaluate(order, JointOptions(occupancy_exponent=exponent)) for exponent in OCCUPANCY_EXPONENTS]
+    found = [
+        problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
+        for exponent in OCCUPANCY_EXPONENTS
+    ]
     return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
 
 
-def _bytes_of(workload: Workload, table: JobTable, problem: JointProblem, evaluation: Evaluation) -> int:
+def _bytes_of(
+    workload: Workload, table: JobTable, problem: JointProblem, evaluation: Evaluation
+) -> int:
     run, placement = evaluation.run, problem.decisions(evaluation)[1]
     crossing: Ints = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
-    here = np.where(table.operand_write, placement.write_main[table.operand_tensor], run.row_stay < 0)
-    return int(crossing[here].sum()) + sum(workload.tensors[copy.tensor].bytes for copy in placement.copies)
+    here = np.where(
+        table.operand_write, placement.write_main[table.operand_tensor], run.row_stay < 0
+    )
+    return int(crossing[here].sum()) + sum(
+        workload.tensors[copy.tensor].bytes for copy in placement.copies
+    )
 
 
 def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
@@ -133,11 +166,18 @@ def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
         bounds = [0, *(number + 1 for number, end in enumerate(ends) if end), count]
         spans = list(itertools.pairwise(bounds))
         options = [
-            [bands for bands in dict.fromkeys((1, 2, 4, network.extent(last - 1))) if bands > 1 or last - first == 1]
+            [
+                bands
+                for bands in dict.fromkeys((1, 2, 4, network.extent(last - 1)))
+                if bands > 1 or last - first == 1
+            ]
             for first, last in spans
         ]
         for bands in itertools.product(*options):
-            yield tuple(Stack(first, last, number) for (first, last), number in zip(spans, bands, strict=True))
+            yield tuple(
+                Stack(first, last, number)
+                for (first, last), number in zip(spans, bands, strict=True)
+            )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -154,8 +194,11 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
-def best_of_single_changes(graph: Graph, target: Target, network: Network, plain: list[Cut]) -> tuple[Stack, ...]:
-    """Stacks that save most together, of all operators, where each is told apart by the bytes that it really saves by itself."""
+def best_of_single_changes(
+    graph: Graph, target: Target, network: Network, plain: list[Cut]
+) -> tuple[Stack, ...]:
+    """Stacks that save most together, of all operators, where each is told apart by the bytes that
+    it really saves by itself."""
     count = len(network.fused)
     whole = tuple(Stack(number, number + 1, 1) for number in range(count))
     least: list[tuple[int, tuple[Stack, ...]]] = [(moved(graph, target, network, whole, plain), ())]
@@ -166,7 +209,9 @@ def best_of_single_changes(graph: Graph, target: Target, network: Network, plain
         for first, bands in itertools.product(range(last), (2, 4, extent)):
             if 1 < bands <= extent:
                 stack = Stack(first, last, bands)
-                saved = base - moved(graph, target, network, (*whole[:first], stack, *whole[last:]), plain)
+                saved = base - moved(
+                    graph, target, network, (*whole[:first], stack, *whole[last:]), plain
+                )
                 found.append((least[first][0] - saved, (*least[first][1], stack)))
         least.append(min(found, key=lambda one: one[0]))
     return least[-1][1]
@@ -174,7 +219,9 @@ def best_of_single_changes(graph: Graph, target: Target, network: Network, plain
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [501, 502])
-def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_others(seed: int) -> None:
+def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_others(
+    seed: int,
+) -> None:
     """Every stack is really lowered and run; what several stacks save is taken for the sum."""
     generator = np.random.default_rng(seed)
     strides = tuple(generator.choice([1, 1, 2], int(generator.integers(7, 11))).tolist())
@@ -182,15 +229,22 @@ def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_other
     target = machine(2_000)
     network, plain = network_of(graph, target)
     assert 7 <= len(network.fused) <= 12
-    least = moved(graph, target, network, best_of_single_changes(graph, target, network, plain), plain)
-    assert least < moved(graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain)
+    least = moved(
+        graph, target, network, best_of_single_changes(graph, target, network, plain), plain
+    )
+    assert least < moved(
+        graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain
+    )
     models = [model_of(network, target, plain, skewed=skewed) for skewed in (False, True)]
-    chosen = [choice.stacks for model in models for choice in best_stacks(model, [2_000, 1_600, 1_000])]
+    chosen = [
+        choice.stacks for model in models for choice in best_stacks(model, [2_000, 1_600, 1_000])
+    ]
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
 def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> None:
-    """The first band of six convolutions needs six more rows of the first: they are made one after another, not at once."""
+    """The first band of six convolutions needs six more rows of the first: they are made one after
+    another, not at once."""
     network, _ = network_of(convolutions(rows=64, strides=(1,) * 6, skip=False), machine(4_000))
     ends = band_ends(network, Stack(0, 6, 64))
     for own in ends.values():
@@ -199,7 +253,8 @@ def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> Non
 
 
 def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() -> None:
-    """The model's room for a stack is no less than the bytes that lie between its operators when pieces run in the order of jobs."""
+    """The model's room for a stack is no less than the bytes that lie between its operators when
+    pieces run in the order of jobs."""
     ways = (Way(), Way(skewed=True), Way(abreast=1), Way(abreast=2))
     for columns, way, bands in itertools.product((False, True), ways, (3, 8, 32)):
         if way.abreast and bands == 32:
@@ -209,9 +264,21 @@ def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() ->
         network, plain = network_of(graph, target)
         model = model_of(network, target, plain, ways=(way,))
         last = len(network.fused)
-        stack = next(own for own in model.ending_with(last) if own.first == 0 and own.columns == columns)
+        stack = next(
+            own for own in model.ending_with(last) if own.first == 0 and own.columns == columns
+        )
         held = most_between(
-            lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, way.skewed, abreast=way.abreast)], plain)])
+            lower(
+                [graph],
+                target,
+                cuts=[
+                    stacked(
+                        network,
+                        [Stack(0, last, bands, columns, way.skewed, abreast=way.abreast)],
+                        plain,
+                    )
+                ],
+            )
         )
         assert held <= inside(stack, bands) <= 1.5 * held
 
@@ -222,14 +289,20 @@ def test_less_memory_is_needed_where_bands_recompute_what_they_share() -> None:
     graph = convolutions(rows=48, channels=4, strides=(1,) * 4, skip=True)
     network, plain = network_of(graph, target)
     last = len(network.fused)
-    kept, again = (lower([graph], target, cuts=[stacked(network, [Stack(0, last, 6, abreast=abreast)], plain)]) for abreast in (0, 1))
+    kept, again = (
+        lower([graph], target, cuts=[stacked(network, [Stack(0, last, 6, abreast=abreast)], plain)])
+        for abreast in (0, 1)
+    )
     assert most_between(again) < most_between(kept)
     names, made = [group.main.name for group in network.fused], np.zeros(last)
     for job in again.jobs:
         made[names.index(job.operators[0])] += job.ranges[2][1] - job.ranges[2][0]
     work = SeenNetwork.both(network, machine(1_000_000))[0].work
     seconds = sum(work.beside(number, 6) * made[number] / 48 for number in range(last))
-    costs = [model_of(network, machine(1_000_000), plain, price, ways=(Way(abreast=1),)) for price in (0.0, 1e9)]
+    costs = [
+        model_of(network, machine(1_000_000), plain, price, ways=(Way(abreast=1),))
+        for price in (0.0, 1e9)
+    ]
     cheap, dear = (cost_of(model, last, 6) for model in costs)
     assert dear - cheap == pytest.approx(1e9 * seconds)
     assert made.sum() > 48 * last
@@ -243,14 +316,25 @@ def cost_of(model: StackModel, last: int, bands: int) -> float:
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_what_stripes_hold_at_once_is_what_their_order_holds(columns: bool) -> None:
-    """The model's room for a stack in stripes, its halos kept, is about what lies between its operators in the order of jobs."""
+    """The model's room for a stack in stripes, its halos kept, is about what lies between its
+    operators in the order of jobs."""
     target, stripes, bands = machine(1_000_000), 4, 32
     graph = convolutions(rows=64, channels=8, strides=(1,) * 4, skip=False)
     network, plain = network_of(graph, target)
     last = len(network.fused)
     model = model_of(network, target, plain, ways=(Way(stripes=(stripes,)),))
-    stack = next(own for own in model.ending_with(last) if (own.first, own.columns, own.stripes) == (0, columns, stripes))
-    held = most_between(lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, stripes=stripes)], plain)]))
+    stack = next(
+        own
+        for own in model.ending_with(last)
+        if (own.first, own.columns, own.stripes) == (0, columns, stripes)
+    )
+    held = most_between(
+        lower(
+            [graph],
+            target,
+            cuts=[stacked(network, [Stack(0, last, bands, columns, stripes=stripes)], plain)],
+        )
+    )
     halos = sum(
         max(own.halos) * network.bytes_of(network.fused[number].writes[0].tensor) / sum(own.widths)
         for number, own in stripes_of(network.along(not columns), 0, last, stripes).items()
@@ -260,40 +344,58 @@ def test_what_stripes_hold_at_once_is_what_their_order_holds(columns: bool) -> N
 
 
 def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
-    """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their halos leave it."""
+    """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their
+    halos leave it."""
     target = machine(4_000)
     graph = convolutions(rows=64, channels=8, strides=(1, 1, 1), skip=False)
     network, plain = network_of(graph, target)
     assert has_wide_bands([network, network.along(True)], 4_000)
     bands, tiles = (
-        best_stacks(model_of(network, target, plain, ways=(Way(stripes=stripes),)), [4_000])[0].stacks for stripes in ((), STRIPES)
+        best_stacks(model_of(network, target, plain, ways=(Way(stripes=stripes),)), [4_000])[
+            0
+        ].stacks
+        for stripes in ((), STRIPES)
     )
     assert max(stack.stripes for stack in tiles) > 1
-    assert moved(graph, target, network, tiles, plain) < 0.7 * moved(graph, target, network, bands, plain)
+    assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
+        graph, target, network, bands, plain
+    )
 
 
 def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
-    """Of three convolutions of three taps each keeps two columns, however wide stripes are; the last, and the last stripe, none."""
+    """Of three convolutions of three taps each keeps two columns, however wide stripes are; the
+    last, and the last stripe, none."""
     network, _ = network_of(convolutions(rows=64, strides=(1,) * 3, skip=False), machine(4_000))
     stripes = stripes_of(network.along(True), 0, 3, 4)
-    assert [stripes[number].halos for number in range(3)] == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
+    assert [stripes[number].halos for number in range(3)] == [
+        [2, 2, 2, 0],
+        [2, 2, 2, 0],
+        [0, 0, 0, 0],
+    ]
     assert [sum(own.widths) for own in stripes.values()] == [64] * 3
     assert stripes[0].pieces[0] == (16, 18)
 
 
 def inside(stack: StackCosts, bands: int) -> float:
-    """The least capacity into which a stack fits in so many bands, weights streamed and nothing kept."""
+    """The least capacity into which a stack fits in so many bands, weights streamed and nothing
+    kept."""
     low, high = 0, 1_000_000
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if stack.cost_in(bands, 1, frozenset(), frozenset(), middle) < np.inf else (middle + 1, high)
+        low, high = (
+            (low, middle)
+            if stack.cost_in(bands, 1, frozenset(), frozenset(), middle) < np.inf
+            else (middle + 1, high)
+        )
     return low
 
 
 def most_between(workload: Workload) -> int:
     """Most bytes of results that are made and still needed, over the order of jobs."""
     change = np.zeros(len(workload.jobs) + 1, dtype=np.int64)
-    last = {operand.tensor: number for number, job in enumerate(workload.jobs) for operand in job.reads}
+    last = {
+        operand.tensor: number for number, job in enumerate(workload.jobs) for operand in job.reads
+    }
     for tensor in workload.tensors:
         if tensor.producer >= 0 and not tensor.is_output:
             change[tensor.producer] += tensor.bytes
@@ -303,7 +405,12 @@ def most_between(workload: Workload) -> int:
 
 def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> None:
     target = machine(100_000)
-    rowwise = replace(target, cores=tuple(replace(core, style=Style.ROW_STATIONARY, rows=8, columns=8) for core in target.cores))
+    rowwise = replace(
+        target,
+        cores=tuple(
+            replace(core, style=Style.ROW_STATIONARY, rows=8, columns=8) for core in target.cores
+        ),
+    )
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), rowwise)
     rows, columns = (BandWork(network.along(columns), rowwise, BANDS) for columns in (False, True))
     assert rows.beside(0, 32) > 2 * rows.beside(0, 1)
@@ -320,7 +427,8 @@ def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
 
 
 def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands() -> None:
-    """Its input would come in for every part of the channels, or its weights for every band: parts and bands together move less."""
+    """Its input would come in for every part of the channels, or its weights for every band: parts
+    and bands together move less."""
     target = machine(16_000)
     target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
@@ -329,7 +437,9 @@ def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_ba
     assert stacks[0].channels > 1
     assert stacks[0].bands > 1
     rows = [(replace(stacks[0], channels=1, bands=bands),) for bands in (2, 4, 8, 16)]
-    assert moved(graph, target, network, stacks, plain) < 0.7 * min(moved(graph, target, network, own, plain) for own in rows)
+    assert moved(graph, target, network, stacks, plain) < 0.7 * min(
+        moved(graph, target, network, own, plain) for own in rows
+    )
     cuts = stacked(network, stacks, plain)
     assert sorted(cuts.steps) == [(0, tile) for tile in range(cuts.cuts[0].tiles)]
 

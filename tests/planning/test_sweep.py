@@ -1,4 +1,5 @@
-"""Sweeps: every point is the plan for its machine, nothing is planned twice, and nothing that is finished is lost."""
+"""Sweeps: every point is the plan for its machine, nothing is planned twice, and nothing that is
+finished is lost."""
 
 import json
 import os
@@ -61,7 +62,9 @@ class Here(Executor):
     ],
 )
 def test_ranges_double_from_low_to_high_and_lists_are_sorted(text: str, sizes: list[int]) -> None:
-    assert parse_axes([text]) == (Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),)
+    assert parse_axes([text]) == (
+        Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),
+    )
 
 
 def test_bandwidths_read_as_those_of_targets() -> None:
@@ -78,7 +81,10 @@ def test_bandwidths_read_as_those_of_targets() -> None:
         ("cores.ws.rows=16:64:16", [16, 32, 48, 64]),
         ("cores.ws.clock=500MHz:2GHz", [5e8, 1e9, 2e9]),
         ("dram.energy=10pJ/B,20pJ/B", [1e-11, 2e-11]),
-        ("cores.ws.style=weight-stationary,row-stationary", ["weight-stationary", "row-stationary"]),
+        (
+            "cores.ws.style=weight-stationary,row-stationary",
+            ["weight-stationary", "row-stationary"],
+        ),
         ("mini-batches=1:4", [1, 2, 4]),
         ("networks=a,b,a+b", ["a", "b", "a+b"]),
     ],
@@ -116,11 +122,21 @@ def at(scratchpad: float, bandwidth: float | None = None) -> lm.Target:
 def test_every_point_is_the_plan_for_its_machine() -> None:
     graphs, target = [residual_chain(3)], lm.target("edge-npu")
     found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
-    assert [tuple(p.at.values()) for p in found.points] == [(b, s) for b in (GB, 4 * GB) for s in (0, 8 * KIB, 64 * KIB)]
+    assert [tuple(p.at.values()) for p in found.points] == [
+        (b, s) for b in (GB, 4 * GB) for s in (0, 8 * KIB, 64 * KIB)
+    ]
     for point in found.points:
         plan = lm.plan(graphs, at(point.scratchpad, point.bandwidth), **OPTIONS)
-        assert plan.target.main.read_bandwidth == plan.target.main.write_bandwidth == point.bandwidth == point.at["bandwidth"]
-        assert (point.makespan, point.lower_bound) == (plan.metrics.makespan.value, plan.metrics.makespan.lower_bound)
+        assert (
+            plan.target.main.read_bandwidth
+            == plan.target.main.write_bandwidth
+            == point.bandwidth
+            == point.at["bandwidth"]
+        )
+        assert (point.makespan, point.lower_bound) == (
+            plan.metrics.makespan.value,
+            plan.metrics.makespan.lower_bound,
+        )
         assert (point.throughput, point.status) == (plan.metrics.throughput.value, plan.status)
         assert point.traffic_bytes == plan.metrics.traffic["dram"].value
         assert (point.violations, point.frames) == ((), 2)
@@ -152,7 +168,14 @@ def test_a_batch_is_read_anew() -> None:
         batches.append(batch)
         return [replace(residual_chain(1), batch=batch)]
 
-    found = sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["batch=2,4"]), load=load, executor=Here(), rounds=0)
+    found = sweep(
+        [residual_chain(1)],
+        lm.target("edge-npu"),
+        parse_axes(["batch=2,4"]),
+        load=load,
+        executor=Here(),
+        rounds=0,
+    )
     assert batches == [2, 4]
     assert [point.frames for point in found.points] == [2, 4]
     with pytest.raises(PlanError, match="give load="):
@@ -168,26 +191,50 @@ def test_a_batch_is_read_anew() -> None:
         ("networks=chain,other", PlanError, "'other' is not among the networks"),
     ],
 )
-def test_fields_and_networks_that_there_are_not_are_refused(text: str, error: type[Exception], word: str) -> None:
+def test_fields_and_networks_that_there_are_not_are_refused(
+    text: str, error: type[Exception], word: str
+) -> None:
     with pytest.raises(error, match=word):
         sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes([text]), executor=Here())
 
 
 @pytest.mark.parametrize(
-    ("given", "word"), [({"workers": 3}, "no argument 'workers'"), ({"executor": 3}, "executor is 3"), ({"rouds": 1}, "rounds")]
+    ("given", "word"),
+    [
+        ({"workers": 3}, "no argument 'workers'"),
+        ({"executor": 3}, "executor is 3"),
+        ({"rouds": 1}, "rounds"),
+    ],
 )
-def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(given: dict[str, int], word: str) -> None:
+def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(
+    given: dict[str, int], word: str
+) -> None:
     with pytest.raises(PlanError, match=word):
-        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB"]), **({"executor": Here()} | given))
+        sweep(
+            [residual_chain(1)],
+            lm.target("edge-npu"),
+            parse_axes(["scratchpad=8KiB"]),
+            **({"executor": Here()} | given),
+        )
 
 
 def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
     options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
-    found = sweep([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]), executor=Here(), **options)
+    found = sweep(
+        [residual_chain(2)],
+        lm.target("edge-npu"),
+        parse_axes(["scratchpad=8KiB,64KiB"]),
+        executor=Here(),
+        **options,
+    )
     for point in found.points:
         plan = lm.plan([residual_chain(2)], at(point.scratchpad), **options)
         energy, objective = plan.metrics.energy, plan.objective
-        assert (point.energy, point.energy_bound, point.gap) == (energy.value, energy.lower_bound, objective.gap)
+        assert (point.energy, point.energy_bound, point.gap) == (
+            energy.value,
+            energy.lower_bound,
+            objective.gap,
+        )
         assert point.missed == 2
     assert "2 plans with mini-batches that miss their deadlines" in render_sweep(found)
 
@@ -200,7 +247,9 @@ def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
 
 def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do() -> None:
     target = lm.target("gpu-pcie")
-    found = sweep([residual_chain(2)], target, parse_axes(["scratchpad=1KiB,1MiB"]), executor=Here(), rounds=0)
+    found = sweep(
+        [residual_chain(2)], target, parse_axes(["scratchpad=1KiB,1MiB"]), executor=Here(), rounds=0
+    )
     assert [point.planned for point in found.points] == [False, True]
     assert "hbm" in found.points[0].reason
     assert found.fronts() == {(): (found.points[1],)}
@@ -211,13 +260,26 @@ def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do()
 
 @pytest.mark.slow
 def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
-    graphs, target, store = [residual_chain(2)], lm.target("edge-npu"), SweepStore(tmp_path / "sweep.sqlite")
+    graphs, target, store = (
+        [residual_chain(2)],
+        lm.target("edge-npu"),
+        SweepStore(tmp_path / "sweep.sqlite"),
+    )
     first = sweep(graphs, target, AXES, executor=Here(), store=store, **OPTIONS)
     again = Here()
-    second = sweep(graphs, target, AXES, executor=again, store=SweepStore(tmp_path / "sweep.sqlite"), **OPTIONS)
+    second = sweep(
+        graphs, target, AXES, executor=again, store=SweepStore(tmp_path / "sweep.sqlite"), **OPTIONS
+    )
     assert (again.count, second.reused, second.points) == (0, 6, first.points)
     wider = Here()
-    sweep(graphs, target, parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"]), executor=wider, store=store, **OPTIONS)
+    sweep(
+        graphs,
+        target,
+        parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"]),
+        executor=wider,
+        store=store,
+        **OPTIONS,
+    )
     assert wider.count == 2
     for changed in ({"seed": 1}, {"mini_batches": 3}):
         other = Here()
@@ -261,27 +323,69 @@ def test_processes_and_threads_give_the_same_points() -> None:
 
 def point(size: int, makespan: float | None, energy: float = 1.0, **more) -> DesignPoint:  # type: ignore[no-untyped-def]
     figures = (
-        {} if makespan is None else {"makespan": makespan, "energy": energy, "lower_bound": 0.0, "throughput": 1.0, "traffic_bytes": 1}
+        {}
+        if makespan is None
+        else {
+            "makespan": makespan,
+            "energy": energy,
+            "lower_bound": 0.0,
+            "throughput": 1.0,
+            "traffic_bytes": 1,
+        }
     )
-    return DesignPoint({"scratchpad": size}, size, 1e9, float(size), "no plan" if makespan is None else "feasible", **figures, **more)
+    return DesignPoint(
+        {"scratchpad": size},
+        size,
+        1e9,
+        float(size),
+        "no plan" if makespan is None else "feasible",
+        **figures,
+        **more,
+    )
 
 
 def swept(points: tuple[DesignPoint, ...], sizes: tuple[int, ...], **more) -> Sweep:  # type: ignore[no-untyped-def]
     axes = (Axis("scratchpad", tuple(Quantity(size, "B") for size in sizes)),)
-    return Sweep((SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),), lm.target("edge-npu"), axes, points, **more)
+    return Sweep(
+        (SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),),
+        lm.target("edge-npu"),
+        axes,
+        points,
+        **more,
+    )
 
 
 def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy() -> None:
-    points = (point(1, 5.0), point(2, 5.0), point(3, 6.0, 0.5), point(4, 2.0), point(5, None), point(6, 2.0, 1.5))
+    points = (
+        point(1, 5.0),
+        point(2, 5.0),
+        point(3, 6.0, 0.5),
+        point(4, 2.0),
+        point(5, None),
+        point(6, 2.0, 1.5),
+    )
     found = swept(points, (1, 2, 3, 4, 5, 6, 7))
     assert found.fronts() == {(): (points[0], points[2], points[3])}
-    assert [each["pareto"] for each in found.as_json()["points"]] == [True, False, True, True, False, False]
+    assert [each["pareto"] for each in found.as_json()["points"]] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert found.missing == 1
 
 
 def test_points_are_compared_at_the_same_values_of_what_costs_no_area() -> None:
-    slow, fast = (replace(point(1, span), at={"scratchpad": 1, "bandwidth": rate}) for span, rate in ((5.0, 1e9), (2.0, 2e9)))
-    assert swept((slow, fast), (1,), free=("bandwidth",)).fronts() == {(1e9,): (slow,), (2e9,): (fast,)}
+    slow, fast = (
+        replace(point(1, span), at={"scratchpad": 1, "bandwidth": rate})
+        for span, rate in ((5.0, 1e9), (2.0, 2e9))
+    )
+    assert swept((slow, fast), (1,), free=("bandwidth",)).fronts() == {
+        (1e9,): (slow,),
+        (2e9,): (fast,),
+    }
 
 
 def test_the_smallest_machine_within_limits() -> None:
@@ -289,7 +393,13 @@ def test_the_smallest_machine_within_limits() -> None:
     points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
     found = swept(points, (1, 2, 3, 4, 5), limits=Limits(makespan=4.0))
     assert found.smallest() is points[2]
-    assert [each["within_limits"] for each in found.as_json()["points"]] == [False, False, True, True, False]
+    assert [each["within_limits"] for each in found.as_json()["points"]] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert swept(points, (1,)).smallest() is None
     assert "the one of least area is at scratchpad 3 B" in render_sweep(found)
     assert swept(points, (1,), limits=Limits(fps=0.3)).smallest() is None
@@ -307,44 +417,82 @@ def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_tol
 def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
         executor.submit(os._exit, 3).result()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "Ctrl-C is handled as before"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, (
+        "Ctrl-C is handled as before"
+    )
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sweep.sqlite").write_text("not a database, but long enough to be looked at as one" * 100)
+    (tmp_path / "sweep.sqlite").write_text(
+        "not a database, but long enough to be looked at as one" * 100
+    )
     with pytest.raises(OutputError, match="remove it"):
         SweepStore(tmp_path / "sweep.sqlite")
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", *map(str, arguments)]
+    return [
+        sys.executable,
+        "-m",
+        "loadmaster",
+        "plan",
+        "onnx:squeezenet",
+        "--target",
+        "edge-npu",
+        *map(str, arguments),
+    ]
 
 
 @pytest.mark.slow
 def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
-    """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in the file."""
+    """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in
+    the file."""
     out = tmp_path / "out"
-    options = ["--sweep", "scratchpad=1MiB:4MiB", "--sweep", "bandwidth=4GB/s,8GB/s", "--out", out, "--workers", 1, "--rounds", 0]
+    options = [
+        "--sweep",
+        "scratchpad=1MiB:4MiB",
+        "--sweep",
+        "bandwidth=4GB/s,8GB/s",
+        "--out",
+        out,
+        "--workers",
+        1,
+        "--rounds",
+        0,
+    ]
     options += ["--cut", "none", "--json"]
     environment = os.environ | {"COLUMNS": "120"}
     # What runs in the background of a script ignores Ctrl-C, and so would its children.
     heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command(*options), **pipes, start_new_session=True, env=environment, preexec_fn=heeding)
+    process = subprocess.Popen(
+        command(*options), **pipes, start_new_session=True, env=environment, preexec_fn=heeding
+    )
     while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
-    result = subprocess.run(command(*options), capture_output=True, text=True, check=True, env=environment)
+    result = subprocess.run(
+        command(*options), capture_output=True, text=True, check=True, env=environment
+    )
     whole = json.loads(result.stdout)
     assert whole["reused"] == len(stopped["points"]) >= 1
     assert (len(whole["points"]), whole["missing"]) == (6, 0)
-    assert [point["at"] for point in whole["points"]][:2] == [{"scratchpad": MIB, "bandwidth": 4e9}, {"scratchpad": MIB, "bandwidth": 8e9}]
-    assert sorted(path.name for path in out.iterdir()) == ["sweep.html", "sweep.json", "sweep.sqlite"]
+    assert [point["at"] for point in whole["points"]][:2] == [
+        {"scratchpad": MIB, "bandwidth": 4e9},
+        {"scratchpad": MIB, "bandwidth": 8e9},
+    ]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "sweep.html",
+        "sweep.json",
+        "sweep.sqlite",
+    ]
     assert json.loads((out / "sweep.json").read_text())["points"] == whole["points"]
-    table = subprocess.run(command(*options[:-1]), capture_output=True, text=True, check=True, env=environment).stdout
+    table = subprocess.run(
+        command(*options[:-1]), capture_output=True, text=True, check=True, env=environment
+    ).stdout
     for words in ("squeezenet on edge-npu", "8.00 GB/s", "4.00 MiB", "estimates", "sweep.html"):
         assert words in table
 
@@ -365,14 +513,21 @@ def finished(place: Path) -> int:
     [
         (["--workers", "2"], "--sweep"),
         (["--fps", "30"], "--sweep"),
-        (["--sweep", "scratchpad=1MiB", "--cluster", "dask://x:1", "--workers", "2"], "give one of them"),
+        (
+            ["--sweep", "scratchpad=1MiB", "--cluster", "dask://x:1", "--workers", "2"],
+            "give one of them",
+        ),
         (["--sweep", "scratchpad=1MiB", "--cluster", "tcp://x:1"], "dask://host:port"),
         (["--sweep", "scratchpad=1 parsec"], "parsec"),
     ],
 )
 @pytest.mark.slow
-def test_mistakes_are_one_line_and_leave_nothing(options: list[str], word: str, tmp_path: Path) -> None:
-    result = subprocess.run(command(*options, "--out", tmp_path / "out"), capture_output=True, text=True, check=False)
+def test_mistakes_are_one_line_and_leave_nothing(
+    options: list[str], word: str, tmp_path: Path
+) -> None:
+    result = subprocess.run(
+        command(*options, "--out", tmp_path / "out"), capture_output=True, text=True, check=False
+    )
     assert result.returncode == 2
     assert word in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -382,14 +537,24 @@ def test_mistakes_are_one_line_and_leave_nothing(options: list[str], word: str, 
 def test_points_are_known_by_all_code_of_the_package() -> None:
     """So that what another version planned is not taken for this one's."""
     names = {file.name for file in code_files()}
-    assert {"planner.py", "units.py", "maestro.py", "list_scheduler.py", Path(_native.__file__).name} <= names
+    assert {
+        "planner.py",
+        "units.py",
+        "maestro.py",
+        "list_scheduler.py",
+        Path(_native.__file__).name,
+    } <= names
 
 
-@pytest.mark.parametrize(("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")])
+@pytest.mark.parametrize(
+    ("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")]
+)
 def test_rates_of_integer_networks_are_operations(precisions: tuple[str, ...], unit: str) -> None:
     """In the table and in the page, whose axis is named too."""
     networks = tuple(SweptNetwork("n", precision, 1, 1, 1) for precision in precisions)
-    found = replace(swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,)), networks=networks)
+    found = replace(
+        swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,)), networks=networks
+    )
     assert [row[5] for row in point_rows(found)] == [f"5.00 {unit}"]
     assert f"5.00 {unit}" in render_sweep(found)
     assert found.as_json()["precisions"] == list(precisions)

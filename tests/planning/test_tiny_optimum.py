@@ -19,7 +19,10 @@ from loadmaster.workloads.lowering.instantiate import lower
 def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int) -> None:
     generator = np.random.default_rng(seed)
     for _ in range(45):
-        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+        graph, target = (
+            tiny_network(generator, int(generator.integers(2, 4))),
+            tiny_machine(generator, 2),
+        )
         if len(lower([graph], target).jobs) > 4:
             continue
         plan = lm.plan([graph], target, cut="none")
@@ -28,7 +31,8 @@ def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int
         assert span <= 1.01 * best_makespan(graph, target, below=span)
 
 
-# The best cuts: unsplit though it exceeds the fast memory; of one operator among many ways; such as only a polished plan shows.
+# The best cuts: unsplit though it exceeds the fast memory; of one operator among many ways; such as
+# only a polished plan shows.
 @pytest.mark.parametrize("seed", [5122, 5134, 6175])
 def test_no_plan_of_operators_in_halves_is_faster_by_more_than_a_hundredth(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -36,7 +40,10 @@ def test_no_plan_of_operators_in_halves_is_faster_by_more_than_a_hundredth(seed:
     plan = lm.plan([graph], target)
     assert lm.verify_against(plan, [graph], target) == ()
     span = round(plan.metrics.makespan.value * 1e12)
-    assert all(span <= 1.01 * best_makespan(graph, target, cuts, below=span) for cuts in every_cut(graph, 4))
+    assert all(
+        span <= 1.01 * best_makespan(graph, target, cuts, below=span)
+        for cuts in every_cut(graph, 4)
+    )
 
 
 def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +51,14 @@ def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch)
     generator = np.random.default_rng(1)
     gains = []
     for number in range(40):
-        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+        graph, target = (
+            tiny_network(generator, int(generator.integers(2, 4))),
+            tiny_machine(generator, 2),
+        )
         if number == 39:
-            target = replace(target, cores=tuple(replace(core, style=Style.ROOFLINE) for core in target.cores))
+            target = replace(
+                target, cores=tuple(replace(core, style=Style.ROOFLINE) for core in target.cores)
+            )
             for jobs in (0, workload_planner.MOST_JOBS):
                 monkeypatch.setattr(workload_planner, "MOST_JOBS", jobs)
                 gains.append(lm.plan([graph], target, cut="none").metrics.makespan.value)
@@ -57,7 +69,10 @@ def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch)
 def test_an_interrupt_while_a_plan_is_polished_leaves_the_best_so_far(call: int) -> None:
     generator, calls = np.random.default_rng(0), 0
     for _ in range(10):
-        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+        graph, target = (
+            tiny_network(generator, int(generator.integers(2, 4))),
+            tiny_machine(generator, 2),
+        )
 
     def interrupt(stage: str, share: float) -> None:
         nonlocal calls

@@ -31,7 +31,11 @@ from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.job import OperatorInfo
 
 
-@pytest.mark.parametrize("plan", [SHARED, COPYING, long_plan(3), long_plan(301, 3)], ids=["shared", "copying", "short", "long"])
+@pytest.mark.parametrize(
+    "plan",
+    [SHARED, COPYING, long_plan(3), long_plan(301, 3)],
+    ids=["shared", "copying", "short", "long"],
+)
 def test_good_plans_hold(plan: Plan) -> None:
     assert verify(plan) == ()
 
@@ -48,13 +52,25 @@ def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline() -> None
 def test_order_through_others_is_order_enough() -> None:
     last = job("net/conv@1", after=("aux/pool#0@0",))
     assert {violation.rule for violation in verify(last)} == {"race"}
-    through = job("net/conv@1", plan=job("aux/pool#0@0", start=us(20), end=us(22), after=("net/fc@0",)), after=(), start=us(22))
+    through = job(
+        "net/conv@1",
+        plan=job("aux/pool#0@0", start=us(20), end=us(22), after=("net/fc@0",)),
+        after=(),
+        start=us(22),
+    )
     through = streamed(allocation("net/h@1", "scratchpad", plan=through, start=us(22)))
     assert verify(through) == ()
 
 
 def test_a_link_may_be_full_to_the_last_picosecond() -> None:
-    assert verify(finished(main_memory(COPYING, read_bandwidth=1024 / us(5), write_bandwidth=1024 / us(5)))) == ()
+    assert (
+        verify(
+            finished(
+                main_memory(COPYING, read_bandwidth=1024 / us(5), write_bandwidth=1024 / us(5))
+            )
+        )
+        == ()
+    )
 
 
 def test_a_tile_may_read_a_part_of_what_another_operator_has_split() -> None:
@@ -63,7 +79,11 @@ def test_a_tile_may_read_a_part_of_what_another_operator_has_split() -> None:
 
 
 def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> None:
-    broken = [job("net/fc@0", core="c" * 9999), job("net/fc@0", after=("a\nb\r\u2028",)), replace(SHARED, status="s" * 9999)]
+    broken = [
+        job("net/fc@0", core="c" * 9999),
+        job("net/fc@0", after=("a\nb\r\u2028",)),
+        replace(SHARED, status="s" * 9999),
+    ]
     odd = replace(SHARED.target.fast or SHARED.target.main, name="m\n" * 9999)
     broken.append(replace(SHARED, target=replace(SHARED.target, fast=odd)))
     messages = [violation.message for plan in broken for violation in verify(plan)]
@@ -73,24 +93,39 @@ def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> Non
 
 def test_long_lists_of_violations_are_cut_short() -> None:
     plan = long_plan(60)
-    found = [violation.message for violation in verify(replace(plan, transfers=())) if violation.rule == "stream"]
+    found = [
+        violation.message
+        for violation in verify(replace(plan, transfers=()))
+        if violation.rule == "stream"
+    ]
     assert len(found) == 21
     assert found[-1] == "and 100 more"
 
 
 def test_a_plan_without_anything_holds() -> None:
-    parts: dict[str, Any] = dict.fromkeys(("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers"), ())
+    parts: dict[str, Any] = dict.fromkeys(
+        ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers"), ()
+    )
     target = replace(SHARED.target, static_power=0.0)
     objective = replace(SHARED.objective, value=0.0, lower_bound=0.0)
-    empty = replace(SHARED, target=target, objective=objective, links={"dram": (), "scratchpad": ()}, **parts)
+    empty = replace(
+        SHARED, target=target, objective=objective, links={"dram": (), "scratchpad": ()}, **parts
+    )
     metrics = SHARED.metrics
     nothing = {
         "makespan": replace(metrics.makespan, value=0.0, lower_bound=0.0),
         "throughput": replace(metrics.throughput, value=0.0),
         "inferences_per_second": replace(metrics.inferences_per_second, value=0.0),
-        "utilisation": {name: replace(rate, value=0.0) for name, rate in metrics.utilisation.items()},
-        "traffic": {name: replace(cost, value=0.0, lower_bound=0.0) for name, cost in metrics.traffic.items()},
-        "memory": {name: replace(use, peak=0, lower_bound=0) for name, use in metrics.memory.items()},
+        "utilisation": {
+            name: replace(rate, value=0.0) for name, rate in metrics.utilisation.items()
+        },
+        "traffic": {
+            name: replace(cost, value=0.0, lower_bound=0.0)
+            for name, cost in metrics.traffic.items()
+        },
+        "memory": {
+            name: replace(use, peak=0, lower_bound=0) for name, use in metrics.memory.items()
+        },
         "energy": replace(metrics.energy, value=0.0, lower_bound=0.0),
         "energy_by": dict.fromkeys(metrics.energy_by, 0.0),
         "latency": {},
@@ -106,39 +141,68 @@ def test_a_long_plan_holds() -> None:
 # Checked against definitions that anyone can read, on instances small enough for them.
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 5)] * 2, *[st.integers(1, 5)] * 2), min_size=1, max_size=8))
+@given(
+    st.lists(st.tuples(*[st.integers(0, 5)] * 2, *[st.integers(1, 5)] * 2), min_size=1, max_size=8)
+)
 def test_overlaps_are_found_when_there_are_any(boxes: list[tuple[int, int, int, int]]) -> None:
-    allocations = tuple(PlannedAllocation("net/w", "dram", offset, size, us(at), us(at + life)) for offset, at, size, life in boxes)
+    allocations = tuple(
+        PlannedAllocation("net/w", "dram", offset, size, us(at), us(at + life))
+        for offset, at, size, life in boxes
+    )
     pairs = [(one, two) for i, one in enumerate(allocations) for two in allocations[:i]]
     expected = any(
-        one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes and one.start < two.end and two.start < one.end
+        one.offset < two.offset + two.bytes
+        and two.offset < one.offset + one.bytes
+        and one.start < two.end
+        and two.start < one.end
         for one, two in pairs
     )
     assert bool(list(overlaps(Facts(replace(SHARED, allocations=allocations))))) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8))
-def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(tasks: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8
+    )
+)
+def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(
+    tasks: list[tuple[int, int, int]],
+) -> None:
     unit = 10**6
-    start, end, work = np.array(sorted((at * unit, (at + life) * unit, work * unit) for at, life, work in tasks), dtype=np.int64).T
+    start, end, work = np.array(
+        sorted((at * unit, (at + life) * unit, work * unit) for at, life, work in tasks),
+        dtype=np.int64,
+    ).T
     needs = list(zip(start.tolist(), end.tolist(), work.tolist(), strict=True))
     stretches = [(begin, over) for begin, _, _ in needs for _, over, _ in needs if begin < over]
-    expected = any(sum(need[2] for need in needs if begin <= need[0] and need[1] <= over) > over - begin for begin, over in stretches)
+    expected = any(
+        sum(need[2] for need in needs if begin <= need[0] and need[1] <= over) > over - begin
+        for begin, over in stretches
+    )
     assert bool(list(_late(start, end, work.astype(np.float64), 0.0))) == expected
 
 
 @given(st.data())
 def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data: st.DataObject) -> None:
-    """Drops ``after`` entries of a long plan: what is then unordered must be reported, and nothing else."""
+    """Drops ``after`` entries of a long plan: what is then unordered must be reported, and nothing
+    else."""
     plan = long_plan(9)
-    kept = [tuple(name for name in record.after if data.draw(st.booleans())) for record in plan.jobs]
-    plan = replace(plan, jobs=tuple(replace(record, after=after) for record, after in zip(plan.jobs, kept, strict=True)))
+    kept = [
+        tuple(name for name in record.after if data.draw(st.booleans())) for record in plan.jobs
+    ]
+    plan = replace(
+        plan,
+        jobs=tuple(
+            replace(record, after=after) for record, after in zip(plan.jobs, kept, strict=True)
+        ),
+    )
     before: list[set[int]] = []
     for i, record in enumerate(plan.jobs):
         direct = {j for j in range(i) if plan.jobs[j].name in record.after or j == i - 2}
         before.append(direct.union(*(before[j] for j in direct)))
     expected = {"dependency" for i in range(1, 9) if i - 1 not in before[i]}
-    # Job i writes where job i - 2 wrote and job i - 1 read; the last one writes to main memory, where nothing was.
+    # Job i writes where job i - 2 wrote and job i - 1 read; the last one writes to main memory,
+    # where nothing was.
     expected |= {"race" for i in range(2, 8) if i - 1 not in before[i]}
     assert {violation.rule for violation in verify(plan)} == expected
 
@@ -146,11 +210,26 @@ def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data: st.DataObj
 # Whatever is wrong with a plan, the verifier says so and does not stumble over it.
 
 PARTS = ("networks", "tensors", "jobs", "allocations", "transfers")
-NAMES = ("", "net/conv@0", "net/h@0", "a", "dram", "scratchpad", "hbm", "n/p@0", "load h", "n/h", "net", "?")
+NAMES = (
+    "",
+    "net/conv@0",
+    "net/h@0",
+    "a",
+    "dram",
+    "scratchpad",
+    "hbm",
+    "n/p@0",
+    "load h",
+    "n/h",
+    "net",
+    "?",
+)
 INTEGERS = st.integers(-1, 9000) | st.sampled_from([2**40, 2**63 - 1, 2**63, 10**400])
 TIMES = st.integers(-1, 60).map(us) | st.floats()
 NO_BANDWIDTH = st.floats(max_value=0.0) | st.sampled_from([inf, nan])
-STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(tuple)
+STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(
+    tuple
+)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int": INTEGERS,
     "float": TIMES,
@@ -159,9 +238,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tuple[int, ...]": st.lists(INTEGERS, max_size=3).map(tuple),
     "Ranges": st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
     "tuple[str, ...]": st.lists(st.sampled_from(NAMES), max_size=3).map(tuple) | STORAGES,
-    "tuple[OperatorInfo, ...]": st.lists(st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3).map(tuple),
+    "tuple[OperatorInfo, ...]": st.lists(
+        st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3
+    ).map(tuple),
     "tuple[PlannedOperand, ...]": st.lists(
-        st.builds(PlannedOperand, st.sampled_from(NAMES), st.sampled_from(NAMES), INTEGERS), max_size=2
+        st.builds(PlannedOperand, st.sampled_from(NAMES), st.sampled_from(NAMES), INTEGERS),
+        max_size=2,
     ).map(tuple),
 }
 
@@ -184,14 +266,20 @@ def _mutated(plan: Plan, data: st.DataObject) -> Plan:
 
 
 @settings(max_examples=300, deadline=None)
-@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING, cut_plan()]), changes=st.integers(1, 4))
+@given(
+    data=st.data(), plan=st.sampled_from([SHARED, COPYING, cut_plan()]), changes=st.integers(1, 4)
+)
 def test_no_mutation_makes_the_verifier_fail(data: st.DataObject, plan: Plan, changes: int) -> None:
     for _ in range(changes):
         plan = _mutated(plan, data)
     assert all("\n" not in violation.message for violation in verify(plan))
 
 
-@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), part=st.sampled_from(["jobs", "tensors", "networks", "transfers"]))
+@given(
+    data=st.data(),
+    plan=st.sampled_from([SHARED, COPYING]),
+    part=st.sampled_from(["jobs", "tensors", "networks", "transfers"]),
+)
 def test_no_record_can_be_left_out(data: st.DataObject, plan: Plan, part: str) -> None:
     records = list(getattr(plan, part))
     del records[data.draw(st.integers(0, len(records) - 1))]
@@ -199,20 +287,41 @@ def test_no_record_can_be_left_out(data: st.DataObject, plan: Plan, part: str) -
 
 
 @given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
-def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data: st.DataObject, plan: Plan, seconds: float) -> None:
+def test_wrong_targets_and_figures_are_rejected_whatever_they_are(
+    data: st.DataObject, plan: Plan, seconds: float
+) -> None:
     makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value
     wrong = [
         replace(plan, target=replace(plan.target, fast=None)),
         replace(plan, target=replace(plan.target, cores=())),
-        replace(plan, links={name: tuple(replace(segment, end=seconds) for segment in curve) for name, curve in plan.links.items()}),
-        main_memory(plan, capacity=data.draw(INTEGERS.filter(lambda capacity: capacity != plan.target.main.capacity))),
+        replace(
+            plan,
+            links={
+                name: tuple(replace(segment, end=seconds) for segment in curve)
+                for name, curve in plan.links.items()
+            },
+        ),
+        main_memory(
+            plan,
+            capacity=data.draw(
+                INTEGERS.filter(lambda capacity: capacity != plan.target.main.capacity)
+            ),
+        ),
         main_memory(plan, alignment=data.draw(st.integers(-9, 0))),
         main_memory(plan, read_bandwidth=data.draw(NO_BANDWIDTH)),
         main_memory(plan, write_bandwidth=data.draw(NO_BANDWIDTH)),
     ]
-    wrong += [] if isclose(seconds, makespan, rel_tol=1e-3) else [figure("makespan", plan, value=seconds)]
-    wrong += [] if isclose(seconds, rate, rel_tol=1e-3) else [figure("throughput", plan, value=seconds)]
-    wrong += [] if 0 <= seconds <= makespan * 1.001 else [figure("makespan", plan, lower_bound=seconds)]
+    wrong += (
+        []
+        if isclose(seconds, makespan, rel_tol=1e-3)
+        else [figure("makespan", plan, value=seconds)]
+    )
+    wrong += (
+        [] if isclose(seconds, rate, rel_tol=1e-3) else [figure("throughput", plan, value=seconds)]
+    )
+    wrong += (
+        [] if 0 <= seconds <= makespan * 1.001 else [figure("makespan", plan, lower_bound=seconds)]
+    )
     for broken in wrong:
         found = verify(broken)
         assert found

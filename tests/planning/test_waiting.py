@@ -1,4 +1,5 @@
-"""What waits for what: bytes are taken over only when their last owners are done, whatever the times turn out to be."""
+"""What waits for what: bytes are taken over only when their last owners are done, whatever the
+times turn out to be."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def test_reuse_is_from_the_last_owner_of_every_byte(buffers: list[tuple[int, int
 
 def test_neighbours_share_no_bytes_and_ranges_are_split() -> None:
     # One buffer over [0, 8), then one inside it, one beside that, and one over all three.
-    assert list(reuse_pairs([0, 1, 1, 2], [0, 2, 8, 0], [8, 2, 4, 12])) == [(0, 1), (0, 3), (1, 3), (0, 3), (2, 3)]
+    assert list(reuse_pairs([0, 1, 1, 2], [0, 2, 8, 0], [8, 2, 4, 12])) == [
+        (0, 1),
+        (0, 3),
+        (1, 3),
+        (0, 3),
+        (2, 3),
+    ]
     assert list(reuse_pairs([], [], [])) == []
 
 
@@ -50,49 +57,78 @@ def placement(*copies: Copy) -> Placement:
 
 def packed(stays: list[tuple[Residence, int, int]]) -> Packed:
     """Stays with their offsets and sizes, in the order in which they begin."""
-    residences, offsets, sizes = (list(column) for column in zip(*stays, strict=True)) if stays else ([], [], [])
+    residences, offsets, sizes = (
+        (list(column) for column in zip(*stays, strict=True)) if stays else ([], [], [])
+    )
     starts = list(range(len(stays)))
     return Packed(tuple(residences), starts, [start + 1 for start in starts], offsets, sizes, 0)
 
 
 def test_jobs_wait_for_producers_and_for_copies() -> None:
     copy = Copy(0, True, after=(0,), before=(2,))
-    assert waits([job(0), job(1, 0), job(2)], schedule(0, 0, 0), placement(copy), []) == ((), (0,), (3,), (0,))
+    assert waits([job(0), job(1, 0), job(2)], schedule(0, 0, 0), placement(copy), []) == (
+        (),
+        (0,),
+        (3,),
+        (0,),
+    )
 
 
 def test_who_takes_over_bytes_waits_for_all_users_but_those_on_its_own_core() -> None:
     first = Residence(0, 1, writer=0, users=(1, 2))
     second = Residence(1, 1, writer=3, users=())
     jobs = [job(0), job(1), job(2), job(3)]
-    after = waits(jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 64), (second, 32, 64)])])
+    after = waits(
+        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 64), (second, 32, 64)])]
+    )
     assert after == ((), (), (), (1,))
     # A copy has no core: it waits for all.
     into = Residence(1, 1, writer=4, users=(3,))
-    after = waits(jobs, schedule(0, 1, 0, 0), placement(Copy(1, True, (), (3,))), [packed([(first, 0, 64), (into, 32, 64)])])
+    after = waits(
+        jobs,
+        schedule(0, 1, 0, 0),
+        placement(Copy(1, True, (), (3,))),
+        [packed([(first, 0, 64), (into, 32, 64)])],
+    )
     assert after == ((), (), (), (4,), (0, 1, 2))
     # What was there from the beginning has no writer to wait for.
     given_ = Residence(0, 1, writer=-1, users=(1,))
-    assert waits(jobs, schedule(0, 1, 0, 0), placement(), [packed([(given_, 0, 64), (second, 0, 64)])])[3] == (1,)
-    apart = waits(jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 32), (second, 32, 64)])])
+    assert waits(
+        jobs, schedule(0, 1, 0, 0), placement(), [packed([(given_, 0, 64), (second, 0, 64)])]
+    )[3] == (1,)
+    apart = waits(
+        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 32), (second, 32, 64)])]
+    )
     assert apart == ((), (), (), ())
 
 
 @given(st.data())
 def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data: st.DataObject) -> None:
-    """Jobs in their order are one way to run; whoever takes over bytes must come after their users in every way."""
+    """Jobs in their order are one way to run; whoever takes over bytes must come after their users
+    in every way."""
     count = data.draw(st.integers(2, 8))
     jobs = [job(number) for number in range(count)]
     cores = schedule(*data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
     stays: list[tuple[Residence, int, int]] = []
     for writer in range(count):
-        users = tuple(sorted(data.draw(st.sets(st.integers(writer + 1, count - 1), max_size=2)))) if writer + 1 < count else ()
+        users = (
+            tuple(sorted(data.draw(st.sets(st.integers(writer + 1, count - 1), max_size=2))))
+            if writer + 1 < count
+            else ()
+        )
         offset, size = data.draw(st.integers(0, 4)), data.draw(st.integers(1, 4))
-        if all(at + length <= offset or offset + size <= at or max(r.users, default=r.writer) < writer for r, at, length in stays):
+        if all(
+            at + length <= offset or offset + size <= at or max(r.users, default=r.writer) < writer
+            for r, at, length in stays
+        ):
             stays.append((Residence(writer, 1, writer, users), offset, size))
     after = waits(jobs, cores, placement(), [packed(stays)])
     before: list[set[int]] = []
     for number in range(count):
-        direct = {*after[number], *(i for i in range(number) if cores.core[i] == cores.core[number])}
+        direct = {
+            *after[number],
+            *(i for i in range(number) if cores.core[i] == cores.core[number]),
+        }
         assert all(i < number for i in direct)
         before.append(direct.union(*(before[i] for i in direct)))
     for later, (two, at, size) in enumerate(stays):
@@ -109,7 +145,8 @@ def timeline(*spans: tuple[int, int]) -> Timeline:
 
 def test_a_task_that_starts_late_waits_for_one_that_ends_as_it_starts() -> None:
     times = timeline((0, 5), (0, 9), (9, 12), (5, 9))
-    # Job 2 waits for job 0 only, and could start at 5; job 1 ends as it starts. Job 3 starts as its own wait ends.
+    # Job 2 waits for job 0 only, and could start at 5; job 1 ends as it starts. Job 3 starts as its
+    # own wait ends.
     assert as_timed(((), (), (0,), (0,)), times) == ((), (), (0, 1), (0,))
     # Nothing ends at 7: nothing can be waited for.
     assert as_timed(((), ()), timeline((0, 5), (7, 9))) == ((), ())

@@ -1,4 +1,5 @@
-"""What a report says of operators in pieces: how each is cut and why, which are stacks, and one colour and name for the pieces of one."""
+"""What a report says of operators in pieces: how each is cut and why, which are stacks, and one
+colour and name for the pieces of one."""
 
 from __future__ import annotations
 
@@ -45,13 +46,19 @@ def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
     plan = cut_plan(2)
     cuts = cuts_of(plan)
     first = [job for job in plan.jobs if job.tiles > 1 and job.mini_batch == 0]
-    assert sorted(job.name for operator in cuts.operators for job in operator.jobs) == sorted(job.name for job in first)
+    assert sorted(job.name for operator in cuts.operators for job in operator.jobs) == sorted(
+        job.name for job in first
+    )
     for operator, row in zip(cuts.operators, cuts.to_json(), strict=True):
         assert row["pieces"] == operator.jobs[0].tiles == len(operator.jobs)
         assert row["cores"] == len({job.core for job in operator.jobs})
         spans = [(job.start, job.end) for job in operator.jobs]
-        assert row["at_once"] == max(sum(start <= t < end for start, end in spans) for t, _ in spans)
-        assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.producer in {job.name for job in operator.jobs})
+        assert row["at_once"] == max(
+            sum(start <= t < end for start, end in spans) for t, _ in spans
+        )
+        assert row["bytes"] == sum(
+            t.bytes for t in plan.tensors if t.producer in {job.name for job in operator.jobs}
+        )
         assert row["most_alive"] <= row["bytes"]
 
 
@@ -66,16 +73,24 @@ def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece() -> None:
             (terms,) = (each for each in row["along"] if each["dimension"] == "terms of the sum")
             assert terms["least"] <= job.summed[1] - job.summed[0] <= terms["most"]
             assert "each piece adds to up to" in row["why"]
-            assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.storage in row_results(plan, job) and t.name not in sums)
-    assert {row["operator"] for row in rows.values() if len(row["along"]) and row["along"][-1]["dimension"] == "terms of the sum"} == {
-        job.operators[0] for job in plan.jobs if job.summed
-    }
+            assert row["bytes"] == sum(
+                t.bytes
+                for t in plan.tensors
+                if t.storage in row_results(plan, job) and t.name not in sums
+            )
+    assert {
+        row["operator"]
+        for row in rows.values()
+        if len(row["along"]) and row["along"][-1]["dimension"] == "terms of the sum"
+    } == {job.operators[0] for job in plan.jobs if job.summed}
 
 
 def row_results(plan: Plan, job: PlannedJob) -> set[str]:
     """Storages that the pieces of a job's operators write."""
     storages = {tensor.name: tensor.storage for tensor in plan.tensors if not tensor.summed}
-    written = (o.tensor for other in plan.jobs if other.operators == job.operators for o in other.writes)
+    written = (
+        o.tensor for other in plan.jobs if other.operators == job.operators for o in other.writes
+    )
     return {storages[name] for name in written if name in storages}
 
 
@@ -84,17 +99,29 @@ def test_rows_that_are_made_twice_are_told_of_their_operator_and_of_each_piece()
     plan = recomputing_plan()
     cuts = cuts_of(plan)
     assert [row["recomputed"] for row in cuts.to_json()] == pytest.approx([8 / 24, 4 / 24, 0])
-    assert ["recomputed" in cuts.why(operator) for operator in cuts.operators] == [True, True, False]
+    assert ["recomputed" in cuts.why(operator) for operator in cuts.operators] == [
+        True,
+        True,
+        False,
+    ]
     assert "33.3% recomputed" in cuts.why(cuts.operators[0])
-    (second,) = (job for job in plan.jobs if job.tile == 1 and job.operators[0] == cuts.operators[0].name)
-    assert piece(second) == "2 of 3, [0:1, 0:8, 6:18, 0:24] of the result, of which it owns [0:1, 0:8, 10:18, 0:24] and recomputes the rest"
+    (second,) = (
+        job for job in plan.jobs if job.tile == 1 and job.operators[0] == cuts.operators[0].name
+    )
+    assert (
+        piece(second)
+        == "2 of 3, [0:1, 0:8, 6:18, 0:24] of the result, of which it owns [0:1, 0:8, 10:18, 0:24]"
+        " and recomputes the rest"
+    )
 
 
 def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
     plan = cut_plan(1)
     for operator in cuts_of(plan).operators:
         for axis, name in enumerate(("batch", "channels", "rows", "columns")):
-            sizes = {job.ranges[axis][1] - job.ranges[axis][0] for job in operator.jobs if job.ranges}
+            sizes = {
+                job.ranges[axis][1] - job.ranges[axis][0] for job in operator.jobs if job.ranges
+            }
             stated = [(low, high) for along, low, high in operator.along if along == name]
             assert stated in ([], [(min(sizes, default=0), max(sizes, default=0))])
         assert operator.along or not operator.jobs[0].ranges
@@ -111,12 +138,19 @@ def test_a_stack_is_what_runs_band_by_band() -> None:
     assert cuts.stacks, "else this test proves nothing"
     for stack in cuts.stacks:
         assert stack.bands > 1
-        assert stack.operators == tuple(operator for operator in cuts.operators if operator.stack == stack.number)
+        assert stack.operators == tuple(
+            operator for operator in cuts.operators if operator.stack == stack.number
+        )
         for operator in stack.operators[1:]:
             earlier = [
-                o for o in stack.operators if o is not operator and min(j.start for j in o.jobs) <= min(j.start for j in operator.jobs)
+                o
+                for o in stack.operators
+                if o is not operator
+                and min(j.start for j in o.jobs) <= min(j.start for j in operator.jobs)
             ]
-            assert any(min(j.start for j in operator.jobs) < max(j.start for j in o.jobs) for o in earlier)
+            assert any(
+                min(j.start for j in operator.jobs) < max(j.start for j in o.jobs) for o in earlier
+            )
     inner = [operator for stack in cuts.stacks for operator in stack.operators[:-1]]
     assert any(operator.alive < operator.bytes for operator in inner)
     assert all("through memory" in cuts.why(operator) for operator in inner)
@@ -158,12 +192,16 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
     for model in models(data):
         if model["name"] == "ColumnDataSource":
             columns = dict(model["attributes"]["data"]["entries"])
-            for operators, colour in zip(columns.get("operators", []), columns.get("colour", []), strict=False):
+            for operators, colour in zip(
+                columns.get("operators", []), columns.get("colour", []), strict=False
+            ):
                 colours.setdefault(operators, set()).add(colour)
     assert len(colours) > 1
     assert all(len(used) == 1 for used in colours.values())
     cut = {", ".join(operator.jobs[0].operators) for operator in cuts_of(plan).operators}
-    assert len({next(iter(colours[name])) for name in cut & colours.keys()}) > 1, "neighbours differ"
+    assert len({next(iter(colours[name])) for name in cut & colours.keys()}) > 1, (
+        "neighbours differ"
+    )
 
 
 @pytest.mark.parametrize("colour", PALETTE)

@@ -1,4 +1,5 @@
-"""Answers show themselves in notebooks: in a line, as text, as HTML with a picture, and as tables of pandas."""
+"""Answers show themselves in notebooks: in a line, as text, as HTML with a picture, and as tables
+of pandas."""
 
 from __future__ import annotations
 
@@ -37,11 +38,18 @@ def mapping() -> lm.JobMapping:
 
 
 def memory_plan() -> lm.MemoryPlan:
-    return lm.place(lm.read_sequence(graph(), lm.target("optane-server")), "70%", mode="static", strategy="first-touch")
+    return lm.place(
+        lm.read_sequence(graph(), lm.target("optane-server")),
+        "70%",
+        mode="static",
+        strategy="first-touch",
+    )
 
 
 def banks() -> lm.BankAllocation:
-    return lm.allocate_banks(([0, 0, 1], [2, 2, 3], [4096, 4096, 64]), [lm.Bank("sram", 4096), lm.Bank("<dram>")])
+    return lm.allocate_banks(
+        ([0, 0, 1], [2, 2, 3], [4096, 4096, 64]), [lm.Bank("sram", 4096), lm.Bank("<dram>")]
+    )
 
 
 def shown(kind: str, plan: Plan) -> Shown:
@@ -59,7 +67,17 @@ def shown(kind: str, plan: Plan) -> Shown:
     return makers[kind]()
 
 
-KINDS = ("plan", "graph", "mapping", "memory plan", "banks", "allocation", "infeasible", "infeasible banks", "no buffers")
+KINDS = (
+    "plan",
+    "graph",
+    "mapping",
+    "memory plan",
+    "banks",
+    "allocation",
+    "infeasible",
+    "infeasible banks",
+    "no buffers",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +100,11 @@ def test_a_summary_holds_values_bounds_and_distances(plan: Plan) -> None:
     makespan = plan.metrics.makespan
     (row,) = (line for line in plan.summary().splitlines() if line.startswith("Makespan"))
     above = percent(makespan.value / makespan.lower_bound - 1)
-    values = [format_seconds(makespan.value), format_seconds(makespan.lower_bound), f"{above} above the bound"]
+    values = [
+        format_seconds(makespan.value),
+        format_seconds(makespan.lower_bound),
+        f"{above} above the bound",
+    ]
     assert re.split("  +", row) == ["Makespan", *values]
 
 
@@ -107,30 +129,43 @@ def test_tables_hold_every_part(plan: Plan) -> None:
 
 
 def test_an_allocation_is_drawn_as_a_map_of_its_memory() -> None:
-    """A region for each buffer, where it lies; without a clock, or without a packing, there is none."""
+    """A region for each buffer, where it lies; without a clock, or without a packing, there is
+    none."""
     page = lm.allocate(([0, 10], [20, 30], [64, 128]), 1024)._repr_html_()
     assert page.count("z") >= 2
     regions = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v-([\d.]+)", page)
-    assert sorted((float(x), float(width)) for x, _, width, _ in regions) == [(120.0, 346.7), (293.3, 346.7)]
+    assert sorted((float(x), float(width)) for x, _, width, _ in regions) == [
+        (120.0, 346.7),
+        (293.3, 346.7),
+    ]
     heights = sorted(float(height) for *_, height in regions)
     assert heights[1] == pytest.approx(2 * heights[0], abs=0.2)
     assert "peak 192 B" in page
     many = np.arange(5_000)
-    assert "4,600 regions of the smallest not drawn" in lm.allocate((many, many + 3, many + 1))._repr_html_()
+    assert (
+        "4,600 regions of the smallest not drawn"
+        in lm.allocate((many, many + 3, many + 1))._repr_html_()
+    )
     ordered = lm.allocate(([0, 0], [1, 1], [5, 7]), conflicts=[(0, 1)])
     assert not re.search(r"M[\d.]+ [\d.]+h", ordered._repr_html_())
 
 
-def test_without_pandas_a_table_says_what_to_install(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_a_table_says_what_to_install(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(packages, "import_module", absent)
-    with pytest.raises(MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"):
+    with pytest.raises(
+        MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
+    ):
         plan.to_pandas()
 
 
-def test_names_cannot_break_a_page(plan: Plan, rename_plan: Callable[[Plan, str, str], Plan]) -> None:
+def test_names_cannot_break_a_page(
+    plan: Plan, rename_plan: Callable[[Plan, str, str], Plan]
+) -> None:
     wild = rename_plan(plan, plan.networks[0].name, '<script>alert("&")</script>\n')
     assert "\n" not in repr(wild)
     assert not ElementTree.fromstring(wild._repr_html_()).findall(".//script")
@@ -145,7 +180,10 @@ def test_pictures_of_large_plans_stay_small(large_plan: Plan) -> None:
 def test_a_lane_shows_what_takes_most_of_each_column() -> None:
     spans = [picture.Span(0, 0.0, 75.0, 0), picture.Span(0, 75.1, 150.0, 1)]
     root = ElementTree.fromstring(picture.lanes(["a"], spans, 150.0))
-    paths = {path.get("fill"): path.get("d") for path in root.findall(".//{http://www.w3.org/2000/svg}path")}
+    paths = {
+        path.get("fill"): path.get("d")
+        for path in root.findall(".//{http://www.w3.org/2000/svg}path")
+    }
     assert list(paths.values()) == ["M120.0 2h260.0v14h-260.0z", "M380.0 2h260.0v14h-260.0z"]
     assert len(paths) == 2
 
@@ -161,7 +199,9 @@ def test_amounts_keep_their_peak_however_short() -> None:
 
 def test_networks_that_differ_have_different_keys_though_they_look_alike() -> None:
     one = graph()
-    other = replace(one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1)))
+    other = replace(
+        one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1))
+    )
     assert repr(one) == repr(other)
     assert networks_key([one]) != networks_key([other])
     assert networks_key([one]) == networks_key([replace(one, source="elsewhere")])
@@ -187,14 +227,18 @@ def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is() -> None:
     assert (read.ops, read.tensors) == (graph().ops, graph().tensors)
     few = {"samples": 1, "rounds": 0, "cut": "none"}
     by_name, by_model = lm.plan("onnx:squeezenet", TARGET, **few), lm.plan([model], TARGET, **few)
-    assert [(job.core, job.start) for job in by_name.jobs] == [(job.core, job.start) for job in by_model.jobs]
+    assert [(job.core, job.start) for job in by_name.jobs] == [
+        (job.core, job.start) for job in by_model.jobs
+    ]
     with pytest.raises(ModelError, match="of type dict: give text or a path, an"):
         lm.load({})
 
 
 def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_it_is() -> None:
     torch = pytest.importorskip("torch")
-    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4)).train()
+    module = torch.nn.Sequential(
+        torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4)
+    ).train()
     inputs = torch.ones(2, 8)
     kept = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     for training in (False, True):
@@ -216,7 +260,10 @@ def test_the_tutorial_notebook_runs_and_its_answers_show_themselves() -> None:
     """Cell by cell in one namespace, as a kernel would; what ends a cell is shown."""
     pytest.importorskip("pandas")
     notebook = json.loads(NOTEBOOK.read_text())
-    assert (notebook["nbformat"], len({cell["id"] for cell in notebook["cells"]})) == (4, len(notebook["cells"]))
+    assert (notebook["nbformat"], len({cell["id"] for cell in notebook["cells"]})) == (
+        4,
+        len(notebook["cells"]),
+    )
     names: dict[str, Any] = {}
     pages = []
     for cell in notebook["cells"]:

@@ -1,4 +1,5 @@
-"""The pages of mappings, packings, runs and networks: what they say, and that they draw in a browser in any width and colour."""
+"""The pages of mappings, packings, runs and networks: what they say, and that they draw in a
+browser in any width and colour."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ from loadmaster.report.packing_page import render_packing
 from loadmaster.report.placement_page import render_placement
 from loadmaster.report.run_page import render_run
 
-BUFFERS = [lm.Buffer("first", 0, 4, 600), lm.Buffer("second", 2, 6, 300), lm.Buffer("<b>third", 5, 9, 800)]
+BUFFERS = [
+    lm.Buffer("first", 0, 4, 600),
+    lm.Buffer("second", 2, 6, 300),
+    lm.Buffer("<b>third", 5, 9, 800),
+]
 
 
 def pool(jobs: int = 12) -> JobPool:
@@ -39,8 +44,16 @@ def pool(jobs: int = 12) -> JobPool:
     bandwidth = np.stack([1e9 * (1 + numbers % 3), np.full(jobs, 5e8)], axis=1)
     names = tuple(f"job {number}" for number in numbers)
     energy = np.stack([1e-3 + 1e-4 * numbers, 5e-4 + 0 * numbers], axis=1)
-    analysis = lm.JobAnalysis(names, ("fast", "slow"), latency, bandwidth, np.full(jobs, 10**6), energy)
-    return JobPool(analysis, ((),) * jobs, tuple("ab"[number % 2] for number in numbers), (0,) * jobs, ("int8",))
+    analysis = lm.JobAnalysis(
+        names, ("fast", "slow"), latency, bandwidth, np.full(jobs, 10**6), energy
+    )
+    return JobPool(
+        analysis,
+        ((),) * jobs,
+        tuple("ab"[number % 2] for number in numbers),
+        (0,) * jobs,
+        ("int8",),
+    )
 
 
 def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -79,7 +92,13 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "interrupted": False,
     }
     kernels = [
-        {"kernel": f"k{i}", "operator": "mm", "predicted_seconds": 1e-3 * (i + 1), "measured_seconds": 2e-3, "elsewhere": i % 2}
+        {
+            "kernel": f"k{i}",
+            "operator": "mm",
+            "predicted_seconds": 1e-3 * (i + 1),
+            "measured_seconds": 2e-3,
+            "elsewhere": i % 2,
+        }
         for i in range(60)
     ]
     return figures, kernels
@@ -103,7 +122,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "allocate": packing_page,
     "place": lambda: render_placement(place(step(), 30)),
     "run": lambda: render_run("torch:m:f", *result()),
-    "inspect": lambda: render_inspection(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu")),
+    "inspect": lambda: render_inspection(
+        lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu")
+    ),
 }
 
 
@@ -115,17 +136,27 @@ def test_a_mapping_draws_every_job_and_never_more_traffic_than_there_is() -> Non
     segments = _traffic(mapping, pool(), 2e9, "demand")
     assert max(segment.bytes_per_second for segment in segments) <= 2e9
     moved = sum(segment.bytes_per_second * (segment.end - segment.start) for segment in segments)
-    asked = sum(pool().analysis.latency[j, c] * pool().analysis.bandwidth[j, c] for j, c in enumerate(mapping.core.tolist()))
+    asked = sum(
+        pool().analysis.latency[j, c] * pool().analysis.bandwidth[j, c]
+        for j, c in enumerate(mapping.core.tolist())
+    )
     assert moved == pytest.approx(asked, rel=1e-6)
     assert (segments[0].start, segments[-1].end) == (0.0, pytest.approx(mapping.makespan))
 
 
 @pytest.mark.parametrize("allocator", ["demand", "even"])
-def test_what_a_mapping_moves_is_what_its_jobs_ask_for_however_bandwidth_is_shared(allocator: str) -> None:
+def test_what_a_mapping_moves_is_what_its_jobs_ask_for_however_bandwidth_is_shared(
+    allocator: str,
+) -> None:
     table = pool(30)
     mapping = map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
-    moved = sum(s.bytes_per_second * (s.end - s.start) for s in _traffic(mapping, table, 2e9, allocator))
-    asked = sum(table.analysis.latency[j, c] * table.analysis.bandwidth[j, c] for j, c in enumerate(mapping.core.tolist()))
+    moved = sum(
+        s.bytes_per_second * (s.end - s.start) for s in _traffic(mapping, table, 2e9, allocator)
+    )
+    asked = sum(
+        table.analysis.latency[j, c] * table.analysis.bandwidth[j, c]
+        for j, c in enumerate(mapping.core.tolist())
+    )
     assert moved == pytest.approx(asked, rel=1e-6)
 
 
@@ -133,7 +164,10 @@ def test_a_front_has_a_chart_and_a_row_for_every_mapping() -> None:
     front = pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
     page = render_mapping(front, pool(), 2e9)
     assert len(objects(charts(page)["docs"], "Figure")) == 3
-    assert without_library(page).split("<h2>Pareto front</h2>")[1].split("</table>")[0].count("<tr>") == len(front) + 1
+    assert (
+        without_library(page).split("<h2>Pareto front</h2>")[1].split("</table>")[0].count("<tr>")
+        == len(front) + 1
+    )
 
 
 def test_a_packing_says_peak_and_bound_and_who_holds_it() -> None:
@@ -168,9 +202,19 @@ def test_a_run_says_what_was_measured_of_whom() -> None:
 def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
     data = charts(render_inspection(graph, machine))
-    entries = [dict(model["attributes"]["data"]["entries"]) for model in objects(data, "ColumnDataSource")]
-    points = [(x, y) for columns in entries if "work" in columns for x, y in zip(columns["x"], columns["y"], strict=True)]
-    roof = max(2 * core.rows * core.columns * core.clock * max(core.macs_per_cycle.values()) for core in machine.cores)
+    entries = [
+        dict(model["attributes"]["data"]["entries"]) for model in objects(data, "ColumnDataSource")
+    ]
+    points = [
+        (x, y)
+        for columns in entries
+        if "work" in columns
+        for x, y in zip(columns["x"], columns["y"], strict=True)
+    ]
+    roof = max(
+        2 * core.rows * core.columns * core.clock * max(core.macs_per_cycle.values())
+        for core in machine.cores
+    )
     assert len(points) > 20
     assert all(y <= 1.001 * min(roof, x * machine.main.read_bandwidth) for x, y in points)
 
@@ -191,13 +235,21 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def look(driver: Any, width: int = 1400, scheme: str = "light") -> None:
     """Have the browser show pages in a width, for who asks for a light or a dark scheme."""
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAGES, "plan"])
-def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(driver: Any, name: str, plan: Plan, tmp_path: Path) -> None:
+def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
+    driver: Any, name: str, plan: Plan, tmp_path: Path
+) -> None:
     page = tmp_path / "report.html"
     page.write_text(render_page(plan) if name == "plan" else PAGES[name](), "utf-8")
     for width in (420, 900, 1400):
@@ -206,7 +258,10 @@ def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(dri
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         assert console_errors(driver) == []
         assert outside_requests(driver) == []
-    unnamed = "return [...document.querySelectorAll('.wide, .chart')].filter(e => !e.getAttribute('aria-label') || e.tabIndex != 0).length"
+    unnamed = (
+        "return [...document.querySelectorAll('.wide, .chart')].filter(e =>"
+        " !e.getAttribute('aria-label') || e.tabIndex != 0).length"
+    )
     assert driver.execute_script(unnamed) == 0
 
 
@@ -220,7 +275,9 @@ def test_a_page_is_dark_for_who_asks_for_it(driver: Any, plan: Plan, tmp_path: P
         look(driver, scheme=scheme)
         open_page(driver, page)
         paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-        seen.append((paper, driver.execute_script(CHARTS + "return charts[0].model.title.text_color")))
+        seen.append(
+            (paper, driver.execute_script(CHARTS + "return charts[0].model.title.text_color"))
+        )
     look(driver)
     assert seen == [("rgb(255, 255, 255)", "#1f2933"), ("rgb(18, 24, 31)", "#e4e7eb")]
 
@@ -254,15 +311,29 @@ def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]
     """Every job of both is drawn, over one time axis; what only one has is left empty."""
     other = make_plan({"resnet50": 12})
     page = render_comparison(plan, other)
-    schedules = [len(each.jobs) + sum(not transfer.job for transfer in each.transfers) for each in (plan, other)]
+    schedules = [
+        len(each.jobs) + sum(not transfer.job for transfer in each.transfers)
+        for each in (plan, other)
+    ]
     assert rectangles(page)[:2] == schedules
-    assert len({figure["attributes"]["x_range"]["id"] for figure in objects(charts(page), "Figure")}) == 1
+    assert (
+        len({figure["attributes"]["x_range"]["id"] for figure in objects(charts(page), "Figure")})
+        == 1
+    )
     shown = comparison_json(plan, other)
     makespan = shown["figures"]["makespan"]
-    assert (makespan["first"], makespan["second"]) == (plan.metrics.makespan.value, other.metrics.makespan.value)
+    assert (makespan["first"], makespan["second"]) == (
+        plan.metrics.makespan.value,
+        other.metrics.makespan.value,
+    )
     assert makespan["change"] == pytest.approx(makespan["second"] / makespan["first"] - 1)
-    spent = {kind: sum(job.end - job.start for job in plan.jobs if job.kind == kind) for kind in {job.kind for job in plan.jobs}}
-    assert {kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]} == pytest.approx(spent)
+    spent = {
+        kind: sum(job.end - job.start for job in plan.jobs if job.kind == kind)
+        for kind in {job.kind for job in plan.jobs}
+    }
+    assert {
+        kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]
+    } == pytest.approx(spent)
 
 
 def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) -> None:
@@ -275,7 +346,9 @@ def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) ->
 
 
 @pytest.mark.slow
-def test_the_legend_hides_a_network_in_both_plans(driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_the_legend_hides_a_network_in_both_plans(
+    driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
     page = tmp_path / "comparison.html"
     page.write_text(render_comparison(plan, make_plan({"resnet50": 12})), "utf-8")
     look(driver)

@@ -1,4 +1,5 @@
-"""The report of a placement shows what was measured beside what was estimated, and the curve if there is one."""
+"""The report of a placement shows what was measured beside what was estimated, and the curve if
+there is one."""
 
 from dataclasses import replace
 

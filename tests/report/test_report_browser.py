@@ -1,4 +1,5 @@
-"""The page in a real browser: it draws, asks for nothing, complains about nothing, and runs nothing that a name says."""
+"""The page in a real browser: it draws, asks for nothing, complains about nothing, and runs nothing
+that a name says."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests, wait_for
+from tests.support.browser import (
+    CHARTS,
+    chromium,
+    console_errors,
+    in_shadow,
+    open_page,
+    outside_requests,
+    wait_for,
+)
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
@@ -21,7 +30,10 @@ from loadmaster.report.sweep_page import render_sweep
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
+HOSTILE = (
+    "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked ="
+    " 1</script></script>\x1b[31m@name{safe}&amp;"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +58,15 @@ def test_draws_every_chart_without_a_network(driver: Any, plan: Plan, tmp_path: 
 
 
 def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: Path) -> None:
-    """All charts have the same frame and the same range; the wheel zooms all with Ctrl and scrolls without."""
+    """All charts have the same frame and the same range; the wheel zooms all with Ctrl and scrolls
+    without."""
     from selenium.webdriver import ActionChains, Keys
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     open_page(driver, written(plan, tmp_path))
-    frames = driver.execute_script(CHARTS + "return charts.map(v => [v.frame.bbox.left, v.frame.bbox.right])")
+    frames = driver.execute_script(
+        CHARTS + "return charts.map(v => [v.frame.bbox.left, v.frame.bbox.right])"
+    )
     assert len({tuple(frame) for frame in frames}) == 1
     ends = CHARTS + "return charts.map(v => v.model.x_range.end)"
     before = driver.execute_script(ends)
@@ -59,7 +74,9 @@ def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: 
     wheel = ScrollOrigin.from_element(chart)
     ActionChains(driver).scroll_from_origin(wheel, 0, -100).perform()
     assert driver.execute_script(ends) == before
-    ActionChains(driver).key_down(Keys.CONTROL).scroll_from_origin(wheel, 0, -100).key_up(Keys.CONTROL).perform()
+    ActionChains(driver).key_down(Keys.CONTROL).scroll_from_origin(wheel, 0, -100).key_up(
+        Keys.CONTROL
+    ).perform()
     after = driver.execute_script(ends)
     assert after[0] < before[0]
     assert len(set(after)) == 1
@@ -85,20 +102,32 @@ def test_legend_hides_a_network_in_every_chart(driver: Any, plan: Plan, tmp_path
 
 @pytest.mark.parametrize("width", [900, 1400])
 @pytest.mark.slow
-def test_many_networks_take_no_room_from_the_schedule(driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int) -> None:
+def test_many_networks_take_no_room_from_the_schedule(
+    driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int
+) -> None:
     """A lane is as high with 50 networks as with one, and the page is no wider than the window."""
     heights = []
     for count in (1, 50):
         driver.set_window_size(width, 1000)
-        open_page(driver, written(make_plan({f"a_network_with_a_long_name_{i}": 2 for i in range(count)}, 1), tmp_path))
+        open_page(
+            driver,
+            written(
+                make_plan({f"a_network_with_a_long_name_{i}": 2 for i in range(count)}, 1), tmp_path
+            ),
+        )
         heights.append(driver.execute_script(CHARTS + "return charts[0].frame.bbox.height"))
-        assert driver.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert driver.execute_script(
+            "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        )
     driver.set_window_size(1400, 1000)
     assert heights[0] == heights[1] > 4 * 30
 
 
-def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver: Any, plan: Plan, tmp_path: Path) -> None:
-    """The browser's own page before, and in a window beside; an image from outside, in a page that no policy guards, is noticed."""
+def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(
+    driver: Any, plan: Plan, tmp_path: Path
+) -> None:
+    """The browser's own page before, and in a window beside; an image from outside, in a page that
+    no policy guards, is noticed."""
     driver.get("chrome://version")
     open_page(driver, written(plan, tmp_path))
     mine = driver.current_window_handle
@@ -114,15 +143,25 @@ def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver: Any,
 
 
 @pytest.mark.slow
-def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and nothing is fetched for it."""
+def test_hostile_names_stay_text(
+    driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and
+    nothing is fetched for it."""
     renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
     spare = replace(plan.target.cores[0], name=HOSTILE)
-    target = replace(plan.target, main=replace(plan.target.main, name=HOSTILE), cores=(*plan.target.cores, spare))
+    target = replace(
+        plan.target, main=replace(plan.target.main, name=HOSTILE), cores=(*plan.target.cores, spare)
+    )
     open_page(driver, written(replace(renamed, target=target), tmp_path))
     for chart in (0, 4):
         hover_first(driver, chart)
-    shown = driver.execute_script(in_shadow("return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent : e.textContent)"))
+    shown = driver.execute_script(
+        in_shadow(
+            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent :"
+            " e.textContent)"
+        )
+    )
     assert any("<script>window.hacked" in text for text in shown)
     assert driver.execute_script("return window.hacked") is None
     assert driver.execute_script(in_shadow("return all('img[src=x]').length")) == 0
@@ -131,23 +170,54 @@ def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[
 
 
 @pytest.mark.slow
-def test_the_page_of_a_sweep_draws_its_three_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
-    """Points with a plan and without one, one that is missing, and names that would like to be markup."""
+def test_the_page_of_a_sweep_draws_its_three_charts_and_asks_for_nothing(
+    driver: Any, tmp_path: Path
+) -> None:
+    """Points with a plan and without one, one that is missing, and names that would like to be
+    markup."""
     axes = parse_axes(["scratchpad=0,1MiB", "bandwidth=1GB/s,2GB/s"])
-    at = [{"scratchpad": size, "bandwidth": rate} for size, rate in ((0, 1e9), (2**20, 1e9), (0, 2e9))]
+    at = [
+        {"scratchpad": size, "bandwidth": rate} for size, rate in ((0, 1e9), (2**20, 1e9), (0, 2e9))
+    ]
     points = (
         DesignPoint(at[0], 0, 1e9, 1.0, "no plan", reason=HOSTILE),
-        DesignPoint(at[1], 2**20, 1e9, 2.0, "feasible", 2e-3, 1e-3, 1e12, 500.0, 10**6, 2**19, 1e-3, 1e-4, 1.0),
-        DesignPoint(at[2], 0, 2e9, 1.0, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0, 1e-3, 1e-4, 0.0),
+        DesignPoint(
+            at[1],
+            2**20,
+            1e9,
+            2.0,
+            "feasible",
+            2e-3,
+            1e-3,
+            1e12,
+            500.0,
+            10**6,
+            2**19,
+            1e-3,
+            1e-4,
+            1.0,
+        ),
+        DesignPoint(
+            at[2], 0, 2e9, 1.0, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0, 1e-3, 1e-4, 0.0
+        ),
     )
     target = replace(lm.target("edge-npu"), name=HOSTILE, description=HOSTILE)
-    swept = Sweep((SweptNetwork(HOSTILE, "int8", 1, 1, 1),), target, axes, points, ("bandwidth",), Limits(makespan=2e-3))
+    swept = Sweep(
+        (SweptNetwork(HOSTILE, "int8", 1, 1, 1),),
+        target,
+        axes,
+        points,
+        ("bandwidth",),
+        Limits(makespan=2e-3),
+    )
     page = tmp_path / "sweep.html"
     page.write_text(render_sweep(swept), "utf-8")
     open_page(driver, page)
     sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
     assert sum(width > 500 and height > 100 for width, height in sizes) >= 2
-    drawn = CHARTS + "return charts.map(v => v.model.renderers.map(r => r.data_source.data.x.length))"
+    drawn = (
+        CHARTS + "return charts.map(v => v.model.renderers.map(r => r.data_source.data.x.length))"
+    )
     assert driver.execute_script(drawn) == [[1] * 8, [1, 1], [2, 2, 1]]
     assert driver.execute_script("return window.hacked") is None
     assert console_errors(driver) == []

@@ -1,4 +1,5 @@
-"""The page as text: what it says, that it says it again, and that it stays usable when there is too much to say."""
+"""The page as text: what it says, that it says it again, and that it stays usable when there is too
+much to say."""
 
 from __future__ import annotations
 
@@ -50,10 +51,16 @@ def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_same_plan_same_bytes_in_any_process(page: str, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """Again in this process, where Bokeh has counted on, and in another, where sets have another order."""
+def test_same_plan_same_bytes_in_any_process(
+    page: str, make_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    """Again in this process, where Bokeh has counted on, and in another, where sets have another
+    order."""
     assert render_page(make_plan(notes=NOTES)) == page
-    code = f"import sys; from tests.support.synthetic_plan import build_plan; build_plan(notes={NOTES}).report(sys.argv[1])"
+    code = (
+        "import sys; from tests.support.synthetic_plan import build_plan;"
+        f" build_plan(notes={NOTES}).report(sys.argv[1])"
+    )
     places = [str(Path(__file__).parents[2]), *sys.path]
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
@@ -84,13 +91,17 @@ def test_one_chart_for_the_schedule_each_link_and_each_memory(page: str) -> None
     figures = objects(data, "Figure")
     assert len(figures) == 5
     assert len({figure["attributes"]["x_range"]["id"] for figure in figures}) == 1
-    labels = dict(figures[0]["attributes"]["left"][0]["attributes"]["major_label_overrides"]["entries"])
+    labels = dict(
+        figures[0]["attributes"]["left"][0]["attributes"]["major_label_overrides"]["entries"]
+    )
     assert list(labels.values()) == ["ws0", "ws1", "ws2", "rs0", "copy to scratchpad"]
 
 
 def test_every_job_and_buffer_is_a_rectangle(page: str, plan: Plan) -> None:
     copies = sum(not transfer.job for transfer in plan.transfers)
-    shared = [sum(a.memory == memory.name for a in plan.allocations) for memory in plan.target.memories]
+    shared = [
+        sum(a.memory == memory.name for a in plan.allocations) for memory in plan.target.memories
+    ]
     links = [len(plan.links[memory.name]) for memory in plan.target.memories]
     assert rectangles(page) == [len(plan.jobs) + copies, *links, *shared]
 
@@ -102,8 +113,12 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> No
     assert max(rectangles(page)) == MAX_SHAPES
     text = without_library(page)
     assert "More than 3,000 rectangles would make this chart unusable" in text
-    assert re.search(r"the [\d,]+ shortest jobs and copies are drawn as [\d,]+ grey rectangles", text)
-    assert re.search(r"dram holds more than 3,000 buffers over time: the [\d,]+ smallest buffers", text)
+    assert re.search(
+        r"the [\d,]+ shortest jobs and copies are drawn as [\d,]+ grey rectangles", text
+    )
+    assert re.search(
+        r"dram holds more than 3,000 buffers over time: the [\d,]+ smallest buffers", text
+    )
     assert "the shortest are averaged to 3,000" in text
     assert len(page) < 3e6
 
@@ -115,7 +130,9 @@ def test_nothing_is_lost_in_merging(large_plan: Plan) -> None:
     rows = lanes(large_plan)
     shapes = blocks(rows, 3_000)
     assert len(shapes) == 3_000
-    assert sorted(item.name for b in shapes for item in b.items) == sorted(item.name for row in rows for item in row.items)
+    assert sorted(item.name for b in shapes for item in b.items) == sorted(
+        item.name for row in rows for item in row.items
+    )
 
 
 def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
@@ -131,7 +148,11 @@ def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None
 
 def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
     """Bokeh would show such a title or tick as a formula, or rather its source text."""
-    target = replace(plan.target, main=replace(plan.target.main, name="$$m$$"), cores=(replace(plan.target.cores[0], name="\\(c\\)"),))
+    target = replace(
+        plan.target,
+        main=replace(plan.target.main, name="$$m$$"),
+        cores=(replace(plan.target.cores[0], name="\\(c\\)"),),
+    )
     data = charts(render_page(replace(plan, target=target)))
     drawn = json.dumps([objects(data, name) for name in ("Title", "LinearAxis", "Label")])
     assert "$\\u200b$m$\\u200b$" in drawn
@@ -140,16 +161,26 @@ def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
 
 
 def test_capacity_far_above_the_peak_is_named_not_drawn(page: str) -> None:
-    """A map of DRAM up to 4 GiB would show an empty chart; that of the nearly full scratchpad goes up to its capacity."""
+    """A map of DRAM up to 4 GiB would show an empty chart; that of the nearly full scratchpad goes
+    up to its capacity."""
     dram, scratchpad = objects(charts(page), "Figure")[3:]
-    assert dram["attributes"]["title"]["attributes"]["text"] == "dram: peak 6.38 MiB, lower bound 5.82 MiB, capacity 4.00 GiB"
-    assert [label["attributes"]["text"] for label in objects(dram, "Label")] == ["peak 6.38 MiB", "lower bound 5.82 MiB"]
+    assert (
+        dram["attributes"]["title"]["attributes"]["text"]
+        == "dram: peak 6.38 MiB, lower bound 5.82 MiB, capacity 4.00 GiB"
+    )
+    assert [label["attributes"]["text"] for label in objects(dram, "Label")] == [
+        "peak 6.38 MiB",
+        "lower bound 5.82 MiB",
+    ]
     assert dram["attributes"]["y_range"]["attributes"]["end"] < 8
-    assert "capacity 4.00 MiB" in [label["attributes"]["text"] for label in objects(scratchpad, "Label")]
+    assert "capacity 4.00 MiB" in [
+        label["attributes"]["text"] for label in objects(scratchpad, "Label")
+    ]
 
 
 def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
-    """Bytes per second have no single limit where reading and writing differ; the share of the link's time has."""
+    """Bytes per second have no single limit where reading and writing differ; the share of the
+    link's time has."""
     main = Memory("dram", 4 * 2**30, 34e9, 17e9)
     page = render_page(replace(plan, target=replace(plan.target, main=main)))
     link = objects(charts(page), "Figure")[1]
@@ -158,7 +189,8 @@ def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
 
 
 def test_tables_of_traffic_and_peak(page: str, plan: Plan) -> None:
-    """The matrix adds up to all transfers, and no more than thirty buffers are listed for a peak."""
+    """The matrix adds up to all transfers, and no more than thirty buffers are listed for a
+    peak."""
     total = sum(transfer.bytes for transfer in plan.transfers) / 2**20
     assert f"{total:.1f} MiB</td></tr>" in page
     section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
@@ -177,7 +209,9 @@ def test_empty_and_optimal_plans_have_a_page(make_plan: Callable[..., Plan], pla
     empty = make_plan({})
     assert "Nothing is ever kept in dram" in render_page(empty)
     span = plan.metrics.makespan.value
-    best = render_page(replace(plan, status="optimal", metrics=replace(plan.metrics, makespan=Cost(span, span))))
+    best = render_page(
+        replace(plan, status="optimal", metrics=replace(plan.metrics, makespan=Cost(span, span)))
+    )
     assert "at the bound" in best
     assert "the makespan meets its lower bound" in best
 

@@ -14,21 +14,34 @@ from loadmaster.report.timeline import bytes_alive, time_unit
 
 
 def test_few_shapes_are_left_alone() -> None:
-    assert merge_neighbours([0, 0, 1], [0, 1, 0], [1, 2, 5], 3) == [range(1), range(1, 2), range(2, 3)]
+    assert merge_neighbours([0, 0, 1], [0, 1, 0], [1, 2, 5], 3) == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+    ]
 
 
 def test_the_shortest_pair_goes_first() -> None:
     """Of lengths 5, 1, 1, 5 the two in the middle are joined."""
-    assert merge_neighbours([0] * 4, [0, 5, 6, 7], [5, 6, 7, 12], 3) == [range(1), range(1, 3), range(3, 4)]
+    assert merge_neighbours([0] * 4, [0, 5, 6, 7], [5, 6, 7, 12], 3) == [
+        range(1),
+        range(1, 3),
+        range(3, 4),
+    ]
 
 
 def test_lanes_are_never_joined() -> None:
-    assert merge_neighbours([0, 1, 2], [0, 0, 0], [1, 1, 1], 1) == [range(1), range(1, 2), range(2, 3)]
+    assert merge_neighbours([0, 1, 2], [0, 0, 0], [1, 1, 1], 1) == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+    ]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 50, 199, 200, 500])
 def test_groups_cover_everything_once(limit: int) -> None:
-    """Whatever the limit, the groups are the items in order, within lanes, and no more than asked for."""
+    """Whatever the limit, the groups are the items in order, within lanes, and no more than asked
+    for."""
     dice = random.Random(limit)
     lanes = sorted(dice.randrange(4) for _ in range(200))
     starts = [float(i) for i in range(200)]
@@ -43,25 +56,42 @@ def test_nothing_to_merge() -> None:
 
 
 def test_largest_buffers_are_drawn_and_the_rest_grouped() -> None:
-    """Every buffer is either drawn or in exactly one group, and none that is grouped outweighs one that is drawn."""
+    """Every buffer is either drawn or in exactly one group, and none that is grouped outweighs one
+    that is drawn."""
     dice = random.Random(3)
-    places = ((dice.randrange(10**6), dice.randrange(1, 9_000), dice.random()) for _ in range(9_000))
-    everything = [PlannedAllocation(f"t{i}", "m", offset, size, i, i + length) for i, (offset, size, length) in enumerate(places)]
+    places = (
+        (dice.randrange(10**6), dice.randrange(1, 9_000), dice.random()) for _ in range(9_000)
+    )
+    everything = [
+        PlannedAllocation(f"t{i}", "m", offset, size, i, i + length)
+        for i, (offset, size, length) in enumerate(places)
+    ]
     shown, groups = split(everything, 5_000)
     assert len(shown) + len(groups) <= 5_000
-    assert sorted(a.tensor for a in [*shown, *(a for g in groups for a in g)]) == sorted(a.tensor for a in everything)
+    assert sorted(a.tensor for a in [*shown, *(a for g in groups for a in g)]) == sorted(
+        a.tensor for a in everything
+    )
     weight = [a.bytes * (a.end - a.start) for a in shown]
     assert min(weight) >= max(a.bytes * (a.end - a.start) for g in groups for a in g)
 
 
 def test_time_unit_fits_the_makespan() -> None:
-    assert [time_unit(t).name for t in (0.0, 3e-9, 3e-6, 0.781e-3, 3e-3, 12.0)] == ["ns", "ns", "us", "us", "ms", "s"]
+    assert [time_unit(t).name for t in (0.0, 3e-9, 3e-6, 0.781e-3, 3e-3, 12.0)] == [
+        "ns",
+        "ns",
+        "us",
+        "us",
+        "ms",
+        "s",
+    ]
     assert time_unit(12.3e-3).span(0.001, 0.0025) == "1.000 to 2.500 ms"
 
 
 def test_bytes_alive_counts_half_open_lifetimes() -> None:
     """What ends at an instant makes room for what starts there."""
-    alive = bytes_alive([PlannedAllocation("a", "m", 0, 5, 0, 2), PlannedAllocation("b", "m", 0, 7, 2, 3)])
+    alive = bytes_alive(
+        [PlannedAllocation("a", "m", 0, 5, 0, 2), PlannedAllocation("b", "m", 0, 7, 2, 3)]
+    )
     assert (list(alive.times), list(alive.values)) == ([0, 2, 3], [5, 7, 0])
     assert alive.peak_instant() == 2
     assert alive.mean(4) == pytest.approx(17 / 4)
@@ -71,4 +101,10 @@ def test_text_helpers() -> None:
     assert shortened(["a", "b", "c"], 2) == "a, b and 1 more"
     assert len(clipped("x" * 50, 19)) == 19
     assert clipped("abcdefghijklmnopqrstuvwxyz", 11) == "abcd...wxyz"
-    assert [percent(v) for v in (0, 0.5, 0.00123, 1e-9, 12.0)] == ["0.0 %", "50.0 %", "0.12 %", "< 0.001 %", "1200 %"]
+    assert [percent(v) for v in (0, 0.5, 0.00123, 1e-9, 12.0)] == [
+        "0.0 %",
+        "50.0 %",
+        "0.12 %",
+        "< 0.001 %",
+        "1200 %",
+    ]

@@ -17,7 +17,11 @@ def read(plan: Plan) -> tuple[dict[str, int], dict[int, list[tuple[int, TrackEve
     """Tracks by name, and the events of each track in the order of the file."""
     trace = Trace()
     trace.ParseFromString(render_trace(plan))
-    tracks = {p.track_descriptor.name: p.track_descriptor.uuid for p in trace.packet if p.HasField("track_descriptor")}
+    tracks = {
+        p.track_descriptor.name: p.track_descriptor.uuid
+        for p in trace.packet
+        if p.HasField("track_descriptor")
+    }
     events: dict[int, list[tuple[int, TrackEvent]]] = defaultdict(list)
     for packet in trace.packet:
         if packet.HasField("track_event"):
@@ -26,7 +30,8 @@ def read(plan: Plan) -> tuple[dict[str, int], dict[int, list[tuple[int, TrackEve
 
 
 def slices(events: list[tuple[int, TrackEvent]]) -> list[tuple[int, int, str]]:
-    """Begin, end and name of the slices of a track; fails unless they follow one another in time."""
+    """Begin, end and name of the slices of a track; fails unless they follow one another in
+    time."""
     found: list[tuple[int, int, str]] = []
     for (start, begin), (end, finish) in zip(events[::2], events[1::2], strict=True):
         assert (begin.type, finish.type) == (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
@@ -41,8 +46,13 @@ def test_a_track_for_each_core_the_copies_and_each_counter(plan: Plan) -> None:
     memories = ["dram link", "scratchpad link", "dram in use", "scratchpad in use"]
     assert [name for name in tracks if name] == ["ws0", "ws1", "ws2", "rs0", "copies", *memories]
     trace = Trace.FromString(render_trace(plan))
-    assert trace.packet[0].track_descriptor.process.process_name == "resnet50, mobilenet_v2 on edge-npu"
-    parents = {p.track_descriptor.parent_uuid for p in trace.packet[1:] if p.HasField("track_descriptor")}
+    assert (
+        trace.packet[0].track_descriptor.process.process_name
+        == "resnet50, mobilenet_v2 on edge-npu"
+    )
+    parents = {
+        p.track_descriptor.parent_uuid for p in trace.packet[1:] if p.HasField("track_descriptor")
+    }
     assert parents == {trace.packet[0].track_descriptor.uuid}
     assert {p.trusted_packet_sequence_id for p in trace.packet} == {1}
 
@@ -50,7 +60,11 @@ def test_a_track_for_each_core_the_copies_and_each_counter(plan: Plan) -> None:
 def test_every_job_is_a_slice_on_its_core(plan: Plan) -> None:
     tracks, events = read(plan)
     for core in plan.target.cores:
-        expected = sorted((round(j.start * 1e9), round(j.end * 1e9), j.name) for j in plan.jobs if j.core == core.name)
+        expected = sorted(
+            (round(j.start * 1e9), round(j.end * 1e9), j.name)
+            for j in plan.jobs
+            if j.core == core.name
+        )
         assert slices(events[tracks[core.name]]) == expected
 
 
@@ -65,7 +79,8 @@ def test_jobs_carry_what_is_known_of_them(plan: Plan) -> None:
 
 
 def test_counters_follow_the_plan(plan: Plan) -> None:
-    """The counter of bytes in use reaches the plan's own figure and ends at zero; that of the link never passes its limit."""
+    """The counter of bytes in use reaches the plan's own figure and ends at zero; that of the link
+    never passes its limit."""
     tracks, events = read(plan)
     used = [event.counter_value for _, event in events[tracks["scratchpad in use"]]]
     assert max(used) == plan.metrics.memory["scratchpad"].lower_bound
@@ -91,7 +106,9 @@ def test_copies_at_the_same_time_get_tracks_of_their_own(plan: Plan) -> None:
     assert [len(slices(events[tracks[name]])) for name in ("copies", "copies (2)")] == [1, 1]
 
 
-def test_same_plan_same_bytes_and_empty_plans_have_a_trace(plan: Plan, make_plan: Callable[..., Plan]) -> None:
+def test_same_plan_same_bytes_and_empty_plans_have_a_trace(
+    plan: Plan, make_plan: Callable[..., Plan]
+) -> None:
     assert render_trace(plan) == render_trace(plan)
     tracks, events = read(make_plan({}))
     assert "ws0" in tracks

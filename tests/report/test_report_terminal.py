@@ -23,7 +23,16 @@ def printed(plan: Plan, width: int = 80, **options: object) -> str:
 def test_says_it_all_on_one_screen(plan: Plan) -> None:
     text = printed(plan)
     assert len(text.splitlines()) <= 40
-    for said in ("edge-npu", "3 weight-stationary 32x32", "resnet50", "Makespan", "781 us", "9.9 % above", "Traffic dram", "scratchpad"):
+    for said in (
+        "edge-npu",
+        "3 weight-stationary 32x32",
+        "resnet50",
+        "Makespan",
+        "781 us",
+        "9.9 % above",
+        "Traffic dram",
+        "scratchpad",
+    ):
         assert said in text
     assert "Planned 60 jobs in 1.50 s (2.25 s of processor time), seed 7." in text
     assert "Note: " in text
@@ -53,7 +62,9 @@ def test_plain_text_without_a_terminal(plan: Plan) -> None:
     assert text.isascii()
 
 
-def test_markup_and_control_codes_in_names_are_text(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+def test_markup_and_control_codes_in_names_are_text(
+    plan: Plan, rename_plan: Callable[..., Plan]
+) -> None:
     text = printed(rename_plan(plan, "net[red]x[/nope]\x1b[31m", "t"), force_terminal=True)
     assert "net[red]x[/nope]" in text
     assert "\x1b[31m" not in text

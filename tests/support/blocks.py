@@ -20,17 +20,24 @@ class OnDisk:
 
     def __init__(self, captured, folder):
         self.file = SlowFile(folder)
-        self.starts = {s: self.file.reserve(pages(max(storage.bytes, 1))) for s, storage in enumerate(captured.storages)}
+        self.starts = {
+            s: self.file.reserve(pages(max(storage.bytes, 1)))
+            for s, storage in enumerate(captured.storages)
+        }
 
     def tensor(self, view):
         return SlowTensor(view, self.file, self.starts[view.storage])
 
 
 def in_blocks(function, inputs, room, folder, keep=()):
-    """Run a function of one operator on tensors in a file, but for those of its operands in ``keep``; its results, and the target."""
+    """Run a function of one operator on tensors in a file, but for those of its operands in
+    ``keep``; its results, and the target."""
     captured = capture([make_fx(function)(*inputs)], inputs)
     disk, given_views = OnDisk(captured, folder), captured.parts[0].given
-    memory = {view.storage: tensor.untyped_storage() for view, tensor in zip(given_views, inputs, strict=True)}
+    memory = {
+        view.storage: tensor.untyped_storage()
+        for view, tensor in zip(given_views, inputs, strict=True)
+    }
     away = {view.storage for i, view in enumerate(given_views) if i not in keep}
     made = {s for call in captured.calls for s in call.writes if captured.storages[s].bytes > 64}
     cut = rests(captured, frozenset(away), away | made, room, LINK)
@@ -43,11 +50,17 @@ def in_blocks(function, inputs, room, folder, keep=()):
     def real(leaf):
         if not isinstance(leaf, View):
             return leaf
-        return disk.tensor(leaf) if leaf.storage in cut.streamed else on_storage(memory[leaf.storage], leaf)
+        return (
+            disk.tensor(leaf)
+            if leaf.storage in cut.streamed
+            else on_storage(memory[leaf.storage], leaf)
+        )
 
     (slow, *arguments), keywords = tree_map(real, (call.arguments, call.keywords), is_leaf=is_view)
     out = call.target(slow, *arguments, **keywords)
-    return [there.read() if there is not None else value for there, value in zip(slow, out, strict=True)], call.target
+    return [
+        there.read() if there is not None else value for there, value in zip(slow, out, strict=True)
+    ], call.target
 
 
 def whole(function, inputs):

@@ -33,12 +33,14 @@ REQUEST = "Network.requestWillBeSent"
 BROWSERS_OWN = ("chrome:", "chrome-untrusted:", "about:")
 """Beginnings of the addresses of pages that no page of ours can be."""
 HANG = 300
-"""Seconds after which a browser is taken to hang: far more than anything takes on a busy machine."""
+"""Seconds after which a browser is taken to hang: far more than anything takes on a busy
+machine."""
 
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
-    """A browser that resolves no host name; skips the test where there is none, unless one is required."""
+    """A browser that resolves no host name; skips the test where there is none, unless one is
+    required."""
     programs = shutil.which("chromium"), shutil.which("chromedriver")
     if None in programs:
         pytest.skip("chromium or chromedriver is not installed")
@@ -67,7 +69,9 @@ def open_page(driver: Any, page: Path) -> None:
 def wait_for(driver: Any, condition: str) -> None:
     """Wait in the page until a script returns true, however long that takes."""
     script = "const done = arguments[arguments.length - 1], met = () => {" + condition + "};"
-    driver.execute_async_script(script + "const look = () => met() ? done() : setTimeout(look, 20); look()")
+    driver.execute_async_script(
+        script + "const look = () => met() ? done() : setTimeout(look, 20); look()"
+    )
 
 
 def console_errors(driver: Any) -> list[str]:
@@ -76,21 +80,31 @@ def console_errors(driver: Any) -> list[str]:
 
 
 def outside_requests(driver: Any) -> list[str]:
-    """Addresses that the page has asked for since it was opened, other than itself and data within it.
+    """Addresses that the page has asked for since it was opened, other than itself and data within
+    it.
 
-    What the browser opens by itself is left out: other windows, whatever this one showed before, and the browser's own pages, whose last
-    requests may be reported only after the page's first.
+    What the browser opens by itself is left out: other windows, whatever this one showed before,
+    and the browser's own pages, whose last requests may be reported only after the page's first.
     """
     entries = [json.loads(entry["message"]) for entry in driver.get_log("performance")]
-    mine = [e["message"]["params"] for e in entries if e["webview"] == driver.current_window_handle and e["message"]["method"] == REQUEST]
+    mine = [
+        e["message"]["params"]
+        for e in entries
+        if e["webview"] == driver.current_window_handle and e["message"]["method"] == REQUEST
+    ]
     last = max(i for i, params in enumerate(mine) if params["request"]["url"] == driver.current_url)
-    asked = [params["request"]["url"] for params in mine[last:] if not params.get("documentURL", "").startswith(BROWSERS_OWN)]
+    asked = [
+        params["request"]["url"]
+        for params in mine[last:]
+        if not params.get("documentURL", "").startswith(BROWSERS_OWN)
+    ]
     return [url for url in asked if not url.startswith(("file:", "data:", "blob:", *BROWSERS_OWN))]
 
 
 def in_shadow(script: str) -> str:
     """A script with ``all(selector)``, which finds elements inside Bokeh's shadow trees too."""
     return (
-        "function all(s, r = document) { return [...r.querySelectorAll(s), ...[...r.querySelectorAll('*')]"
-        ".flatMap(e => e.shadowRoot ? all(s, e.shadowRoot) : [])] }" + script
+        "function all(s, r = document) { return [...r.querySelectorAll(s),"
+        " ...[...r.querySelectorAll('*')].flatMap(e => e.shadowRoot ? all(s, e.shadowRoot) : [])] }"
+        + script
     )

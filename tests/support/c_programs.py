@@ -35,7 +35,18 @@ def objects(sanitizer: str) -> list[Path]:
     found = []
     for name in ("kernels", "runtime", "main"):
         found.append(folder / f"{name}.o")
-        subprocess.run(["gcc", *FLAGS, *checked_by(sanitizer), "-c", str(TEMPLATES / f"{name}.c"), "-o", str(found[-1])], check=True)
+        subprocess.run(
+            [
+                "gcc",
+                *FLAGS,
+                *checked_by(sanitizer),
+                "-c",
+                str(TEMPLATES / f"{name}.c"),
+                "-o",
+                str(found[-1]),
+            ],
+            check=True,
+        )
     return found
 
 
@@ -44,21 +55,39 @@ def build(program: Program, folder: Path, sanitizer: str = PLAIN) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "plan.c").write_text(plan_source(program))
     (folder / "weights.bin").write_bytes(b"".join(data.tobytes() for _, _, data in program.weights))
-    command = ["gcc", *FLAGS, *checked_by(sanitizer), f"-I{TEMPLATES}", str(folder / "plan.c"), *map(str, objects(sanitizer))]
+    command = [
+        "gcc",
+        *FLAGS,
+        *checked_by(sanitizer),
+        f"-I{TEMPLATES}",
+        str(folder / "plan.c"),
+        *map(str, objects(sanitizer)),
+    ]
     subprocess.run([*command, "-lm", "-o", str(folder / "program")], check=True)
     return folder
 
 
-def execute(folder: Path, inputs: Sequence[np.ndarray], outputs: int, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def execute(
+    folder: Path, inputs: Sequence[np.ndarray], outputs: int, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run a program in its folder; its outputs are there as `out0`, `out1`, ..."""
     for number, array in enumerate(inputs):
         array.tofile(folder / f"in{number}")
-    files = ["weights.bin", *(f"in{n}" for n in range(len(inputs))), *(f"out{n}" for n in range(outputs))]
-    return subprocess.run(["./program", *options, *files], cwd=folder, capture_output=True, text=True)
+    files = [
+        "weights.bin",
+        *(f"in{n}" for n in range(len(inputs))),
+        *(f"out{n}" for n in range(outputs)),
+    ]
+    return subprocess.run(
+        ["./program", *options, *files], cwd=folder, capture_output=True, text=True
+    )
 
 
 def outputs_of(folder: Path, ports: Sequence[Port]) -> list[np.ndarray]:
-    return [np.fromfile(folder / f"out{n}", element_type(port.value, "model")).reshape(port.value.shape) for n, port in enumerate(ports)]
+    return [
+        np.fromfile(folder / f"out{n}", element_type(port.value, "model")).reshape(port.value.shape)
+        for n, port in enumerate(ports)
+    ]
 
 
 def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
@@ -70,5 +99,13 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
-        return dict(zip(names, onnxruntime.InferenceSession(model.SerializeToString(), options).run(names, dict(feeds)), strict=True))
+        return dict(
+            zip(
+                names,
+                onnxruntime.InferenceSession(model.SerializeToString(), options).run(
+                    names, dict(feeds)
+                ),
+                strict=True,
+            )
+        )
     return dict(zip(names, ReferenceEvaluator(model).run(names, dict(feeds)), strict=True))

@@ -9,7 +9,9 @@ from pathlib import Path
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
     command = [sys.executable, "-m", "loadmaster", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, check=False
+    )
 
 
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:

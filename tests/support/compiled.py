@@ -11,8 +11,11 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 
-def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = None, steps: int = 2) -> list[Any]:
-    """Outputs, gradients, parameters and buffers of a few optimiser steps on a copy of the module."""
+def train(
+    module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = None, steps: int = 2
+) -> list[Any]:
+    """Outputs, gradients, parameters and buffers of a few optimiser steps on a copy of the
+    module."""
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
     call = twin if backend is None else torch.compile(twin, backend=backend, options=options)
@@ -23,9 +26,16 @@ def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = Non
         optimiser.zero_grad()
         out = call(*inputs)
         out.float().square().mean().backward()
-        seen += [out.detach().clone(), *(p.grad.clone() for p in twin.parameters() if p.grad is not None)]
+        seen += [
+            out.detach().clone(),
+            *(p.grad.clone() for p in twin.parameters() if p.grad is not None),
+        ]
         optimiser.step()
-    return [*seen, *(p.detach().clone() for p in twin.parameters()), *(b.clone() for b in twin.buffers())]
+    return [
+        *seen,
+        *(p.detach().clone() for p in twin.parameters()),
+        *(b.clone() for b in twin.buffers()),
+    ]
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
@@ -44,7 +54,9 @@ def models_of(options: Any) -> list[Any]:
     from loadmaster.integrations.torch_compile.compiled_model import Model
 
     gc.collect()
-    return [model for model in gc.get_objects() if type(model) is Model and model.options is options]
+    return [
+        model for model in gc.get_objects() if type(model) is Model and model.options is options
+    ]
 
 
 def model_of(options: Any) -> Any:

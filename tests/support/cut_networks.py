@@ -1,4 +1,5 @@
-"""Small convolutional networks as an ONNX file would hold them: with windows, so that they can be cut."""
+"""Small convolutional networks as an ONNX file would hold them: with windows, so that they can be
+cut."""
 
 from __future__ import annotations
 
@@ -24,14 +25,32 @@ from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def convolutions(
-    name: str = "cut", *, rows: int = 12, channels: int = 8, strides: tuple[int, ...] = (1, 2), skip: bool = True, pad: int = 1
+    name: str = "cut",
+    *,
+    rows: int = 12,
+    channels: int = 8,
+    strides: tuple[int, ...] = (1, 2),
+    skip: bool = True,
+    pad: int = 1,
 ) -> Graph:
-    """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last result to that of one more."""
+    """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last
+    result to that of one more."""
     nodes, weights = [], []
 
     def conv(source: str, target: str, stride: int) -> None:
-        weights.append(numpy_helper.from_array(np.zeros((channels, channels, 3, 3), np.float32), f"w_{target}"))
-        nodes.append(helper.make_node("Conv", [source, f"w_{target}"], [f"c_{target}"], target, strides=[stride] * 2, pads=[pad] * 4))
+        weights.append(
+            numpy_helper.from_array(np.zeros((channels, channels, 3, 3), np.float32), f"w_{target}")
+        )
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                [source, f"w_{target}"],
+                [f"c_{target}"],
+                target,
+                strides=[stride] * 2,
+                pads=[pad] * 4,
+            )
+        )
         nodes.append(helper.make_node("Relu", [f"c_{target}"], [target], f"relu_{target}"))
 
     last = "x"
@@ -44,9 +63,15 @@ def convolutions(
         last = "sum"
     shape = (1, channels, rows, rows)
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
-    graph = helper.make_graph(nodes, name, inputs, [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], weights)
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return build_graph(model, name=name, source="made for a test", batch=None, dims={}, precision="int8")
+    graph = helper.make_graph(
+        nodes, name, inputs, [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], weights
+    )
+    model: onnx.ModelProto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    )
+    return build_graph(
+        model, name=name, source="made for a test", batch=None, dims={}, precision="int8"
+    )
 
 
 def cut_network() -> Graph:
@@ -58,7 +83,9 @@ def cut_network() -> Graph:
 def cut_plan(mini_batches: int = 1) -> Plan:
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000)
-    machine = replace(machine, main=replace(machine.main, read_bandwidth=2e10, write_bandwidth=2e10))
+    machine = replace(
+        machine, main=replace(machine.main, read_bandwidth=2e10, write_bandwidth=2e10)
+    )
     plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, samples=2, rounds=1)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan
@@ -66,7 +93,8 @@ def cut_plan(mini_batches: int = 1) -> Plan:
 
 @cache
 def recomputing_plan(more: int = 0) -> Plan:
-    """A plan of three convolutions in three bands that do not wait for one another: two bands make the rows that both need, or ``more``."""
+    """A plan of three convolutions in three bands that do not wait for one another: two bands make
+    the rows that both need, or ``more``."""
     graph, machine = convolutions(rows=24, strides=(1, 1, 1), skip=False), npu(2, 40_000)
     network = DivisibleNetwork.of(graph, machine)
     seen = Network(network.graph, network.fused, network.forms)
@@ -75,4 +103,6 @@ def recomputing_plan(more: int = 0) -> Plan:
     assert isinstance(first, Grid)
     rows = (0, first.starts[2][1] - more, first.starts[2][2])
     changed = replace(first, starts=(*first.starts[:2], rows, first.starts[3]))
-    return planned(lower([graph], machine, cuts=[Cuts([changed, *cuts.cuts[1:]], cuts.order)]), machine)
+    return planned(
+        lower([graph], machine, cuts=[Cuts([changed, *cuts.cuts[1:]], cuts.order)]), machine
+    )

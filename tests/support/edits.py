@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.support.hand_plan import copying_plan, finished, place, shared_plan, streams, tensor, tiles, us
+from tests.support.hand_plan import (
+    copying_plan,
+    finished,
+    place,
+    shared_plan,
+    streams,
+    tensor,
+    tiles,
+    us,
+)
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedOperand
@@ -18,7 +27,14 @@ def edit(plan: Plan, part: str, which: Callable[[Any], bool], /, **changes: Any)
     """The plan with the records of one part that match changed; there must be some."""
     records = getattr(plan, part)
     assert any(which(record) for record in records)
-    return replace(plan, **{part: tuple(replace(record, **changes) if which(record) else record for record in records)})
+    return replace(
+        plan,
+        **{
+            part: tuple(
+                replace(record, **changes) if which(record) else record for record in records
+            )
+        },
+    )
 
 
 def named(name: str) -> Callable[[Any], bool]:
@@ -26,7 +42,9 @@ def named(name: str) -> Callable[[Any], bool]:
 
 
 def in_memory(name: str, memory: str, start: float | None = None) -> Callable[[Any], bool]:
-    return lambda a: (a.tensor, a.memory) == (name, memory) and (start is None or a.start == us(start))
+    return lambda a: (
+        (a.tensor, a.memory) == (name, memory) and (start is None or a.start == us(start))
+    )
 
 
 def job(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
@@ -37,21 +55,30 @@ def copied(name: str, /, **changes: Any) -> Plan:
     return edit(COPYING, "transfers", named(name), **changes)
 
 
-def allocation(name: str, memory: str, start: float | None = None, /, *, plan: Plan = SHARED, **changes: Any) -> Plan:
+def allocation(
+    name: str, memory: str, start: float | None = None, /, *, plan: Plan = SHARED, **changes: Any
+) -> Plan:
     return edit(plan, "allocations", in_memory(name, memory, start), **changes)
 
 
 def streamed(plan: Plan) -> Plan:
-    """The plan with the tiles, transfers, curves and figures that follow from its jobs and copies."""
+    """The plan with the tiles, transfers, curves and figures that follow from its jobs and
+    copies."""
     shared = {memory.name for memory in plan.target.memories}
-    allocations = (*(a for a in plan.allocations if a.memory in shared), *tiles(plan.target, plan.jobs))
+    allocations = (
+        *(a for a in plan.allocations if a.memory in shared),
+        *tiles(plan.target, plan.jobs),
+    )
     transfers = (*streams(plan.jobs), *(t for t in plan.transfers if not t.job))
     return finished(replace(plan, allocations=allocations, transfers=transfers))
 
 
 def with_operand(name: str, part: str, tensor: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
     record = next(record for record in plan.jobs if record.name == name)
-    operands = tuple(replace(operand, **changes) if operand.tensor == tensor else operand for operand in getattr(record, part))
+    operands = tuple(
+        replace(operand, **changes) if operand.tensor == tensor else operand
+        for operand in getattr(record, part)
+    )
     return streamed(job(name, plan, **{part: operands}))
 
 
@@ -69,24 +96,42 @@ def plus(plan: Plan, part: str, *records: Any) -> Plan:
 def figure(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
     if name == "makespan":
         plan = replace(plan, objective=replace(plan.objective, **changes))
-    return replace(plan, metrics=replace(plan.metrics, **{name: replace(getattr(plan.metrics, name), **changes)}))
+    return replace(
+        plan,
+        metrics=replace(plan.metrics, **{name: replace(getattr(plan.metrics, name), **changes)}),
+    )
 
 
 def entry(name: str, key: str, /, **changes: Any) -> Plan:
     figures = getattr(SHARED.metrics, name)
-    return replace(SHARED, metrics=replace(SHARED.metrics, **{name: figures | {key: replace(figures[key], **changes)}}))
+    return replace(
+        SHARED,
+        metrics=replace(
+            SHARED.metrics, **{name: figures | {key: replace(figures[key], **changes)}}
+        ),
+    )
 
 
 def mini_batch(network: str, number: int, **changes: Any) -> Plan:
-    return edit(SHARED, "mini_batches", lambda b: (b.network, b.number) == (network, number), **changes)
+    return edit(
+        SHARED, "mini_batches", lambda b: (b.network, b.number) == (network, number), **changes
+    )
 
 
 def timed(period: float, deadline: float, release: float = 20, missed: bool = False) -> Plan:
-    """The shared plan when the second mini-batch of ``net``, which runs from 20 to 40, comes after a period; microseconds."""
+    """The shared plan when the second mini-batch of ``net``, which runs from 20 to 40, comes after
+    a period; microseconds."""
     batches = tuple(
-        replace(b, release=us(release) if b.number else 0.0, missed=missed) if b.network == "net" else b for b in SHARED.mini_batches
+        replace(b, release=us(release) if b.number else 0.0, missed=missed)
+        if b.network == "net"
+        else b
+        for b in SHARED.mini_batches
     )
-    return finished(replace(SHARED, timings=(NetworkTiming("net", us(period), us(deadline)),), mini_batches=batches))
+    return finished(
+        replace(
+            SHARED, timings=(NetworkTiming("net", us(period), us(deadline)),), mini_batches=batches
+        )
+    )
 
 
 def main_memory(plan: Plan = SHARED, **changes: Any) -> Plan:
@@ -99,7 +144,9 @@ def without_job(name: str, tensor: str) -> Plan:
 
 
 def stream(name: str, tensor: str, /, **changes: Any) -> Plan:
-    return finished(edit(SHARED, "transfers", lambda t: (t.job, t.tensor) == (name, tensor), **changes))
+    return finished(
+        edit(SHARED, "transfers", lambda t: (t.job, t.tensor) == (name, tensor), **changes)
+    )
 
 
 def with_network(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
@@ -107,30 +154,64 @@ def with_network(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
 
 
 def on_cores(plan: Plan = SHARED, **changes: Any) -> Plan:
-    return replace(plan, target=replace(plan.target, cores=tuple(replace(core, **changes) for core in plan.target.cores)))
+    return replace(
+        plan,
+        target=replace(
+            plan.target, cores=tuple(replace(core, **changes) for core in plan.target.cores)
+        ),
+    )
 
 
 def with_bits(bits: int) -> Plan:
-    """The shared plan as if all networks were planned at another width, with the energy that takes."""
-    plan = edit(edit(SHARED, "jobs", lambda _: True, bits=bits, energy=5e-9), "networks", lambda _: True, precision=f"fp{bits}")
+    """The shared plan as if all networks were planned at another width, with the energy that
+    takes."""
+    plan = edit(
+        edit(SHARED, "jobs", lambda _: True, bits=bits, energy=5e-9),
+        "networks",
+        lambda _: True,
+        precision=f"fp{bits}",
+    )
     return finished(plan)
 
 
 def with_readers(*reads: tuple[str, ...]) -> Plan:
-    """The shared plan and an operator ``use`` at its end that reads the two tiles ``aux/y``; what each of its own tiles reads is given."""
+    """The shared plan and an operator ``use`` at its end that reads the two tiles ``aux/y``; what
+    each of its own tiles reads is given."""
     last, count = (us(40), us(50)), len(reads)
-    kept = tuple(replace(a, end=us(50)) if a.end == us(40) and a.memory == "dram" else a for a in SHARED.allocations)
-    plan = with_network("aux", plan=replace(SHARED, allocations=kept), macs=2000 + 1000 * count, outputs=("y", "z"))
+    kept = tuple(
+        replace(a, end=us(50)) if a.end == us(40) and a.memory == "dram" else a
+        for a in SHARED.allocations
+    )
+    plan = with_network(
+        "aux", plan=replace(SHARED, allocations=kept), macs=2000 + 1000 * count, outputs=("y", "z")
+    )
     aux = plan.networks[1]
-    plan = with_network("aux", plan=plan, operators=(*aux.operators, OperatorInfo("use", ("y",), ("z",))))
-    for tile, (name, core) in enumerate(zip(("aux/use#0@0", "aux/use#1@0")[:count], "ab"[:count], strict=True)):
+    plan = with_network(
+        "aux", plan=plan, operators=(*aux.operators, OperatorInfo("use", ("y",), ("z",)))
+    )
+    for tile, (name, core) in enumerate(
+        zip(("aux/use#0@0", "aux/use#1@0")[:count], "ab"[:count], strict=True)
+    ):
         user = next(job for job in SHARED.jobs if job.name == "aux/pool#0@0")
         operands = {"reads": tuple(PlannedOperand(part, "dram", 500) for part in reads[tile])}
         operands |= {"writes": (PlannedOperand(f"aux/z#{tile}", "dram", 64),)}
-        user = replace(user, name=name, core=core, start=last[0], end=last[1], tile=tile, tiles=count, **operands)
-        plan = plus(plan, "jobs", replace(user, operators=("use",), after=("aux/pool#0@0", "aux/pool#1@0")))
+        user = replace(
+            user,
+            name=name,
+            core=core,
+            start=last[0],
+            end=last[1],
+            tile=tile,
+            tiles=count,
+            **operands,
+        )
+        plan = plus(
+            plan, "jobs", replace(user, operators=("use",), after=("aux/pool#0@0", "aux/pool#1@0"))
+        )
         plan = plus(plan, "tensors", tensor(f"aux/z#{tile}", 64, name, is_output=True))
-        plan = plus(plan, "allocations", place(f"aux/z#{tile}", "dram", 9216 + 64 * tile, 64, 40, 50))
+        plan = plus(
+            plan, "allocations", place(f"aux/z#{tile}", "dram", 9216 + 64 * tile, 64, 40, 50)
+        )
     return streamed(plan)
 
 
@@ -141,7 +222,9 @@ def without_reading(name: str) -> Plan:
 
 def without_result() -> Plan:
     """The copying plan as if nothing needed ``n/h``."""
-    plan = without(without(COPYING, "tensors", named("n/h")), "allocations", lambda a: a.tensor == "n/h")
+    plan = without(
+        without(COPYING, "tensors", named("n/h")), "allocations", lambda a: a.tensor == "n/h"
+    )
     plan = without(plan, "transfers", lambda t: t.name.endswith(" h"))
     last = next(record for record in plan.jobs if record.name == "n/s@0")
     plan = job("n/s@0", job("n/p@0", plan, writes=()), reads=last.reads[1:], after=("n/q@0",))

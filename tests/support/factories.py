@@ -9,7 +9,9 @@ def layers(batch: int):
     class Loss(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU())))
+            self.layers = nn.Sequential(
+                *(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU()))
+            )
 
         def forward(self, x):
             return self.layers(x).square().mean()

@@ -1,7 +1,8 @@
 """Good plans made by hand, for the tests to read and to break. Times are given in microseconds.
 
-``shared_plan`` runs two networks on two cores that hand tensors over in a scratchpad; ``copying_plan`` runs one on a core that can use
-operands only in its own memory, so that they are copied there and back; ``long_plan`` is as long as one likes.
+``shared_plan`` runs two networks on two cores that hand tensors over in a scratchpad;
+``copying_plan`` runs one on a core that can use operands only in its own memory, so that they are
+copied there and back; ``long_plan`` is as long as one likes.
 """
 
 from __future__ import annotations
@@ -39,17 +40,28 @@ def us(microseconds: float) -> float:
     return round(microseconds * 10**6) / 10**12
 
 
-def tensor(name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False) -> PlannedTensor:
-    """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile`` of the first mini-batch."""
+def tensor(
+    name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False
+) -> PlannedTensor:
+    """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile`` of the first
+    mini-batch."""
     network, _, rest = name.partition("/")
     storage, _, batch = rest.split("#")[0].partition("@")
     return PlannedTensor(name, network, storage, int(batch or 0), size, kind, is_output, producer)
 
 
 def job(
-    name: str, core: str, start: float, end: float, reads: Reads, writes: Reads, after: tuple[str, ...] = (), **more: Any
+    name: str,
+    core: str,
+    start: float,
+    end: float,
+    reads: Reads,
+    writes: Reads,
+    after: tuple[str, ...] = (),
+    **more: Any,
 ) -> PlannedJob:
-    """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two microseconds of arithmetic, one nanojoule."""
+    """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
+    microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
     fields: dict[str, Any] = {
         "mini_batch": int(rest.split("@")[1]),
@@ -77,24 +89,47 @@ def job(
     )
 
 
-def place(name: str, memory: str, offset: int, size: int, start: float, end: float) -> PlannedAllocation:
+def place(
+    name: str, memory: str, offset: int, size: int, start: float, end: float
+) -> PlannedAllocation:
     return PlannedAllocation(name, memory, offset, size, us(start), us(end))
 
 
 def copy(
-    name: str, tensor: str, source: str, destination: str, size: int, start: float, end: float, after: tuple[str, ...]
+    name: str,
+    tensor: str,
+    source: str,
+    destination: str,
+    size: int,
+    start: float,
+    end: float,
+    after: tuple[str, ...],
 ) -> PlannedTransfer:
-    return PlannedTransfer(tensor, source, destination, size, us(start), us(end), name=name, after=after)
+    return PlannedTransfer(
+        tensor, source, destination, size, us(start), us(end), name=name, after=after
+    )
 
 
 def streams(jobs: Iterable[PlannedJob]) -> tuple[PlannedTransfer, ...]:
     """The transfers of all operands, each as long as its job."""
-    reads = [PlannedTransfer(x.tensor, x.memory, j.core, x.bytes, j.start, j.end, j.name) for j in jobs for x in j.reads]
-    return (*reads, *(PlannedTransfer(x.tensor, j.core, x.memory, x.bytes, j.start, j.end, j.name) for j in jobs for x in j.writes))
+    reads = [
+        PlannedTransfer(x.tensor, x.memory, j.core, x.bytes, j.start, j.end, j.name)
+        for j in jobs
+        for x in j.reads
+    ]
+    return (
+        *reads,
+        *(
+            PlannedTransfer(x.tensor, j.core, x.memory, x.bytes, j.start, j.end, j.name)
+            for j in jobs
+            for x in j.writes
+        ),
+    )
 
 
 def tiles(target: Target, jobs: Iterable[PlannedJob]) -> tuple[PlannedAllocation, ...]:
-    """A tile of up to 300 bytes for every operand, one above the other, in the buffers of cores that have one."""
+    """A tile of up to 300 bytes for every operand, one above the other, in the buffers of cores
+    that have one."""
     managed = {core.name for core in target.cores if core.buffer}
     return tuple(
         PlannedAllocation(x.tensor, j.core, 300 * i, max(1, min(300, x.bytes)), j.start, j.end)
@@ -110,24 +145,38 @@ def finished(plan: Plan) -> Plan:
     makespan = max(record.end for record in (*plan.jobs, *plan.transfers))
     throughput = 2 * sum(j.macs for j in plan.jobs) / makespan
     inferences = sum(n.batch * n.mini_batches for n in plan.networks)
-    busy = {core.name: sum(j.compute for j in plan.jobs if j.core == core.name) / makespan for core in plan.target.cores}
-    moved = {name: sum(t.bytes for t in plan.transfers if name in (t.source, t.destination)) for name in links}
+    busy = {
+        core.name: sum(j.compute for j in plan.jobs if j.core == core.name) / makespan
+        for core in plan.target.cores
+    }
+    moved = {
+        name: sum(t.bytes for t in plan.transfers if name in (t.source, t.destination))
+        for name in links
+    }
     energy, energy_by = energies(plan, makespan)
     mini_batches = batches(plan)
-    longest = {n.name: max((b.latency for b in mini_batches if b.network == n.name), default=0.0) for n in plan.networks}
+    longest = {
+        n.name: max((b.latency for b in mini_batches if b.network == n.name), default=0.0)
+        for n in plan.networks
+    }
     metrics = Metrics(
         makespan=Cost(makespan, makespan / 2),
         throughput=Rate(throughput, 2 * throughput),
         inferences_per_second=Rate(inferences / makespan, 2 * inferences / makespan),
         utilisation={core: Rate(value, min(1.0, 2 * value)) for core, value in busy.items()},
         traffic={name: Cost(float(value), value / 2) for name, value in moved.items()},
-        memory={name: memory_use(name, capacity, plan.allocations) for name, capacity in capacities(plan.target).items()},
+        memory={
+            name: memory_use(name, capacity, plan.allocations)
+            for name, capacity in capacities(plan.target).items()
+        },
         energy=Cost(energy, energy / 2),
         energy_by=energy_by,
         latency={name: Cost(value, value / 2) for name, value in longest.items()},
     )
     objective = Objective("throughput", "", makespan, makespan / 2)
-    return replace(plan, links=links, metrics=metrics, objective=objective, mini_batches=mini_batches)
+    return replace(
+        plan, links=links, metrics=metrics, objective=objective, mini_batches=mini_batches
+    )
 
 
 def energies(plan: Plan, makespan: float) -> tuple[float, dict[str, float]]:
@@ -139,7 +188,9 @@ def energies(plan: Plan, makespan: float) -> tuple[float, dict[str, float]]:
         for end in {t.source, t.destination} & set(by):
             by[end] += t.bytes * round(plan.byte_energy[end] * 10**15)
     static = round(plan.target.static_power * makespan * 10**15)
-    return (sum(by.values()) + static) / 10**15, {name: femtojoules / 10**15 for name, femtojoules in by.items()}
+    return (sum(by.values()) + static) / 10**15, {
+        name: femtojoules / 10**15 for name, femtojoules in by.items()
+    }
 
 
 def batches(plan: Plan) -> tuple[MiniBatch, ...]:
@@ -156,19 +207,28 @@ def batches(plan: Plan) -> tuple[MiniBatch, ...]:
     found = []
     for key, end in ends.items():
         release, missed = (old[key].release, old[key].missed) if key in old else (0.0, False)
-        found.append(MiniBatch(*key, release, end, round((end - release) * 10**12) / 10**12, missed))
+        found.append(
+            MiniBatch(*key, release, end, round((end - release) * 10**12) / 10**12, missed)
+        )
     return tuple(found)
 
 
 def capacities(target: Target) -> dict[str, int]:
     """Bytes of the shared memories and of the buffers that are managed."""
-    return {m.name: m.capacity for m in target.memories} | {c.name: c.buffer for c in target.cores if c.buffer}
+    return {m.name: m.capacity for m in target.memories} | {
+        c.name: c.buffer for c in target.cores if c.buffer
+    }
 
 
 def memory_use(name: str, capacity: int, allocations: Iterable[PlannedAllocation]) -> MemoryUse:
     here = [a for a in allocations if a.memory == name]
-    alive = [sum(a.bytes for a in here if a.start <= moment < a.end) for moment in {a.start for a in here}]
-    return MemoryUse(max((a.offset + a.bytes for a in here), default=0), max(alive, default=0), capacity)
+    alive = [
+        sum(a.bytes for a in here if a.start <= moment < a.end)
+        for moment in {a.start for a in here}
+    ]
+    return MemoryUse(
+        max((a.offset + a.bytes for a in here), default=0), max(alive, default=0), capacity
+    )
 
 
 def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSegment, ...]:
@@ -179,27 +239,72 @@ def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSeg
     for start, end in pairwise(moments):
         active = [t for t in here if t.start <= start and t.end >= end]
         rates = [
-            (t.bytes / (t.end - t.start), memory.read_bandwidth if t.source == memory.name else memory.write_bandwidth) for t in active
+            (
+                t.bytes / (t.end - t.start),
+                memory.read_bandwidth if t.source == memory.name else memory.write_bandwidth,
+            )
+            for t in active
         ]
         if rates:
-            segments.append(LinkSegment(start, end, sum(rate for rate, _ in rates), sum(rate / limit for rate, limit in rates)))
+            segments.append(
+                LinkSegment(
+                    start,
+                    end,
+                    sum(rate for rate, _ in rates),
+                    sum(rate / limit for rate, limit in rates),
+                )
+            )
     return tuple(segments)
 
 
 def network(
-    name: str, mini_batches: int, macs: int, operators: Operators, outputs: tuple[str, ...], inputs: tuple[str, ...] = ("x",)
+    name: str,
+    mini_batches: int,
+    macs: int,
+    operators: Operators,
+    outputs: tuple[str, ...],
+    inputs: tuple[str, ...] = ("x",),
 ) -> NetworkInfo:
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
-    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, macs, infos, outputs, notes=("a remark",), inputs=inputs)
+    return NetworkInfo(
+        name,
+        f"{name}.onnx",
+        "int8",
+        mini_batches,
+        1,
+        macs,
+        infos,
+        outputs,
+        notes=("a remark",),
+        inputs=inputs,
+    )
 
 
 def unfinished(target: Target, **records: Any) -> Plan:
     nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {}, Cost(0, 0), {}, {})
-    # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte; memories what they state.
-    by = {m.name: m.energy or 0.0 for m in target.memories} | {c.name: 884e-15 if c.buffer else 0.0 for c in target.cores}
+    # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte;
+    # memories what they state.
+    by = {m.name: m.energy or 0.0 for m in target.memories} | {
+        c.name: 884e-15 if c.buffer else 0.0 for c in target.cores
+    }
     for_what = Objective("throughput", "", 0.0, 0.0)
-    empty: dict[str, Any] = {"links": {}, "metrics": nothing, "objective": for_what, "timings": (), "byte_energy": by, "mini_batches": ()}
-    return Plan(version=SCHEMA_VERSION, producer="by hand", status="feasible", seed=7, target=target, **empty, **records)
+    empty: dict[str, Any] = {
+        "links": {},
+        "metrics": nothing,
+        "objective": for_what,
+        "timings": (),
+        "byte_energy": by,
+        "mini_batches": (),
+    }
+    return Plan(
+        version=SCHEMA_VERSION,
+        producer="by hand",
+        status="feasible",
+        seed=7,
+        target=target,
+        **empty,
+        **records,
+    )
 
 
 def core(name: str, buffer: int) -> Core:
@@ -207,9 +312,11 @@ def core(name: str, buffer: int) -> Core:
 
 
 def shared_plan() -> Plan:
-    """Network ``net`` (two mini-batches of ``conv``, ``fc``) and ``aux`` (``pool`` in two tiles), on cores ``a`` and ``b``.
+    """Network ``net`` (two mini-batches of ``conv``, ``fc``) and ``aux`` (``pool`` in two tiles),
+    on cores ``a`` and ``b``.
 
-    ``conv`` leaves its result ``h`` in the scratchpad for ``fc``; that of the second mini-batch takes the place of the first.
+    ``conv`` leaves its result ``h`` in the scratchpad for ``fc``; that of the second mini-batch
+    takes the place of the first.
     """
     target = Target(
         "hand-npu",
@@ -220,9 +327,33 @@ def shared_plan() -> Plan:
         static_power=1e-3,
     )
     jobs = (
-        job("net/conv@0", "a", 0, 10, [("net/x@0", "dram", 2048), ("net/w", "dram", 1024)], [("net/h@0", "scratchpad", 4096)]),
-        job("net/fc@0", "b", 10, 20, [("net/h@0", "scratchpad", 4096)], [("net/y@0", "dram", 512)], ("net/conv@0",)),
-        job("aux/pool#0@0", "a", 10, 20, [("aux/x", "dram", 1000)], [("aux/y#0", "dram", 500)], operators=("pool",), tiles=2),
+        job(
+            "net/conv@0",
+            "a",
+            0,
+            10,
+            [("net/x@0", "dram", 2048), ("net/w", "dram", 1024)],
+            [("net/h@0", "scratchpad", 4096)],
+        ),
+        job(
+            "net/fc@0",
+            "b",
+            10,
+            20,
+            [("net/h@0", "scratchpad", 4096)],
+            [("net/y@0", "dram", 512)],
+            ("net/conv@0",),
+        ),
+        job(
+            "aux/pool#0@0",
+            "a",
+            10,
+            20,
+            [("aux/x", "dram", 1000)],
+            [("aux/y#0", "dram", 500)],
+            operators=("pool",),
+            tiles=2,
+        ),
         job(
             "net/conv@1",
             "a",
@@ -232,8 +363,26 @@ def shared_plan() -> Plan:
             [("net/h@1", "scratchpad", 4096)],
             ("net/fc@0",),
         ),
-        job("aux/pool#1@0", "b", 20, 30, [("aux/x", "dram", 1000)], [("aux/y#1", "dram", 500)], operators=("pool",), tile=1, tiles=2),
-        job("net/fc@1", "b", 30, 40, [("net/h@1", "scratchpad", 4096)], [("net/y@1", "dram", 512)], ("net/conv@1",)),
+        job(
+            "aux/pool#1@0",
+            "b",
+            20,
+            30,
+            [("aux/x", "dram", 1000)],
+            [("aux/y#1", "dram", 500)],
+            operators=("pool",),
+            tile=1,
+            tiles=2,
+        ),
+        job(
+            "net/fc@1",
+            "b",
+            30,
+            40,
+            [("net/h@1", "scratchpad", 4096)],
+            [("net/y@1", "dram", 512)],
+            ("net/conv@1",),
+        ),
     )
     tensors = (
         tensor("net/x@0", 2048, kind="input"),
@@ -266,12 +415,21 @@ def shared_plan() -> Plan:
         network("aux", 1, 2000, {"pool": (("x",), ("y",))}, ("y",)),
     )
     return finished(
-        unfinished(target, networks=networks, tensors=tensors, jobs=jobs, allocations=allocations, transfers=streams(jobs), notes=("fine",))
+        unfinished(
+            target,
+            networks=networks,
+            tensors=tensors,
+            jobs=jobs,
+            allocations=allocations,
+            transfers=streams(jobs),
+            notes=("fine",),
+        )
     )
 
 
 def copying_plan() -> Plan:
-    """One core that reads and writes only ``hbm``: inputs are copied in, the output out, and ``h`` out and in again.
+    """One core that reads and writes only ``hbm``: inputs are copied in, the output out, and ``h``
+    out and in again.
 
     ``y`` takes the place of ``x``, and ``h`` comes back to where ``w`` was.
     """
@@ -284,9 +442,25 @@ def copying_plan() -> Plan:
         copy=CopyEngine(1e9, 1e9, 0.5e9, 0.5e9),
     )
     jobs = (
-        job("n/p@0", "gpu", 10, 20, [("n/x", "hbm", 1024), ("n/w", "hbm", 1024)], [("n/h", "hbm", 1024)], ("load x", "load w")),
+        job(
+            "n/p@0",
+            "gpu",
+            10,
+            20,
+            [("n/x", "hbm", 1024), ("n/w", "hbm", 1024)],
+            [("n/h", "hbm", 1024)],
+            ("load x", "load w"),
+        ),
         job("n/q@0", "gpu", 20, 30, [("n/w", "hbm", 1024)], [("n/y", "hbm", 1024)], ("load w",)),
-        job("n/s@0", "gpu", 35, 45, [("n/h", "hbm", 1024), ("n/y", "hbm", 1024)], [("n/z", "hbm", 1024)], ("load h", "n/q@0")),
+        job(
+            "n/s@0",
+            "gpu",
+            35,
+            45,
+            [("n/h", "hbm", 1024), ("n/y", "hbm", 1024)],
+            [("n/z", "hbm", 1024)],
+            ("load h", "n/q@0"),
+        ),
     )
     copies = (
         copy("load x", "n/x", "host", "hbm", 1024, 0, 5, ()),
@@ -317,18 +491,30 @@ def copying_plan() -> Plan:
     operators = {"p": (("x", "w"), ("h",)), "q": (("w",), ("y",)), "s": (("h", "y"), ("z",))}
     networks = (network("n", 1, 3000, operators, ("z",)),)
     return finished(
-        unfinished(target, networks=networks, tensors=tensors, jobs=jobs, allocations=allocations, transfers=(*streams(jobs), *copies))
+        unfinished(
+            target,
+            networks=networks,
+            tensors=tensors,
+            jobs=jobs,
+            allocations=allocations,
+            transfers=(*streams(jobs), *copies),
+        )
     )
 
 
 def long_plan(length: int, extra_reads: int = 0) -> Plan:
-    """A chain of jobs on two cores in turn, each reading what the one before it wrote, in two halves of the scratchpad.
+    """A chain of jobs on two cores in turn, each reading what the one before it wrote, in two
+    halves of the scratchpad.
 
     ``extra_reads`` splits the read of each job's operand into that many more transfers.
     """
     plan = shared_plan()
     names = [f"net/op{i}@0" for i in range(length)]
-    jobs, tensors, allocations = [], [tensor("net/in", 64, kind="input")], [place("net/in", "dram", 0, 64, 0, 10)]
+    jobs, tensors, allocations = (
+        [],
+        [tensor("net/in", 64, kind="input")],
+        [place("net/in", "dram", 0, 64, 0, 10)],
+    )
     for i, name in enumerate(names):
         read = (f"net/t{i - 1}", "scratchpad", 4096) if i else ("net/in", "dram", 64)
         last = i == length - 1
@@ -337,13 +523,19 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
         jobs.append(job(name, "ab"[i % 2], 10 * i, 10 * i + 10, [read], [write], after))
         tensors.append(tensor(f"net/t{i}", 4096, name, is_output=last))
         memory, offset = ("dram", 64) if last else ("scratchpad", i % 2 * 4096)
-        allocations.append(place(f"net/t{i}", memory, offset, 4096, 10 * i, 10 * i + (10 if last else 20)))
+        allocations.append(
+            place(f"net/t{i}", memory, offset, 4096, 10 * i, 10 * i + (10 if last else 20))
+        )
     transfers = [
         replace(t, bytes=share)
         for t in streams(jobs)
-        for share in ((t.bytes - extra_reads, *[1] * extra_reads) if t.source == "scratchpad" else (t.bytes,))
+        for share in (
+            (t.bytes - extra_reads, *[1] * extra_reads) if t.source == "scratchpad" else (t.bytes,)
+        )
     ]
-    operators: Operators = {f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)}
+    operators: Operators = {
+        f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)
+    }
     traffic = {"dram": 64 + 4096, "scratchpad": 8192 * (length - 1)}
     end = jobs[-1].end
     plan = replace(
@@ -362,7 +554,8 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
 
 
 def chain_curve(memory: Memory, jobs: Iterable[PlannedJob]) -> tuple[LinkSegment, ...]:
-    """Use of a link by jobs that follow one another; :func:`curve` does the same in quadratic time."""
+    """Use of a link by jobs that follow one another; :func:`curve` does the same in quadratic
+    time."""
     segments = []
     for j in jobs:
         reads = sum(x.bytes for x in j.reads if x.memory == memory.name) / (j.end - j.start)
@@ -378,15 +571,27 @@ def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
     makespan, jobs = plan.jobs[-1].end, plan.jobs
     energy, energy_by = energies(plan, makespan)
     # The first job's input is the one small tile.
-    peaks = {"dram": 4160, "scratchpad": min(len(jobs) - 1, 2) * 4096, "a": 600, "b": 600 if len(jobs) > 1 else 0}
+    peaks = {
+        "dram": 4160,
+        "scratchpad": min(len(jobs) - 1, 2) * 4096,
+        "a": 600,
+        "b": 600 if len(jobs) > 1 else 0,
+    }
     alive = peaks | {"dram": 4096 if len(jobs) > 1 else 4160, "a": 600 if len(jobs) > 2 else 364}
     return Metrics(
         makespan=Cost(makespan, makespan),
         throughput=Rate(2000 * len(jobs) / makespan, 2000 * len(jobs) / makespan),
         inferences_per_second=Rate(1 / makespan, 1 / makespan),
-        utilisation={c: Rate(busy, busy) for c in "ab" for busy in [sum(j.compute for j in jobs if j.core == c) / makespan]},
+        utilisation={
+            c: Rate(busy, busy)
+            for c in "ab"
+            for busy in [sum(j.compute for j in jobs if j.core == c) / makespan]
+        },
         traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
-        memory={name: MemoryUse(peaks[name], alive[name], size) for name, size in capacities(plan.target).items()},
+        memory={
+            name: MemoryUse(peaks[name], alive[name], size)
+            for name, size in capacities(plan.target).items()
+        },
         energy=Cost(energy, 0.0),
         energy_by=energy_by,
         latency={"net": Cost(makespan, makespan)},

@@ -1,6 +1,15 @@
-"""A step small enough to follow by hand: two layers forward, loss, two layers backward, one weight updated in place."""
+"""A step small enough to follow by hand: two layers forward, loss, two layers backward, one weight
+updated in place."""
 
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 LINK = CopyLink(to_fast=10.0, to_slow=5.0, asynchronous_to_fast=2.0, asynchronous_to_slow=1.0)
 NAMES = ("x", "w", "a", "b", "da", "y")
@@ -24,7 +33,13 @@ def step(slow: float = 4.0) -> KernelSequence:
         kernel("f", operand(X, "r", slow), operand(W, "r", slow), operand(A, "w", slow)),
         kernel("g", operand(A, "r", slow), operand(B, "w", slow)),
         kernel("gradient", operand(B, "r", slow), operand(DA, "w", slow)),
-        kernel("update", operand(DA, "r", slow), operand(A, "r", slow), operand(W, "rw", slow), workspace=5),
+        kernel(
+            "update",
+            operand(DA, "r", slow),
+            operand(A, "r", slow),
+            operand(W, "rw", slow),
+            workspace=5,
+        ),
         kernel("h", operand(W, "r", slow), operand(Y, "w", slow)),
     )
     return KernelSequence("step", tensors, kernels, LINK)

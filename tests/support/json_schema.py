@@ -1,4 +1,5 @@
-"""Holds what commands print with ``--json`` to their schemas: the keywords that these use, and no others."""
+"""Holds what commands print with ``--json`` to their schemas: the keywords that these use, and no
+others."""
 
 from __future__ import annotations
 
@@ -9,8 +10,21 @@ from typing import Any
 
 import loadmaster.cli
 
-SCHEMAS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(loadmaster.cli.__file__).parent / "schemas").glob("*.json"))}
-KEYWORDS = {"description", "type", "const", "enum", "anyOf", "properties", "required", "additionalProperties", "items"}
+SCHEMAS = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(loadmaster.cli.__file__).parent / "schemas").glob("*.json"))
+}
+KEYWORDS = {
+    "description",
+    "type",
+    "const",
+    "enum",
+    "anyOf",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+}
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -46,7 +60,9 @@ def errors(schema: dict[str, Any], value: Any, where: str = "$") -> Iterator[str
 
 def _member_errors(schema: dict[str, Any], value: dict[str, Any], where: str) -> Iterator[str]:
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    yield from (f"{where}: {name} is missing" for name in schema.get("required", ()) if name not in value)
+    yield from (
+        f"{where}: {name} is missing" for name in schema.get("required", ()) if name not in value
+    )
     for name, item in value.items():
         if name in known or isinstance(others, dict):
             yield from errors(known.get(name, others), item, f"{where}.{name}")
@@ -56,7 +72,10 @@ def _member_errors(schema: dict[str, Any], value: dict[str, Any], where: str) ->
 
 def _is(value: Any, kinds: str | list[str]) -> bool:
     names = [kinds] if isinstance(kinds, str) else kinds
-    return any(isinstance(value, TYPES[name]) and (name == "boolean" or not isinstance(value, bool)) for name in names)
+    return any(
+        isinstance(value, TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
+        for name in names
+    )
 
 
 def parts(schema: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:

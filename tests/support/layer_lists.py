@@ -1,4 +1,5 @@
-"""Lists of layers of our own, in the format of the public ones, and what a walk through their loops takes."""
+"""Lists of layers of our own, in the format of the public ones, and what a walk through their loops
+takes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ def layers(count: int, seed: int) -> list[Layer]:
         kind = int(random.choice([0, 1, 1, 1, 3]))
         taps = int(random.choice([1, 3, 5]))
         rows = int(random.integers(taps, 20))
-        found[{0: (k, c, 1, 1, 1, 1, 0), 1: (k, c, rows, rows, taps, taps, 1), 3: (c, rows, k, 1, 1, 1, 3)}[kind]] = None
+        found[
+            {
+                0: (k, c, 1, 1, 1, 1, 0),
+                1: (k, c, rows, rows, taps, taps, 1),
+                3: (c, rows, k, 1, 1, 1, 3),
+            }[kind]
+        ] = None
     return list(found)
 
 
@@ -33,7 +40,8 @@ def loops(layer: Layer) -> tuple[int, int, int, int, int, int]:
 
 
 def walked_cycles(layer: Layer, style: str, rows: int) -> int:
-    """Cycles by taking every step: tiles of the array one after another, the taps of each and a step to change tiles."""
+    """Cycles by taking every step: tiles of the array one after another, the taps of each and a
+    step to change tiles."""
     k, c, y, x, r, s = loops(layer)
     if style == "dla":  # output channels down, input channels across
         tiles = itertools.product(range(y), range(x), range(0, k, rows), range(0, c, WIDTH))

@@ -1,4 +1,5 @@
-"""Single layers as workloads, machines of one core, and where the public instances of M3E are, if they are at hand."""
+"""Single layers as workloads, machines of one core, and where the public instances of M3E are, if
+they are at hand."""
 
 import os
 from pathlib import Path
@@ -9,23 +10,62 @@ from tests.support.networks import RATES
 
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperatorInfo,
+    Role,
+    TensorInstance,
+    Workload,
+)
 
-M3E = Path(os.environ.get("LOADMASTER_M3E_DATA", Path(__file__).parents[3] / "shared" / "data" / "m3e"))
+M3E = Path(
+    os.environ.get("LOADMASTER_M3E_DATA", Path(__file__).parents[3] / "shared" / "data" / "m3e")
+)
 
 
-def machine(style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192, **more: Any) -> Target:
+def machine(
+    style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192, **more: Any
+) -> Target:
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
     return Target("t", "", (core,), Memory("dram", 2**40, 1e9, 1e9))
 
 
-def one_job(nest: LoopNest, input_bytes: int, weight_bytes: int, output_bytes: int, extra: int = 0, bits: int = 8) -> Workload:
+def one_job(
+    nest: LoopNest,
+    input_bytes: int,
+    weight_bytes: int,
+    output_bytes: int,
+    extra: int = 0,
+    bits: int = 8,
+) -> Workload:
     sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
-    tensors = tuple(TensorInstance(name, "n", name, 0, size, "activation") for name, size in sizes.items() if size)
+    tensors = tuple(
+        TensorInstance(name, "n", name, 0, size, "activation")
+        for name, size in sizes.items()
+        if size
+    )
     reads = [Operand("i", input_bytes, Role.INPUT, 0), Operand("w", weight_bytes, Role.WEIGHT, 0)]
     reads += [Operand("e", extra)] if extra else []
-    job = Job("j", "n", 0, "Conv", ("op",), (nest,), 0, bits, tuple(reads), (Operand("o", output_bytes, Role.OUTPUT, 0),), ())
-    return Workload((NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),), (job,), tensors)
+    job = Job(
+        "j",
+        "n",
+        0,
+        "Conv",
+        ("op",),
+        (nest,),
+        0,
+        bits,
+        tuple(reads),
+        (Operand("o", output_bytes, Role.OUTPUT, 0),),
+        (),
+    )
+    return Workload(
+        (NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),),
+        (job,),
+        tensors,
+    )
 
 
 extents = st.integers(1, 70)
@@ -48,4 +88,8 @@ def operand_bytes(nest: LoopNest) -> tuple[int, int, int]:
     rows = (nest.y - 1) * nest.stride[0] + nest.r
     columns = (nest.x - 1) * nest.stride[1] + nest.s
     images = nest.groups * nest.batch
-    return images * nest.c * rows * columns, nest.groups * nest.k * nest.c * nest.r * nest.s, images * nest.k * nest.y * nest.x
+    return (
+        images * nest.c * rows * columns,
+        nest.groups * nest.k * nest.c * nest.r * nest.s,
+        images * nest.k * nest.y * nest.x,
+    )

@@ -1,4 +1,5 @@
-"""M3E's bandwidth allocator, as slowly and as exactly as it can be said: work that remains, in fractions."""
+"""M3E's bandwidth allocator, as slowly and as exactly as it can be said: work that remains, in
+fractions."""
 
 from fractions import Fraction
 from typing import Any
@@ -17,11 +18,17 @@ def makespan(group: Group, queues: list[list[int]]) -> Fraction:
         for core, queue in enumerate(waiting):
             if core not in running and queue:
                 job = queue.pop(0)
-                running[core] = [Fraction(float(group.latency[job, core])), Fraction(float(group.demand[job, core]))]
+                running[core] = [
+                    Fraction(float(group.latency[job, core])),
+                    Fraction(float(group.demand[job, core])),
+                ]
         if not running:
             return now
         asked = sum(demand for _, demand in running.values())
-        speed = {core: 1 / max(Fraction(1), asked) if demand > 0 else Fraction(1) for core, (_, demand) in running.items()}
+        speed = {
+            core: 1 / max(Fraction(1), asked) if demand > 0 else Fraction(1)
+            for core, (_, demand) in running.items()
+        }
         step = min(left / speed[core] for core, (left, _) in running.items())
         now += step
         for core in list(running):

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperatorInfo,
+    TensorInstance,
+    Workload,
+)
 
 RATES = {8: 1.0, 16: 0.5, 32: 0.25}
 
 
 class GraphBuilder:
-    """Adds operators one by one; tensors are int8 and shaped (1, channels, height, width), the 1 left out."""
+    """Adds operators one by one; tensors are int8 and shaped (1, channels, height, width), the 1
+    left out."""
 
     def __init__(self, name: str = "net") -> None:
         self.name = name
         self.ops: list[Op] = []
         self.tensors: dict[str, Tensor] = {}
 
-    def tensor(self, name: str, shape: tuple[int, ...], kind: TensorKind = TensorKind.ACTIVATION, alias_of: str | None = None) -> str:
+    def tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        kind: TensorKind = TensorKind.ACTIVATION,
+        alias_of: str | None = None,
+    ) -> str:
         shape = (1, *shape) if len(shape) == 3 else shape
         size = 1
         for extent in shape:
@@ -29,23 +43,44 @@ class GraphBuilder:
         _, c, y, x = self.tensors[source].shape
         weight = self.tensor(f"{output}.w", (channels, c, kernel, kernel), TensorKind.WEIGHT)
         self.tensor(output, (channels, y, x))
-        nest = LoopNest(k=channels, c=c, y=y, x=x, r=kernel, s=kernel, input=source, weight=weight, output=output)
+        nest = LoopNest(
+            k=channels,
+            c=c,
+            y=y,
+            x=x,
+            r=kernel,
+            s=kernel,
+            input=source,
+            weight=weight,
+            output=output,
+        )
         return self.op("Conv", OpClass.PRODUCT, [source, weight], output, nests=(nest,))
 
     def elementwise(self, output: str, *sources: str, shape: tuple[int, ...] | None = None) -> str:
         self.tensor(output, shape or self.tensors[sources[0]].shape)
         return self.op("Add", OpClass.ELEMENTWISE, list(sources), output)
 
-    def op(self, kind: str, op_class: OpClass, reads: list[str], output: str, nests: tuple[LoopNest, ...] = ()) -> str:
+    def op(
+        self,
+        kind: str,
+        op_class: OpClass,
+        reads: list[str],
+        output: str,
+        nests: tuple[LoopNest, ...] = (),
+    ) -> str:
         elements = self.tensors[output].bytes if op_class is OpClass.ELEMENTWISE else 0
         accesses = tuple(Access(name, self.tensors[name].bytes) for name in reads)
         writes = (Access(output, self.tensors[output].bytes),)
-        self.ops.append(Op(f"{kind}_{output}", kind, op_class, accesses, writes, nests, elements, 8))
+        self.ops.append(
+            Op(f"{kind}_{output}", kind, op_class, accesses, writes, nests, elements, 8)
+        )
         return output
 
     def graph(self, *outputs: str) -> Graph:
         inputs = tuple(t.name for t in self.tensors.values() if t.kind is TensorKind.INPUT)
-        return Graph(self.name, "by hand", "int8", tuple(self.ops), dict(self.tensors), inputs, outputs)
+        return Graph(
+            self.name, "by hand", "int8", tuple(self.ops), dict(self.tensors), inputs, outputs
+        )
 
 
 def residual_chain(blocks: int, name: str = "chain", channels: int = 16, size: int = 14) -> Graph:
@@ -58,10 +93,15 @@ def residual_chain(blocks: int, name: str = "chain", channels: int = 16, size: i
     return build.graph(last)
 
 
-def npu(cores: int = 2, scratchpad: int = 64 * 1024, buffer: int = 16 * 1024, copies: bool = True) -> Target:
-    """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine that copies to it."""
+def npu(
+    cores: int = 2, scratchpad: int = 64 * 1024, buffer: int = 16 * 1024, copies: bool = True
+) -> Target:
+    """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine
+    that copies to it."""
     styles = [Style.WEIGHT_STATIONARY] * (cores - 1) + [Style.ROW_STATIONARY]
-    own = tuple(Core(f"c{i}", style, 8, 16, 1e9, RATES, 16, buffer) for i, style in enumerate(styles))
+    own = tuple(
+        Core(f"c{i}", style, 8, 16, 1e9, RATES, 16, buffer) for i, style in enumerate(styles)
+    )
     fast = Memory("scratchpad", scratchpad, 8e9, 8e9) if scratchpad else None
     engine = CopyEngine(8e9, 8e9, 8e9, 8e9) if fast and copies else None
     return Target("npu", "for tests", own, Memory("dram", 2**24, 1e9, 1e9), fast, engine)
@@ -77,13 +117,31 @@ def staged_machine(hbm: int) -> Target:
 def workload(after: list[tuple[int, ...]]) -> Workload:
     """Jobs that each write one tensor of 64 bytes and read those of the jobs they come after."""
     tensors = tuple(
-        TensorInstance(f"t{i}", "net", f"t{i}", 0, 64, "activation", not any(i in a for a in after), i) for i in range(len(after))
+        TensorInstance(
+            f"t{i}", "net", f"t{i}", 0, 64, "activation", not any(i in a for a in after), i
+        )
+        for i in range(len(after))
     )
     jobs = tuple(
-        Job(f"j{i}", "net", 0, "Op", (f"op{i}",), (), 0, 8, tuple(Operand(f"t{a}", 64) for a in own), (Operand(f"t{i}", 64),), own)
+        Job(
+            f"j{i}",
+            "net",
+            0,
+            "Op",
+            (f"op{i}",),
+            (),
+            0,
+            8,
+            tuple(Operand(f"t{a}", 64) for a in own),
+            (Operand(f"t{i}", 64),),
+            own,
+        )
         for i, own in enumerate(after)
     )
-    operators = tuple(OperatorInfo(f"op{i}", tuple(f"t{a}" for a in own), (f"t{i}",)) for i, own in enumerate(after))
+    operators = tuple(
+        OperatorInfo(f"op{i}", tuple(f"t{a}" for a in own), (f"t{i}",))
+        for i, own in enumerate(after)
+    )
     outputs = tuple(tensor.name for tensor in tensors if tensor.is_output)
     info = NetworkInfo("net", "by hand", "int8", 1, 1, 0, operators, outputs)
     return Workload((info,), jobs, tensors)

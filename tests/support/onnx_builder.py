@@ -17,8 +17,22 @@ Size = int | str | None
 F32 = TensorProto.FLOAT
 
 
-def node(kind: str, inputs: Sequence[str], outputs: Sequence[str] | str, name: str = "", domain: str = "", **attrs: Any) -> onnx.NodeProto:
-    return helper.make_node(kind, inputs, [outputs] if isinstance(outputs, str) else outputs, name=name, domain=domain, **attrs)
+def node(
+    kind: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str] | str,
+    name: str = "",
+    domain: str = "",
+    **attrs: Any,
+) -> onnx.NodeProto:
+    return helper.make_node(
+        kind,
+        inputs,
+        [outputs] if isinstance(outputs, str) else outputs,
+        name=name,
+        domain=domain,
+        **attrs,
+    )
 
 
 def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
@@ -44,12 +58,29 @@ def model(
     opset: int = 21,
     **rest: Any,
 ) -> onnx.ModelProto:
-    """A model with float inputs and weights unless they are given as protos; its outputs are declared without a shape."""
-    ins = [info(name, shape) for name, shape in inputs.items()] if isinstance(inputs, Mapping) else list(inputs)
-    initialisers = [absent(name, dims) for name, dims in weights.items()] if isinstance(weights, Mapping) else list(weights)
+    """A model with float inputs and weights unless they are given as protos; its outputs are
+    declared without a shape."""
+    ins = (
+        [info(name, shape) for name, shape in inputs.items()]
+        if isinstance(inputs, Mapping)
+        else list(inputs)
+    )
+    initialisers = (
+        [absent(name, dims) for name, dims in weights.items()]
+        if isinstance(weights, Mapping)
+        else list(weights)
+    )
     outs = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(list(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ()))
-    domains = {"": opset, "com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.preview": 1, "acme": 1}
+    graph = helper.make_graph(
+        list(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ())
+    )
+    domains = {
+        "": opset,
+        "com.microsoft": 1,
+        "com.microsoft.nchwc": 1,
+        "ai.onnx.preview": 1,
+        "acme": 1,
+    }
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return helper.make_model(graph, opset_imports=opsets, **rest)
 
@@ -60,8 +91,11 @@ def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path
     return path
 
 
-def graph_of(tmp_path: Path, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Graph:
-    """The graph of a literal model; ``options`` are those of :func:`loadmaster.workloads.frontends.load.load`."""
+def graph_of(
+    tmp_path: Path, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> Graph:
+    """The graph of a literal model; ``options`` are those of
+    :func:`loadmaster.workloads.frontends.load.load`."""
     return load(save(tmp_path, model(*args, **kwargs)), **(options or {}))
 
 

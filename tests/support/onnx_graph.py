@@ -13,24 +13,30 @@ WIDTHS = {"float32": 4, "int64": 8, "int32": 4, "bool": 1}
 
 
 def assert_graph_is_of(graph: Graph, proto: onnx.ModelProto) -> None:
-    """Same operators in an order in which they can run, shapes as onnx infers them or the file notes them, and bytes that follow."""
+    """Same operators in an order in which they can run, shapes as onnx infers them or the file
+    notes them, and bytes that follow."""
     kinds = Counter(node.op_type for node in proto.graph.node if node.op_type != "Constant")
     assert Counter(op.kind for op in graph.ops) == kinds
-    known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+    known = {
+        name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION
+    }
     for op in graph.ops:
         assert all(access.tensor in known for access in op.reads), op.name
         known |= {access.tensor for access in op.writes}
     assert set(graph.outputs) <= {graph.tensors[name].storage for name in known} | known
     noted = whole_shapes(proto.graph)
     for name, shape in inferred_shapes(proto).items():
-        assert name not in graph.tensors or graph.tensors[name].shape in (shape, noted.get(name)), name
+        assert name not in graph.tensors or graph.tensors[name].shape in (shape, noted.get(name)), (
+            name
+        )
     for tensor in graph.tensors.values():
         if tensor.dtype in WIDTHS:
             assert tensor.bytes == prod(tensor.shape) * WIDTHS[tensor.dtype], tensor.name
 
 
 def inferred_shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Shapes that follow from inputs and weights alone: what the file notes for what lies between is not looked at."""
+    """Shapes that follow from inputs and weights alone: what the file notes for what lies between
+    is not looked at."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     del bare.graph.value_info[:]

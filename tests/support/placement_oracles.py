@@ -7,24 +7,37 @@ import math
 
 from hypothesis import strategies as st
 
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 GONE, DIRTY, CLEAN, SLOW = range(4)
 """Where a tensor's bytes are: nowhere, only in the fast memory, in both, only in the slow one."""
 
 
 def walk(sequence, limits, placement) -> float:
-    """Step through a placement instant by instant, assert that it is legal, and return its seconds."""
+    """Step through a placement instant by instant, assert that it is legal, and return its
+    seconds."""
     last = len(sequence.kernels)
     starts = {(stay.tensor, stay.start) for stay in placement.stays}
     ends = {(stay.tensor, stay.end) for stay in placement.stays}
     fetched = {(move.tensor, move.start) for move in placement.moves if move.to_fast}
     weights = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
     outputs = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.OUTPUT}
-    on = {t for t in weights if (t, 0) in starts and (t, last) in ends and (t, 0) not in fetched}  # from one step to the next
+    on = {
+        t for t in weights if (t, 0) in starts and (t, last) in ends and (t, 0) not in fetched
+    }  # from one step to the next
     assert len(placement.algorithms) == last
     seconds, ended = 0.0, {}
-    for tensor, stays in itertools.groupby(sorted(placement.stays, key=lambda s: (s.tensor, s.start)), key=lambda s: s.tensor):
+    for tensor, stays in itertools.groupby(
+        sorted(placement.stays, key=lambda s: (s.tensor, s.start)), key=lambda s: s.tensor
+    ):
         spans = [(s.start, s.end) for s in stays]
         assert all(0 <= a < b <= last for a, b in spans), tensor
         assert all(b <= c for (_, b), (c, _) in itertools.pairwise(spans)), tensor
@@ -53,12 +66,20 @@ def walk(sequence, limits, placement) -> float:
                     where["slow"] = True
                     seconds += size / sequence.link.to_slow
             for t in state:
-                if (t, position) in ends and (t, position) not in starts and not (position == last and t in on | outputs):
+                if (
+                    (t, position) in ends
+                    and (t, position) not in starts
+                    and not (position == last and t in on | outputs)
+                ):
                     state[t]["fast"] = False
             if position == last:
                 break
             kernel = sequence.kernels[position]
-            there = [t for t in state if any(s.tensor == t and s.start <= position < s.end for s in placement.stays)]
+            there = [
+                t
+                for t in state
+                if any(s.tensor == t and s.start <= position < s.end for s in placement.stays)
+            ]
             chosen = placement.algorithms[position]
             used = sum(int(sequence.sizes[t]) for t in there) + kernel.algorithms[chosen].workspace
             assert used <= limits[position], f"{used} bytes at kernel {position}"
@@ -66,7 +87,9 @@ def walk(sequence, limits, placement) -> float:
             for operand, slow in zip(kernel.operands, in_slow, strict=True):
                 where = state[operand.tensor]
                 if operand.read:
-                    assert where["slow" if slow else "fast"], f"kernel {position} reads what is not there"
+                    assert where["slow" if slow else "fast"], (
+                        f"kernel {position} reads what is not there"
+                    )
                 if operand.write:
                     where["fast"], where["slow"] = not slow, slow
             for t in there:
@@ -85,11 +108,16 @@ def walk(sequence, limits, placement) -> float:
 
 
 def optimum(sequence, limits, moves: bool) -> float:
-    """Least seconds of all placements, by trying every state of all tensors at every kernel; infinite if there is none."""
+    """Least seconds of all placements, by trying every state of all tensors at every kernel;
+    infinite if there is none."""
     weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
     if not moves:
         return min(
-            (_placed(sequence, limits, places) for places in itertools.product((False, True), repeat=len(sequence.tensors))), default=0.0
+            (
+                _placed(sequence, limits, places)
+                for places in itertools.product((False, True), repeat=len(sequence.tensors))
+            ),
+            default=0.0,
         )
     best = math.inf
     for ends in itertools.product((DIRTY, CLEAN, SLOW), repeat=len(weights)):
@@ -104,11 +132,15 @@ def optimum(sequence, limits, moves: bool) -> float:
                 start[t] = state
             costs[tuple(start)] = 0.0
         for k in range(len(sequence.kernels)):
-            # At position 0 a weight stays where it ended the last step: a stay takes at least a kernel.
+            # At position 0 a weight stays where it ended the last step: a stay takes at least a
+            # kernel.
             costs = _after(sequence, limits, k, _moved(sequence, costs, weights if k == 0 else []))
         for state, cost in _moved(sequence, costs).items():
             kept = all(state[t] == end for t, end in zip(weights, ends, strict=True))
-            lost = any(x.kind is StoredKind.OUTPUT and sequence.uses[t] and state[t] == GONE for t, x in enumerate(sequence.tensors))
+            lost = any(
+                x.kind is StoredKind.OUTPUT and sequence.uses[t] and state[t] == GONE
+                for t, x in enumerate(sequence.tensors)
+            )
             if kept and not lost:
                 best = min(best, cost)
     return best
@@ -117,7 +149,11 @@ def optimum(sequence, limits, moves: bool) -> float:
 def _placed(sequence, limits, fast) -> float:
     seconds = 0.0
     for k, kernel in enumerate(sequence.kernels):
-        live = sum(int(sequence.sizes[t]) for t in range(len(fast)) if fast[t] and sequence.lifetimes[t][0] <= k < sequence.lifetimes[t][1])
+        live = sum(
+            int(sequence.sizes[t])
+            for t in range(len(fast))
+            if fast[t] and sequence.lifetimes[t][0] <= k < sequence.lifetimes[t][1]
+        )
         times = [
             kernel.seconds([not fast[o.tensor] for o in kernel.operands], a)
             for a, algorithm in enumerate(kernel.algorithms)
@@ -128,7 +164,8 @@ def _placed(sequence, limits, fast) -> float:
 
 
 def _moved(sequence, costs, bound=()):
-    """All states after any copies and drops between two kernels; tensors that are ``bound`` may arrive but not leave."""
+    """All states after any copies and drops between two kernels; tensors that are ``bound`` may
+    arrive but not leave."""
     found = dict(costs)
     for t, tensor in enumerate(sequence.tensors):
         out, back = tensor.bytes / sequence.link.to_slow, tensor.bytes / sequence.link.to_fast
@@ -157,18 +194,28 @@ def _after(sequence, limits, k, costs):
         for operand in kernel.operands:
             place = state[operand.tensor]
             if not operand.read:
-                ways.append([(False, DIRTY), (True, SLOW)] if place in (GONE, CLEAN, DIRTY, SLOW) else [])
+                ways.append(
+                    [(False, DIRTY), (True, SLOW)] if place in (GONE, CLEAN, DIRTY, SLOW) else []
+                )
             elif place == GONE:
                 ways.append([])
             else:
                 slow = place == SLOW
                 ways.append([(slow, (SLOW if slow else DIRTY) if operand.write else place)])
         for choice in itertools.product(*ways):
-            fast = {t for t, place in enumerate(state) if place in (DIRTY, CLEAN)} - {o.tensor for o in kernel.operands}
-            fast |= {o.tensor for o, (slow, _) in zip(kernel.operands, choice, strict=True) if not slow}
+            fast = {t for t, place in enumerate(state) if place in (DIRTY, CLEAN)} - {
+                o.tensor for o in kernel.operands
+            }
+            fast |= {
+                o.tensor for o, (slow, _) in zip(kernel.operands, choice, strict=True) if not slow
+            }
             used = sum(int(sequence.sizes[t]) for t in fast)
             in_slow = [slow for slow, _ in choice]
-            times = [kernel.seconds(in_slow, a) for a, x in enumerate(kernel.algorithms) if used + x.workspace <= limits[k]]
+            times = [
+                kernel.seconds(in_slow, a)
+                for a, x in enumerate(kernel.algorithms)
+                if used + x.workspace <= limits[k]
+            ]
             total = cost + min(times, default=math.inf)
             after = list(state)
             for operand, (_, place) in zip(kernel.operands, choice, strict=True):
@@ -182,26 +229,39 @@ def _after(sequence, limits, k, costs):
 def sequences(draw, kernels: int = 5, tensors: int = 4):
     """Small sequences with everything in them, and limits that may be too small."""
     kinds = draw(st.lists(st.sampled_from(list(StoredKind)), min_size=1, max_size=tensors))
-    stored = tuple(StoredTensor(f"t{i}", draw(st.integers(0, 6)), kind) for i, kind in enumerate(kinds))
+    stored = tuple(
+        StoredTensor(f"t{i}", draw(st.integers(0, 6)), kind) for i, kind in enumerate(kinds)
+    )
     written = {i for i, kind in enumerate(kinds) if kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
     seconds = st.integers(0, 8).map(lambda n: n / 4)
     steps, used = [], set()
     for k in range(draw(st.integers(1, kernels))):
         operands = []
         for t in draw(st.lists(st.integers(0, len(kinds) - 1), unique=True, max_size=3)):
-            read, write = draw(st.sampled_from([(True, False), (False, True), (True, True)])) if t in written else (False, True)
+            read, write = (
+                draw(st.sampled_from([(True, False), (False, True), (True, True)]))
+                if t in written
+                else (False, True)
+            )
             # What is overwritten before it is read is no weight.
             read |= kinds[t] is StoredKind.WEIGHT and t not in used
             used.add(t)
             slow = draw(st.one_of(seconds, seconds, st.just(math.inf)))
             operands.append(Operand(t, read, write, draw(seconds), slow))
         written |= {operand.tensor for operand in operands}
-        algorithms = tuple(Algorithm(f"a{a}", draw(seconds), draw(st.integers(0, 4))) for a in range(draw(st.integers(1, 2))))
+        algorithms = tuple(
+            Algorithm(f"a{a}", draw(seconds), draw(st.integers(0, 4)))
+            for a in range(draw(st.integers(1, 2)))
+        )
         measured = None
         if draw(st.integers(0, 3)) == 0:
             size = 2 ** len(operands)
             entry = st.one_of(seconds, seconds, st.just(math.inf))
-            measured = tuple((draw(seconds), *(draw(entry) for _ in range(size - 1))) for _ in algorithms)
+            measured = tuple(
+                (draw(seconds), *(draw(entry) for _ in range(size - 1))) for _ in algorithms
+            )
         steps.append(Kernel(f"k{k}", "any", tuple(operands), algorithms, measured))
-    link = CopyLink(draw(st.sampled_from([1.0, 4.0, 16.0])), draw(st.sampled_from([1.0, 4.0, 16.0])), 1.0, 1.0)
+    link = CopyLink(
+        draw(st.sampled_from([1.0, 4.0, 16.0])), draw(st.sampled_from([1.0, 4.0, 16.0])), 1.0, 1.0
+    )
     return KernelSequence("random", stored, tuple(steps), link, draw(st.sampled_from([1, 1, 2])))

@@ -21,6 +21,10 @@ def planned(workload: Workload, target: Target) -> Plan:
     """A plan of these jobs."""
     table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
-    planner = WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts())
+    planner = WorkloadPlanner(
+        workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts()
+    )
     bounds = goal_bounds(workload, table, target, energy.rates, goal)
-    return assemble(workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, [])
+    return assemble(
+        workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, []
+    )

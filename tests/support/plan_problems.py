@@ -1,4 +1,5 @@
-"""Random problems for the planner: networks of several kinds, machines with any figures, any options."""
+"""Random problems for the planner: networks of several kinds, machines with any figures, any
+options."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 _LAYERS = (
-    *(layers.convolution, layers.transposed, layers.pooling, layers.resized, layers.residual, layers.scaled, layers.expanded),
+    *(
+        layers.convolution,
+        layers.transposed,
+        layers.pooling,
+        layers.resized,
+        layers.residual,
+        layers.scaled,
+        layers.expanded,
+    ),
     *(layers.normalised, layers.folded, layers.attention, layers.gathered),
 )
 _RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
@@ -27,7 +36,9 @@ def problem(seed: int) -> tuple[list[Graph], Target, dict[str, Any]]:
     """Networks, a machine, and options of the planner."""
     rng = random.Random(seed)
     graphs = [_network(rng, name) for name in "abc"[: rng.choice([1, 1, 1, 2, 2, 3])]]
-    target = staged_machine(rng.choice([1500, 20_000, 10**6])) if rng.random() < 0.1 else _machine(rng)
+    target = (
+        staged_machine(rng.choice([1500, 20_000, 10**6])) if rng.random() < 0.1 else _machine(rng)
+    )
     options: dict[str, Any] = {
         "mini_batches": rng.choice([1, 1, 2, 3]),
         "seed": rng.randrange(5),
@@ -35,8 +46,12 @@ def problem(seed: int) -> tuple[list[Graph], Target, dict[str, Any]]:
         "rounds": rng.choice([0, 1, 1, 2]),
         "cut": rng.choice(["auto", "auto", "none"]),
         "objective": rng.choice(["throughput", "throughput", "latency", "energy", "edp"]),
-        "deadlines": {graph.name: rng.choice([1e-7, 1e-5, 1e-3]) for graph in graphs if rng.random() < 0.2},
-        "periods": {graph.name: rng.choice([1e-7, 1e-6, 1e-5]) for graph in graphs if rng.random() < 0.2},
+        "deadlines": {
+            graph.name: rng.choice([1e-7, 1e-5, 1e-3]) for graph in graphs if rng.random() < 0.2
+        },
+        "periods": {
+            graph.name: rng.choice([1e-7, 1e-6, 1e-5]) for graph in graphs if rng.random() < 0.2
+        },
     }
     return graphs, target, options
 
@@ -48,9 +63,17 @@ def _network(rng: random.Random, name: str) -> Graph:
     if kind == 1:
         return _of_layers(rng, name)
     if kind == 2:
-        return replace(tiny_network(np.random.default_rng(rng.randrange(10**6)), rng.randint(1, 5)), name=name)
+        return replace(
+            tiny_network(np.random.default_rng(rng.randrange(10**6)), rng.randint(1, 5)), name=name
+        )
     strides = tuple(rng.choice([1, 2]) for _ in range(rng.randint(1, 4)))
-    return convolutions(name, rows=rng.choice([4, 7, 12, 24]), channels=rng.choice([2, 8, 32]), strides=strides, skip=rng.random() < 0.5)
+    return convolutions(
+        name,
+        rows=rng.choice([4, 7, 12, 24]),
+        channels=rng.choice([2, 8, 32]),
+        strides=strides,
+        skip=rng.random() < 0.5,
+    )
 
 
 def _by_hand(rng: random.Random, name: str) -> Graph:
@@ -72,25 +95,57 @@ def _by_hand(rng: random.Random, name: str) -> Graph:
 
 def _of_layers(rng: random.Random, name: str) -> Graph:
     build = layers.Builder(rng.randrange(10**6))
-    last = build.input(build.choose(1, 2), build.choose(1, 2, 4, 8), build.choose(1, 3, 6, 12), build.choose(1, 4, 9))
+    last = build.input(
+        build.choose(1, 2),
+        build.choose(1, 2, 4, 8),
+        build.choose(1, 3, 6, 12),
+        build.choose(1, 4, 9),
+    )
     for _ in range(rng.randint(1, 5)):
         # The values do not matter.
         with np.errstate(all="ignore"):
             following = rng.choice(_LAYERS)(build, last)
         last = following if 0 < np.prod(build.shape(following)) <= 4000 else last
     model = build.model(build.add("Relu", last))
-    return build_graph(model, name=name, source="random", batch=None, dims={}, precision=rng.choice(["int8", "fp16", "fp32"]))
+    return build_graph(
+        model,
+        name=name,
+        source="random",
+        batch=None,
+        dims={},
+        precision=rng.choice(["int8", "fp16", "fp32"]),
+    )
 
 
 def _machine(rng: random.Random) -> Target:
     speed = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11])
-    capacity, alignment = rng.choice([2**24, 2**24, 2**24, 20_000, 100_000]), rng.choice([64, 64, 1, 16])
-    main = Memory("dram", capacity, speed, speed * rng.choice([1, 1, 0.3]), True, alignment, rng.choice([None, 2e-11]), rng.choice([64, 1]))
+    capacity, alignment = (
+        rng.choice([2**24, 2**24, 2**24, 20_000, 100_000]),
+        rng.choice([64, 64, 1, 16]),
+    )
+    main = Memory(
+        "dram",
+        capacity,
+        speed,
+        speed * rng.choice([1, 1, 0.3]),
+        True,
+        alignment,
+        rng.choice([None, 2e-11]),
+        rng.choice([64, 1]),
+    )
     fast = copy = None
     if rng.random() < 0.85:
         near = speed * rng.choice([0.5, 1.0, 4.0, 16.0])
         room = rng.choice([64, 300, 1000, 4000, 20_000, 65_536, 2**20])
-        fast = Memory("sp", room, near, near * rng.choice([1, 0.5]), True, rng.choice([64, 1]), rng.choice([None, 1e-12]))
+        fast = Memory(
+            "sp",
+            room,
+            near,
+            near * rng.choice([1, 0.5]),
+            True,
+            rng.choice([64, 1]),
+            rng.choice([None, 1e-12]),
+        )
         if rng.random() < 0.8:
             rate = rng.choice([speed, speed * 0.4, near])
             copy = CopyEngine(rate, rate, rate * rng.choice([1, 0.5]), rate, rng.random() < 0.3)
@@ -99,11 +154,33 @@ def _machine(rng: random.Random) -> Target:
 
 
 def _core(rng: random.Random, name: str) -> Core:
-    style, rates, overhead = rng.choice(list(Style)), rng.choice(_RATES), rng.choice([0.0, 0.0, 1e-7])
+    style, rates, overhead = (
+        rng.choice(list(Style)),
+        rng.choice(_RATES),
+        rng.choice([0.0, 0.0, 1e-7]),
+    )
     if style is Style.ROOFLINE:
         buffer = rng.choice([0, 0, 8192])
-        return Core(name, style, 1, 1, rng.choice([1e9, 1e11]), rates, rng.choice([1, 16]), buffer, job_overhead=overhead)
-    array = Core(name, style, rng.choice([4, 8, 32]), rng.choice([4, 16, 64]), rng.choice([1e8, 1e9]), rates, rng.choice([4, 16]))
+        return Core(
+            name,
+            style,
+            1,
+            1,
+            rng.choice([1e9, 1e11]),
+            rates,
+            rng.choice([1, 16]),
+            buffer,
+            job_overhead=overhead,
+        )
+    array = Core(
+        name,
+        style,
+        rng.choice([4, 8, 32]),
+        rng.choice([4, 16, 64]),
+        rng.choice([1e8, 1e9]),
+        rates,
+        rng.choice([4, 16]),
+    )
     return replace(
         array,
         buffer=rng.choice([1024, 4096, 16_384, 131_072]),

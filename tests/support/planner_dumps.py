@@ -22,19 +22,29 @@ REAL = {
 
 
 def tflm_log(model: Path) -> str:
-    """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives them."""
+    """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
+    them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
     requests = [Request(tensor.bytes, *tensor.spans[-1]) for tensor in tensors]
     lines = [
-        f"{number % 10} (id={number}): size={each.bytes}, offset={offset}, first_used={each.first} last_used={each.last}"
-        for number, (each, offset) in enumerate(zip(requests, online_offsets(requests), strict=True))
+        f"{number % 10} (id={number}): size={each.bytes}, offset={offset}, first_used={each.first}"
+        f" last_used={each.last}"
+        for number, (each, offset) in enumerate(
+            zip(requests, online_offsets(requests), strict=True)
+        )
     ]
     return "\n".join(["hello from the target", *lines, " 0: 0000000.... (27k)", ""])
 
 
 def event(action: str, addr: int, size: int, stream: int = 0) -> dict[str, Any]:
     """One event of a trace, in the form that `torch.cuda.memory._snapshot` documents."""
-    return {"action": action, "addr": addr, "size": size, "stream": stream, "frames": [{"name": "f", "filename": "x.py", "line": 1}]}
+    return {
+        "action": action,
+        "addr": addr,
+        "size": size,
+        "stream": stream,
+        "frames": [{"name": "f", "filename": "x.py", "line": 1}],
+    }
 
 
 def snapshot(trace: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]] = ()) -> bytes:
@@ -55,7 +65,8 @@ TORCH = [
     event("segment_free", 0x1000000, 2 * MIB),
     event("alloc", 0x8000000, 100, stream=7),
 ]
-"""A block that does not fit into what was freed beside another that lives on; and one on another stream."""
+"""A block that does not fit into what was freed beside another that lives on; and one on another
+stream."""
 
 
 def dump_of(planner: str, folder: Path) -> Path:

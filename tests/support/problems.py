@@ -21,7 +21,12 @@ EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
 
 def fuzz(examples: float, **more) -> settings:
     """Settings for so many examples, or more where a long run is asked for."""
-    return settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=max(1, round(examples * EFFORT)), **more)
+    return settings(
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        max_examples=max(1, round(examples * EFFORT)),
+        **more,
+    )
 
 
 @st.composite
@@ -35,7 +40,11 @@ def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
         upper = lower + draw(st.integers(0 if i == 0 else 1, 7))
         size = draw(st.integers(0 if i == 1 else 1, 9))
         alignment = draw(st.sampled_from([1, 2, 4, 8])) if kind in ("alignment", "all") else 1
-        gaps = draw(some_gaps(lower, upper, size)) if kind in ("gaps", "all") and upper > lower and draw(st.booleans()) else ()
+        gaps = (
+            draw(some_gaps(lower, upper, size))
+            if kind in ("gaps", "all") and upper > lower and draw(st.booleans())
+            else ()
+        )
         found.append(lm.Buffer(f"b{i}", lower, upper, size, alignment, gaps=gaps))
     if kind in ("pins", "all"):
         found = pinned(found, draw)
@@ -44,28 +53,39 @@ def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
 
 @st.composite
 def some_gaps(draw, lower: int, upper: int, size: int) -> tuple[Gap, ...]:
-    """One or two gaps, now and then from birth to death; with a window of any bytes in half of them."""
+    """One or two gaps, now and then from birth to death; with a window of any bytes in half of
+    them."""
     cuts = sorted(draw(st.lists(st.integers(lower, upper), min_size=2, max_size=4)))
     if draw(st.integers(0, 5)) == 0:
         cuts = [lower, upper]
     gaps = []
     for begin, end in zip(cuts[::2], cuts[1::2], strict=False):
         low = draw(st.sampled_from([0, 0, 1, 3]))
-        window = (low, draw(st.integers(low + 1, size))) if low < size and draw(st.booleans()) else None
+        window = (
+            (low, draw(st.integers(low + 1, size))) if low < size and draw(st.booleans()) else None
+        )
         gaps.append(Gap(begin, end, window))
     return tuple(gaps)
 
 
 def orderly(buffers: list[lm.Buffer]) -> bool:
     """Whether windows leave no low bytes free, so that an exhausted search is a proof."""
-    return all(gap.window is None or gap.window[0] == 0 or gap.window[0] >= gap.window[1] for b in buffers for gap in b.gaps)
+    return all(
+        gap.window is None or gap.window[0] == 0 or gap.window[0] >= gap.window[1]
+        for b in buffers
+        for gap in b.gaps
+    )
 
 
 def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
     """Pin up to two buffers where they do not contradict each other."""
     for i in range(min(2, len(found))):
         step = found[i].alignment
-        trial = [*found[:i], replace(found[i], offset=step * draw(st.integers(0, 16 // step))), *found[i + 1 :]]
+        trial = [
+            *found[:i],
+            replace(found[i], offset=step * draw(st.integers(0, 16 // step))),
+            *found[i + 1 :],
+        ]
         try:
             problem_of(trial)
         except AllocationError:
@@ -87,7 +107,12 @@ def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
 
 
 def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
-    if one.upper <= other.lower or other.upper <= one.lower or at + one.size <= there or there + other.size <= at:
+    if (
+        one.upper <= other.lower
+        or other.upper <= one.lower
+        or at + one.size <= there
+        or there + other.size <= at
+    ):
         return False
     return any(
         a == c and at + low < there + last and there + first < at + high
@@ -104,7 +129,9 @@ def lowest_peak(buffers: list[lm.Buffer]) -> int:
     return _lowest([b for b in solid if b.offset is None], placed, reached, 10**9)
 
 
-def _lowest(free: list[lm.Buffer], placed: list[tuple[lm.Buffer, int]], reached: int, best: int) -> int:
+def _lowest(
+    free: list[lm.Buffer], placed: list[tuple[lm.Buffer, int]], reached: int, best: int
+) -> int:
     if not free:
         return min(best, reached)
     for buffer in free:
@@ -122,13 +149,22 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
     return lower, upper, size
 
 
-def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None) -> int | None:
-    """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None if there is none."""
-    aliases = [[member if isinstance(member, tuple) else (member, 0) for member in group] for group in aliases]
+def every_offset(
+    buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None
+) -> int | None:
+    """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None
+    if there is none."""
+    aliases = [
+        [member if isinstance(member, tuple) else (member, 0) for member in group]
+        for group in aliases
+    ]
     in_place = [(*pair, 0) if len(pair) == 2 else pair for pair in in_place]
     group = {member: number for number, members in enumerate(aliases) for member, _ in members}
     shift = {member: up for members in aliases for member, up in members}
-    solid = [bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b)) for b in buffers]
+    solid = [
+        bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b))
+        for b in buffers
+    ]
     placed = [b for b in range(len(buffers)) if solid[b] or b in group]
     # What takes no space may lie past the end, with an alias that is pinned there.
     farthest = max((b.offset or 0 for b in buffers), default=0) + max(shift.values(), default=0)
@@ -146,8 +182,18 @@ def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=()
         return not clash(buffers[i], at, buffers[j], there)
 
     def free(i: int, at: int) -> bool:
-        cells = [] if not solid[i] else rectangles(buffers[i]) if conflicts is None else [(0, 1, 0, buffers[i].size)]
-        return not any(at + first < high and low < at + last for _, _, first, last in cells for low, high in reserved)
+        cells = (
+            []
+            if not solid[i]
+            else rectangles(buffers[i])
+            if conflicts is None
+            else [(0, 1, 0, buffers[i].size)]
+        )
+        return not any(
+            at + first < high and low < at + last
+            for _, _, first, last in cells
+            for low, high in reserved
+        )
 
     def search(chosen: list[int], reached: int, best: int | None) -> int | None:
         if len(chosen) == len(placed):
@@ -173,7 +219,9 @@ def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=()
 def demands(draw, count: int) -> dict:
     """Any combination of reserved ranges, an alias group, in-place pairs and conflicts."""
     found: dict = {}
-    wanted = draw(st.sets(st.sampled_from(["reserved", "aliases", "in_place", "conflicts"]), min_size=1))
+    wanted = draw(
+        st.sets(st.sampled_from(["reserved", "aliases", "in_place", "conflicts"]), min_size=1)
+    )
     pairs = [(i, j) for j in range(count) for i in range(j)]
     some = st.lists(st.sampled_from(pairs), unique=True) if pairs else st.just([])
     if "reserved" in wanted:
@@ -181,7 +229,11 @@ def demands(draw, count: int) -> dict:
         found["reserved"] = tuple((low, low + draw(st.integers(1, 4))) for low in lows)
     if "aliases" in wanted and count > 1:
         members = draw(st.lists(st.integers(0, count - 1), unique=True, min_size=2, max_size=5))
-        shifts = draw(st.lists(st.sampled_from([0, 0, 2, 4, 5]), min_size=5, max_size=5)) if draw(st.booleans()) else [0] * 5
+        shifts = (
+            draw(st.lists(st.sampled_from([0, 0, 2, 4, 5]), min_size=5, max_size=5))
+            if draw(st.booleans())
+            else [0] * 5
+        )
         rows = tuple(zip(members, shifts, strict=False))
         found["aliases"] = (rows[:2], rows[2:]) if len(rows) > 3 else (rows,)
     if "in_place" in wanted and pairs:

@@ -16,7 +16,21 @@ from tests.support.random_networks import (
     sliced,
 )
 
-SMOOTH = ("Abs", "Erf", "Tanh", "Sigmoid", "HardSwish", "Relu", "Softplus", "Softsign", "Sin", "Cos", "Neg", "Exp", "Identity")
+SMOOTH = (
+    "Abs",
+    "Erf",
+    "Tanh",
+    "Sigmoid",
+    "HardSwish",
+    "Relu",
+    "Softplus",
+    "Softsign",
+    "Sin",
+    "Cos",
+    "Neg",
+    "Exp",
+    "Identity",
+)
 
 
 def activation(build: Builder, x: str) -> str:
@@ -32,7 +46,11 @@ def activation(build: Builder, x: str) -> str:
 def gelu(build: Builder, x: str) -> str:
     """As exporters wrote it before it was an operator."""
     error = build.add("Erf", build.add("Div", x, build.constant(np.array(np.sqrt(2), np.float32))))
-    return build.add("Mul", build.add("Mul", x, build.add("Add", error, build.constant(np.array(1, np.float32)))), half(build))
+    return build.add(
+        "Mul",
+        build.add("Mul", x, build.add("Add", error, build.constant(np.array(1, np.float32)))),
+        half(build),
+    )
 
 
 def half(build: Builder) -> str:
@@ -42,9 +60,17 @@ def half(build: Builder) -> str:
 def layer_normalisation(build: Builder, x: str) -> str:
     """In its parts."""
     difference = build.add("Sub", x, build.add("ReduceMean", x, axes=[-1]))
-    variance = build.add("ReduceMean", build.add("Pow", difference, build.constant(np.array(2, np.float32))), axes=[-1])
-    deviation = build.add("Sqrt", build.add("Add", variance, build.constant(np.array(0.1, np.float32))))
-    return build.add("Mul", build.add("Div", difference, deviation), build.weight(build.shape(x)[-1]))
+    variance = build.add(
+        "ReduceMean",
+        build.add("Pow", difference, build.constant(np.array(2, np.float32))),
+        axes=[-1],
+    )
+    deviation = build.add(
+        "Sqrt", build.add("Add", variance, build.constant(np.array(0.1, np.float32)))
+    )
+    return build.add(
+        "Mul", build.add("Div", difference, deviation), build.weight(build.shape(x)[-1])
+    )
 
 
 def batch_normalisation(build: Builder, x: str) -> str:
@@ -57,7 +83,9 @@ def normalised(build: Builder, x: str) -> str:
     kind = build.choose("Softmax", "LogSoftmax", "LayerNormalization")
     if kind == "LayerNormalization":
         axis = build.choose(2, 3)
-        return build.add(kind, x, *(build.weight(*build.shape(x)[axis:]) for _ in range(2)), axis=axis)
+        return build.add(
+            kind, x, *(build.weight(*build.shape(x)[axis:]) for _ in range(2)), axis=axis
+        )
     return build.add(kind, x, axis=build.choose(1, 2, 3))
 
 
@@ -68,11 +96,15 @@ def pooling(build: Builder, x: str) -> str:
     size = build.choose(1, 2) if min(build.shape(x)[2:]) > 1 else 1
     pads = [build.choose(0, 1) if size > 1 else 0 for _ in range(4)]
     options = {"count_include_pad": build.choose(0, 1)} if kind == "AveragePool" else {}
-    return build.add(kind, x, kernel_shape=[size, size], strides=[build.choose(1, 2), 1], pads=pads, **options)
+    return build.add(
+        kind, x, kernel_shape=[size, size], strides=[build.choose(1, 2), 1], pads=pads, **options
+    )
 
 
 def padded(build: Builder, x: str) -> str:
-    return build.add("Pad", x, build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0), half(build))
+    return build.add(
+        "Pad", x, build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0), half(build)
+    )
 
 
 def linear(build: Builder, x: str) -> str:
@@ -81,19 +113,33 @@ def linear(build: Builder, x: str) -> str:
     inner = int(np.prod(rest))
     weight = build.weight(*((wide, inner) if turned else (inner, wide)))
     flat = build.add("Flatten", x)
-    result = build.add("Gemm", flat, weight, build.weight(*build.choose((wide,), (1, wide), (n, wide))), transB=turned, alpha=0.5, beta=2.0)
-    return build.add("Reshape", build.add(build.choose("Relu", "Tanh"), result), build.ints(n, wide // 2, 2, 1))
+    result = build.add(
+        "Gemm",
+        flat,
+        weight,
+        build.weight(*build.choose((wide,), (1, wide), (n, wide))),
+        transB=turned,
+        alpha=0.5,
+        beta=2.0,
+    )
+    return build.add(
+        "Reshape", build.add(build.choose("Relu", "Tanh"), result), build.ints(n, wide // 2, 2, 1)
+    )
 
 
 def chosen(build: Builder, x: str) -> str:
     less = build.add(build.choose("Less", "GreaterOrEqual"), x, half(build))
-    both = build.add(build.choose("And", "Or", "Xor"), less, build.add("Not", build.add("Equal", x, half(build))))
+    both = build.add(
+        build.choose("And", "Or", "Xor"), less, build.add("Not", build.add("Equal", x, half(build)))
+    )
     return build.add("Where", both, x, build.add("Mul", x, build.weight(build.shape(x)[-1])))
 
 
 def counted(build: Builder, x: str) -> str:
     """Through whole numbers and back."""
-    whole = build.add("Cast", build.add("Mul", x, build.constant(np.array(10, np.float32))), to=build.choose(6, 7))
+    whole = build.add(
+        "Cast", build.add("Mul", x, build.constant(np.array(10, np.float32))), to=build.choose(6, 7)
+    )
     return build.add("Mul", x, build.add("Cast", whole, to=1))
 
 
@@ -105,7 +151,12 @@ def reduced(build: Builder, x: str) -> str:
 
 
 def together(build: Builder, x: str) -> str:
-    return build.add(build.choose("Sum", "Max", "Min", "Mean"), x, build.add("Sigmoid", x), build.weight(1, build.shape(x)[1], 1, 1))
+    return build.add(
+        build.choose("Sum", "Max", "Min", "Mean"),
+        x,
+        build.add("Sigmoid", x),
+        build.weight(1, build.shape(x)[1], 1, 1),
+    )
 
 
 def tiled(build: Builder, x: str) -> str:
@@ -116,21 +167,53 @@ def two_products(build: Builder, x: str) -> str:
     """A product whose bias and activation see another shape than it has."""
     n, c, h, w = build.shape(x)
     wide = build.choose(4, 6, 8)
-    product = build.add("MatMul", build.add("Reshape", x, build.ints(n * c, h * w)), build.weight(h * w, wide))
+    product = build.add(
+        "MatMul", build.add("Reshape", x, build.ints(n * c, h * w)), build.weight(h * w, wide)
+    )
     shaped = build.add("Reshape", product, build.ints(n, c, wide // 2, 2))
     return build.add("Relu", build.add("Add", shaped, build.weight(2)))
 
 
 LAYERS = (
-    *(activation, attention, batch_normalisation, chosen, concatenated, convolution, counted, expanded, folded, gathered, gelu, linear),
-    *(layer_normalisation, normalised, padded, pooling, reduced, residual, scaled, sliced, tiled, together, two_products),
+    *(
+        activation,
+        attention,
+        batch_normalisation,
+        chosen,
+        concatenated,
+        convolution,
+        counted,
+        expanded,
+        folded,
+        gathered,
+        gelu,
+        linear,
+    ),
+    *(
+        layer_normalisation,
+        normalised,
+        padded,
+        pooling,
+        reduced,
+        residual,
+        scaled,
+        sliced,
+        tiled,
+        together,
+        two_products,
+    ),
 )
 
 
-def random_network(seed: int, layers=LAYERS, length: int = 4, most: int = 1500, shape: tuple[int, ...] = ()) -> Builder:
-    """A network whose only output is the value `last`; its input has the given shape, or a small one."""
+def random_network(
+    seed: int, layers=LAYERS, length: int = 4, most: int = 1500, shape: tuple[int, ...] = ()
+) -> Builder:
+    """A network whose only output is the value `last`; its input has the given shape, or a small
+    one."""
     build = Builder(seed)
-    last = build.input(*(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))))
+    last = build.input(
+        *(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4)))
+    )
     for _ in range(length):
         following = build.choose(*layers)(build, last)
         # Sizes stay those that a naive evaluation bears.

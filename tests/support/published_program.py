@@ -1,10 +1,10 @@
 """AutoTM's integer program as published (ASPLOS 2020, section 4).
 
-It has a binary for every edge of every tensor's flow network, a binary for every combination of places of each kernel's operands, and for
-every kernel a row of all tensors that live while it runs.
+It has a binary for every edge of every tensor's flow network, a binary for every combination of
+places of each kernel's operands, and for every kernel a row of all tensors that live while it runs.
 
-Kept to check the sparse form against, and to show what that is worth: this one is slow. Kernels of more than ten operands would need more
-than a thousand variables each and are refused.
+Kept to check the sparse form against, and to show what that is worth: this one is slow. Kernels of
+more than ten operands would need more than a thousand variables each and are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class PublishedProgram:
         """Solve to optimality; the objective is in seconds."""
         return self.model.solve(integers=np.arange(self.model.width))
 
-    # --- one tensor -----------------------------------------------------------------------------------------------------------------
+    # --- one tensor
+    # -----------------------------------------------------------------------------------------------------------------
 
     def _network(self, t: int) -> None:
         """Unit flow from before the first use to after the last: of weights it goes round."""
@@ -66,16 +67,25 @@ class PublishedProgram:
             k = int(arrays.kernel[u])
             gap = range(int(arrays.kernel[begin + before]) + 1 if before >= 0 else 0, k)
             if i == 0 and live_range == LiveRange.CYCLIC:
-                gap = range(int(arrays.kernel[end - 1]) + 1 - arrays.kernel_count, k)  # negative: at the end of the step before
+                gap = range(
+                    int(arrays.kernel[end - 1]) + 1 - arrays.kernel_count, k
+                )  # negative: at the end of the step before
             spots = [position % arrays.kernel_count for position in gap]
-            reads, needed = bool(arrays.reads[u]), bool(arrays.reads[u]) or (i == 0 and live_range == LiveRange.CYCLIC)
+            reads, needed = (
+                bool(arrays.reads[u]),
+                bool(arrays.reads[u]) or (i == 0 and live_range == LiveRange.CYCLIC),
+            )
             arriving = (2 * i, _SLOW)
             if before < 0:
                 edge((-1, _START), arriving, 0.0)
                 if live_range == LiveRange.INPUT:
                     edge((-1, _START), (2 * i, _DIRTY), 0.0, range(k))
             else:
-                for state, leaving in ((_DIRTY, out if needed else 0.0), (_CLEAN, 0.0), (_SLOW, 0.0)):
+                for state, leaving in (
+                    (_DIRTY, out if needed else 0.0),
+                    (_CLEAN, 0.0),
+                    (_SLOW, 0.0),
+                ):
                     edge((2 * before + 1, state), arriving, leaving)
                     if state != _SLOW:
                         stay = edge((2 * before + 1, state), (2 * i, state), 0.0)
@@ -93,25 +103,35 @@ class PublishedProgram:
             self._row(entries, supply, supply)
         if live_range == LiveRange.CYCLIC:
             # What goes round is one tensor: at its first use it is somewhere.
-            places = [c for s in (_DIRTY, _CLEAN, _SLOW) for c, sign in balance.get((1, s), []) if sign > 0]
+            places = [
+                c
+                for s in (_DIRTY, _CLEAN, _SLOW)
+                for c, sign in balance.get((1, s), [])
+                if sign > 0
+            ]
             self._row([(column, 1.0) for column in places], 1.0, 1.0)
 
     def _finish(self, edge: object, t: int, last: int, out: float) -> None:
         assert callable(edge)
-        output, k = self.arrays.live_range[t] == LiveRange.OUTPUT, int(self.arrays.kernel[self.arrays.first[t + 1] - 1])
+        output, k = (
+            self.arrays.live_range[t] == LiveRange.OUTPUT,
+            int(self.arrays.kernel[self.arrays.first[t + 1] - 1]),
+        )
         for state in (_DIRTY, _CLEAN, _SLOW):
             edge((last, state), (last, _END), out if output and state == _DIRTY else 0.0)
         if output:
             edge((last, _DIRTY), (last, _END), 0.0, range(k + 1, self.arrays.kernel_count))
 
-    # --- kernels --------------------------------------------------------------------------------------------------------------------
+    # --- kernels
+    # --------------------------------------------------------------------------------------------------------------------
 
     def _kernels(self) -> None:
         for k, kernel in enumerate(self.sequence.kernels):
             operands = kernel.operands[: MOST_TABLED if kernel.measured is not None else None]
             if len(operands) > MOST_TABLED:
                 raise PlacementError(
-                    f"kernel {kernel.name!r} has {len(operands)} operands: the published program takes up to {MOST_TABLED}"
+                    f"kernel {kernel.name!r} has {len(operands)} operands: the published program"
+                    f" takes up to {MOST_TABLED}"
                 )
             chosen: list[int] = []
             slow: list[list[int]] = [[] for _ in operands]
@@ -136,4 +156,8 @@ class PublishedProgram:
     def _row(self, entries: list[tuple[int, float]], low: float, high: float) -> None:
         row = self.model.rows(np.array([low]), np.array([high]))
         columns = np.array([column for column, _ in entries], dtype=np.int64)
-        self.model.entries(np.repeat(row, len(entries)), columns, np.array([value for _, value in entries], dtype=np.float64))
+        self.model.entries(
+            np.repeat(row, len(entries)),
+            columns,
+            np.array([value for _, value in entries], dtype=np.float64),
+        )

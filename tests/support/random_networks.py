@@ -1,4 +1,5 @@
-"""Random small ONNX networks, layer by layer, with the values of every tensor for one random input."""
+"""Random small ONNX networks, layer by layer, with the values of every tensor for one random
+input."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class Builder:
 
     def input(self, *shape: int) -> str:
         name = f"x{len(self.inputs)}"
-        self.inputs[name] = self.values[name] = self.generator.uniform(-1, 1, shape).astype(np.float32)
+        self.inputs[name] = self.values[name] = self.generator.uniform(-1, 1, shape).astype(
+            np.float32
+        )
         return name
 
     def constant(self, array: np.ndarray) -> str:
@@ -50,10 +53,15 @@ class Builder:
         return self.values[name].shape
 
     def model(self, *outputs: str) -> onnx.ModelProto:
-        inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in self.inputs.items()]
+        inputs = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape)
+            for n, a in self.inputs.items()
+        ]
         results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
         graph = helper.make_graph(self.nodes, "random", inputs, results, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9
+        )
 
 
 def convolution(build: Builder, x: str) -> str:
@@ -66,7 +74,13 @@ def convolution(build: Builder, x: str) -> str:
     pads = [build.choose(0, 0, 1, 2) for _ in range(4)]
     weight = build.weight(each * groups, channels // groups, taps, taps)
     return build.add(
-        "Conv", x, weight, strides=[build.choose(1, 1, 2, 3), build.choose(1, 2)], pads=pads, dilations=[dilation] * 2, group=groups
+        "Conv",
+        x,
+        weight,
+        strides=[build.choose(1, 1, 2, 3), build.choose(1, 2)],
+        pads=pads,
+        dilations=[dilation] * 2,
+        group=groups,
     )
 
 
@@ -78,25 +92,46 @@ def transposed(build: Builder, x: str) -> str:
     bias = [] if build.choose(True, False) else [build.weight(build.shape(weight)[1] * groups)]
     pads = [build.choose(0, 1) for _ in range(4)]
     return build.add(
-        "ConvTranspose", x, weight, *bias, strides=[build.choose(1, 2, 3), 2], pads=pads, dilations=[dilation, 1], group=groups
+        "ConvTranspose",
+        x,
+        weight,
+        *bias,
+        strides=[build.choose(1, 2, 3), 2],
+        pads=pads,
+        dilations=[dilation, 1],
+        group=groups,
     )
 
 
 def pooling(build: Builder, x: str) -> str:
     size = build.choose(1, 2) if min(build.shape(x)[2:]) > 1 else 1
-    return build.add(build.choose("MaxPool", "AveragePool"), x, kernel_shape=[size, size], strides=[build.choose(1, 2), 1])
+    return build.add(
+        build.choose("MaxPool", "AveragePool"),
+        x,
+        kernel_shape=[size, size],
+        strides=[build.choose(1, 2), 1],
+    )
 
 
 def resized(build: Builder, x: str) -> str:
     none = build.constant(np.zeros(0, np.float32))
-    scales = build.constant(np.array([1, 1, build.choose(0.5, 1.5, 2.0), build.choose(1.0, 3.0)], np.float32))
-    mode, coordinates = build.choose("nearest", "linear", "cubic"), build.choose("half_pixel", "asymmetric")
-    return build.add("Resize", x, none, scales, mode=mode, coordinate_transformation_mode=coordinates)
+    scales = build.constant(
+        np.array([1, 1, build.choose(0.5, 1.5, 2.0), build.choose(1.0, 3.0)], np.float32)
+    )
+    mode, coordinates = (
+        build.choose("nearest", "linear", "cubic"),
+        build.choose("half_pixel", "asymmetric"),
+    )
+    return build.add(
+        "Resize", x, none, scales, mode=mode, coordinate_transformation_mode=coordinates
+    )
 
 
 def concatenated(build: Builder, x: str) -> str:
     axis = int(build.generator.integers(4))
-    other = build.input(*(build.choose(1, 2, 3) if d == axis else n for d, n in enumerate(build.shape(x))))
+    other = build.input(
+        *(build.choose(1, 2, 3) if d == axis else n for d, n in enumerate(build.shape(x)))
+    )
     return build.add("Concat", *build.choose((x, other), (other, x), (x, other, x)), axis=axis)
 
 
@@ -117,14 +152,23 @@ def expanded(build: Builder, x: str) -> str:
 
 def padded(build: Builder, x: str) -> str:
     mode = build.choose("constant", "edge")
-    return build.add("Pad", x, build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0), mode=mode)
+    return build.add(
+        "Pad", x, build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0), mode=mode
+    )
 
 
 def sliced(build: Builder, x: str) -> str:
     axis = int(build.generator.integers(4))
     n = build.shape(x)[axis]
     step = build.choose(1, 2)
-    return build.add("Slice", x, build.ints(0 if n == 1 else 1), build.ints(n), build.ints(axis), build.ints(step))
+    return build.add(
+        "Slice",
+        x,
+        build.ints(0 if n == 1 else 1),
+        build.ints(n),
+        build.ints(axis),
+        build.ints(step),
+    )
 
 
 def normalised(build: Builder, x: str) -> str:
@@ -138,7 +182,9 @@ def normalised(build: Builder, x: str) -> str:
 def folded(build: Builder, x: str) -> str:
     """Through a reshape and a transpose and back."""
     n, c, h, w = build.shape(x)
-    turned = build.add("Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1])
+    turned = build.add(
+        "Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1]
+    )
     back = build.add("Transpose", build.add("Relu", turned), perm=[0, 2, 1])
     return build.add("Reshape", back, build.ints(n, c, h, w))
 
@@ -147,7 +193,11 @@ def shuffled(build: Builder, x: str) -> str:
     """A channel shuffle before a convolution."""
     n, c, h, w = build.shape(x)
     groups = build.choose(*[g for g in (1, 2, 3, c) if c % g == 0])
-    turned = build.add("Transpose", build.add("Reshape", x, build.ints(n, groups, c // groups, h, w)), perm=[0, 2, 1, 3, 4])
+    turned = build.add(
+        "Transpose",
+        build.add("Reshape", x, build.ints(n, groups, c // groups, h, w)),
+        perm=[0, 2, 1, 3, 4],
+    )
     return convolution(build, build.add("Reshape", turned, build.ints(n, c, h, w)))
 
 
@@ -155,21 +205,41 @@ def attention(build: Builder, x: str) -> str:
     """Heads from channels, MatMul - Softmax - MatMul, and back to the layout of the operand."""
     n, c, h, w = build.shape(x)
     heads, width = build.choose(1, 2), 4
-    tokens = build.add("Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1])
+    tokens = build.add(
+        "Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1]
+    )
     split = []
     for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
         projected = build.add("MatMul", tokens, build.weight(c, heads * width))
-        split.append(build.add("Transpose", build.add("Reshape", projected, build.ints(n, h * w, heads, width)), perm=order))
+        split.append(
+            build.add(
+                "Transpose",
+                build.add("Reshape", projected, build.ints(n, h * w, heads, width)),
+                perm=order,
+            )
+        )
     scores = build.add("Softmax", build.add("MatMul", split[0], split[1]), axis=-1)
     mixed = build.add("Transpose", build.add("MatMul", scores, split[2]), perm=[0, 2, 1, 3])
-    result = build.add("MatMul", build.add("Reshape", mixed, build.ints(n, h * w, heads * width)), build.weight(heads * width, c))
-    return build.add("Reshape", build.add("Transpose", result, perm=[0, 2, 1]), build.ints(n, c, h, w))
+    result = build.add(
+        "MatMul",
+        build.add("Reshape", mixed, build.ints(n, h * w, heads * width)),
+        build.weight(heads * width, c),
+    )
+    return build.add(
+        "Reshape", build.add("Transpose", result, perm=[0, 2, 1]), build.ints(n, c, h, w)
+    )
 
 
 def gathered(build: Builder, x: str) -> str:
-    """Some elements of a dimension, or a run of them that may begin before the first, which is the end."""
+    """Some elements of a dimension, or a run of them that may begin before the first, which is the
+    end."""
     axis = build.choose(1, 2, 3)
     n = build.shape(x)[axis]
     first = int(build.generator.integers(-n, n))
     run = range(first, min(n, first + build.choose(1, 2, 3)))
-    return build.add("Gather", x, build.ints(*build.choose(run, run, build.generator.integers(-n, n, 3).tolist())), axis=axis)
+    return build.add(
+        "Gather",
+        x,
+        build.ints(*build.choose(run, run, build.generator.integers(-n, n, 3).tolist())),
+        axis=axis,
+    )

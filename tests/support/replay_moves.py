@@ -1,4 +1,5 @@
-"""Replays a tensor placement: checks that every kernel and copy finds the bytes that it reads, and says when each runs."""
+"""Replays a tensor placement: checks that every kernel and copy finds the bytes that it reads, and
+says when each runs."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ from loadmaster.placement.timing import MovementTimeline, time_moves
 
 
 def replay_moves(sequence: KernelSequence, placement: TensorPlacement) -> MovementTimeline:
-    """Simulate kernels and copies as :mod:`loadmaster.placement.timing` describes. O(kernels + operands + stays + copies), sorting aside.
+    """Simulate kernels and copies as :mod:`loadmaster.placement.timing` describes. O(kernels +
+    operands + stays + copies), sorting aside.
 
     How many bytes the fast memory holds is not looked at here.
 
     Raises
     ------
     PlacementError
-        If a kernel or a copy would find no valid bytes, a stay or copy makes no sense, or copies wait for each other in a circle;
-        the message names the tensor.
+        If a kernel or a copy would find no valid bytes, a stay or copy makes no sense, or copies
+        wait for each other in a circle; the message names the tensor.
     """
     _check_ranges(sequence, placement)
     stays: list[list[Stay]] = [[] for _ in sequence.tensors]
@@ -40,32 +42,50 @@ def replay_moves(sequence: KernelSequence, placement: TensorPlacement) -> Moveme
 def _check_ranges(sequence: KernelSequence, placement: TensorPlacement) -> None:
     kernels = len(sequence.kernels)
     if len(placement.algorithms) != kernels:
-        raise PlacementError(f"the placement chooses {len(placement.algorithms)} algorithms for {kernels} kernels: give one for each")
+        raise PlacementError(
+            f"the placement chooses {len(placement.algorithms)} algorithms for {kernels} kernels:"
+            " give one for each"
+        )
     for kernel, algorithm in zip(sequence.kernels, placement.algorithms, strict=True):
         if not 0 <= algorithm < len(kernel.algorithms):
-            raise PlacementError(f"kernel {kernel.name!r} has no algorithm {algorithm}: it has {len(kernel.algorithms)}")
+            raise PlacementError(
+                f"kernel {kernel.name!r} has no algorithm {algorithm}: it has"
+                f" {len(kernel.algorithms)}"
+            )
     for stay in placement.stays:
         _check_span(sequence, "stay", stay.tensor, stay.start, stay.end, stay.end > stay.start)
     for move in placement.moves:
         _check_span(sequence, "copy", move.tensor, move.start, move.end, move.end >= move.start)
 
 
-def _check_span(sequence: KernelSequence, what: str, tensor: int, start: int, end: int, forward: bool) -> None:
+def _check_span(
+    sequence: KernelSequence, what: str, tensor: int, start: int, end: int, forward: bool
+) -> None:
     tensors, kernels = len(sequence.tensors), len(sequence.kernels)
     if not 0 <= tensor < tensors:
         raise PlacementError(f"a {what} names tensor {tensor}, but there are {tensors}")
     if not (forward and start >= 0 and end <= kernels):
         name = sequence.tensors[tensor].name
-        raise PlacementError(f"tensor {name!r}: a {what} from {start} to {end} does not lie within the {kernels} kernels")
+        raise PlacementError(
+            f"tensor {name!r}: a {what} from {start} to {end} does not lie within the {kernels}"
+            " kernels"
+        )
 
 
 def _check_times(sequence: KernelSequence, placement: TensorPlacement) -> None:
     """Refuse operands that a kernel cannot use where they are."""
-    rows = zip(sequence.kernels, operands_in_slow(sequence, placement), placement.algorithms, strict=True)
+    rows = zip(
+        sequence.kernels, operands_in_slow(sequence, placement), placement.algorithms, strict=True
+    )
     for kernel, in_slow, algorithm in rows:
         if math.isinf(kernel.seconds(in_slow, algorithm)):
-            at_fault = next(o.tensor for o, slow in zip(kernel.operands, in_slow, strict=True) if slow)
-            raise PlacementError(f"kernel {kernel.name!r} cannot use tensor {sequence.tensors[at_fault].name!r} in the slow memory")
+            at_fault = next(
+                o.tensor for o, slow in zip(kernel.operands, in_slow, strict=True) if slow
+            )
+            raise PlacementError(
+                f"kernel {kernel.name!r} cannot use tensor {sequence.tensors[at_fault].name!r} in"
+                " the slow memory"
+            )
 
 
 class _Rank(IntEnum):
@@ -90,7 +110,9 @@ class _Fast(Enum):
 class _Life:
     """Follows one tensor from position to position."""
 
-    def __init__(self, sequence: KernelSequence, tensor: int, stays: list[Stay], moves: list[Move]) -> None:
+    def __init__(
+        self, sequence: KernelSequence, tensor: int, stays: list[Stay], moves: list[Move]
+    ) -> None:
         self.name = sequence.tensors[tensor].name
         self.kind = sequence.tensors[tensor].kind
         self.kernels = sequence.kernels
@@ -109,11 +131,18 @@ class _Life:
         self.events.sort(key=lambda event: event[:2])
 
     def _carried(self, stays: list[Stay]) -> bool:
-        """Whether the fast memory holds the tensor when the step begins: a stay from 0 that neither a copy nor kernel 0 fills."""
-        if self.kind not in (StoredKind.WEIGHT, StoredKind.INPUT) or 0 in self.fills or all(stay.start for stay in stays):
+        """Whether the fast memory holds the tensor when the step begins: a stay from 0 that neither
+        a copy nor kernel 0 fills."""
+        if (
+            self.kind not in (StoredKind.WEIGHT, StoredKind.INPUT)
+            or 0 in self.fills
+            or all(stay.start for stay in stays)
+        ):
             return False
         operand = self.operands.get(0)
-        return operand is None or operand.read or any(stay.end == len(self.kernels) for stay in stays)
+        return (
+            operand is None or operand.read or any(stay.end == len(self.kernels) for stay in stays)
+        )
 
     def _at(self, position: int, rank: _Rank, act: Callable[[int], None]) -> None:
         self.events.append((position, rank, act))
@@ -131,18 +160,30 @@ class _Life:
             self._at(move.end, _Rank.COMPLETE, self._evicted)
 
     def check(self) -> None:
-        """Raise `PlacementError` unless every reader finds valid bytes and, for a weight, the next step does too."""
+        """Raise `PlacementError` unless every reader finds valid bytes and, for a weight, the next
+        step does too."""
         born = self.kind in (StoredKind.WEIGHT, StoredKind.INPUT)
-        # A weight's slow copy is valid at the start if it is at the end: assume so, and if not, look again without.
+        # A weight's slow copy is valid at the start if it is at the end: assume so, and if not,
+        # look again without.
         self._follow(slow=born and not (self.carried and self.kind is StoredKind.INPUT))
         if self.kind is StoredKind.WEIGHT:
             if self.carried and not self.slow:
                 self._follow(slow=False)
             if self.carried and self.fast is not _Fast.BYTES:
-                self._fail(len(self.kernels), "is in the fast memory when a step begins, but not when it ends")
+                self._fail(
+                    len(self.kernels),
+                    "is in the fast memory when a step begins, but not when it ends",
+                )
             if not self.carried and not self.slow:
-                self._fail(len(self.kernels), "begins a step in the slow memory but has no valid copy there when it ends")
-        if self.kind is StoredKind.OUTPUT and self.operands and not (self.slow or self.fast is _Fast.BYTES):
+                self._fail(
+                    len(self.kernels),
+                    "begins a step in the slow memory but has no valid copy there when it ends",
+                )
+        if (
+            self.kind is StoredKind.OUTPUT
+            and self.operands
+            and not (self.slow or self.fast is _Fast.BYTES)
+        ):
             self._fail(len(self.kernels), "is handed to the caller but valid nowhere")
 
     def _follow(self, slow: bool) -> None:
@@ -165,7 +206,11 @@ class _Life:
             self._fail(p, "has two stays at once")
         operand = self.operands.get(p)
         if p not in self.fills and (operand is None or operand.read):
-            self._fail(p, "begins a stay that nothing fills: no copy begins there and the kernel does not just write it")
+            self._fail(
+                p,
+                "begins a stay that nothing fills: no copy begins there and the kernel does not"
+                " just write it",
+            )
         self.fast = _Fast.ROOM
 
     def _leave(self, p: int) -> None:

@@ -56,7 +56,11 @@ def rectangles(page: str) -> list[int]:
     data = charts(page)
     known = {model["id"]: model for model in models(data)}
     return [
-        sum(len(column) for renderer in attributes(figure, known)["renderers"] for column in left_sides(renderer, known))
+        sum(
+            len(column)
+            for renderer in attributes(figure, known)["renderers"]
+            for column in left_sides(renderer, known)
+        )
         for figure in objects(data["docs"]["plan"], "Figure")
     ]
 

@@ -4,11 +4,22 @@ import math
 import random
 
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 
-def random_sequence(seed: int, *, kernels: int = 6, tensors: int = 5, in_place: bool = True, choices: bool = True) -> KernelSequence:
-    """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms and measured tables."""
+def random_sequence(
+    seed: int, *, kernels: int = 6, tensors: int = 5, in_place: bool = True, choices: bool = True
+) -> KernelSequence:
+    """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms
+    and measured tables."""
     rng = random.Random(seed)
     sizes = [rng.randint(1, 9) for _ in range(tensors)]
     kinds = [rng.choice(list(StoredKind)) for _ in range(tensors)]
@@ -30,9 +41,17 @@ def random_sequence(seed: int, *, kernels: int = 6, tensors: int = 5, in_place: 
             algorithms.append(Algorithm("quick", algorithms[0].seconds / 2, rng.randint(1, 5)))
         kernel = Kernel(f"k{k}", "op", tuple(operands), tuple(algorithms))
         if choices and rng.random() < 0.2:
-            kernel = Kernel(kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng))
+            kernel = Kernel(
+                kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng)
+            )
         rows.append(kernel)
-    link = CopyLink(rng.choice((5.0, 20.0)), rng.choice((5.0, 20.0)), rng.choice((2.0, 8.0)), rng.choice((2.0, 8.0)), rng.random() < 0.5)
+    link = CopyLink(
+        rng.choice((5.0, 20.0)),
+        rng.choice((5.0, 20.0)),
+        rng.choice((2.0, 8.0)),
+        rng.choice((2.0, 8.0)),
+        rng.random() < 0.5,
+    )
     stored = tuple(StoredTensor(f"t{t}", sizes[t], kinds[t]) for t in range(tensors))
     return KernelSequence(f"random {seed}", stored, tuple(rows), link, rng.choice((1, 1, 4)))
 
@@ -42,7 +61,9 @@ def _table(kernel: Kernel, rng: random.Random) -> tuple[tuple[float, ...], ...]:
     rows = []
     for algorithm in range(len(kernel.algorithms)):
         places = [[bool(i >> o & 1) for o in range(count)] for i in range(2**count)]
-        rows.append(tuple(kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places))
+        rows.append(
+            tuple(kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places)
+        )
     return tuple(rows)
 
 
@@ -66,7 +87,11 @@ def random_placement(sequence: KernelSequence, seed: int) -> TensorPlacement:
             stays.append(Stay(t, start, leave))
             if rng.random() < 0.9:
                 begin = rng.randint(start, leave)
-                moves.append(Move(t, False, begin, leave if rng.random() < 0.8 else rng.randint(begin, leave)))
+                moves.append(
+                    Move(
+                        t, False, begin, leave if rng.random() < 0.8 else rng.randint(begin, leave)
+                    )
+                )
         if end > back and rng.random() < 0.8:
             stays.append(Stay(t, back, end))
             if rng.random() < 0.95:
@@ -80,12 +105,23 @@ def random_placement(sequence: KernelSequence, seed: int) -> TensorPlacement:
 
 
 def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence:
-    """Forward writes 8 bytes a layer and reads the layer before; backward reads them in reverse. A second a kernel if all is fast."""
+    """Forward writes 8 bytes a layer and reads the layer before; backward reads them in reverse. A
+    second a kernel if all is fast."""
     slow = 2.0 if in_place else math.inf
     kernels = [
-        Kernel(f"f{i}", "f", tuple(Operand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)), (Algorithm("a", 1.0),))
+        Kernel(
+            f"f{i}",
+            "f",
+            tuple(Operand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)),
+            (Algorithm("a", 1.0),),
+        )
         for i in range(layers)
     ]
-    kernels += [Kernel(f"b{i}", "b", (Operand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),)) for i in reversed(range(layers))]
+    kernels += [
+        Kernel(f"b{i}", "b", (Operand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),))
+        for i in reversed(range(layers))
+    ]
     tensors = tuple(StoredTensor(f"x{i}", 8) for i in range(layers))
-    return KernelSequence("training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth))
+    return KernelSequence(
+        "training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth)
+    )

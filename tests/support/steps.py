@@ -1,4 +1,5 @@
-"""Steps of a small network that moves tensors, in this process and in one of its own, for tests of what goes wrong."""
+"""Steps of a small network that moves tensors, in this process and in one of its own, for tests of
+what goes wrong."""
 
 from __future__ import annotations
 
@@ -60,7 +61,13 @@ class Network(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.layers = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))))
+        self.layers = nn.Sequential(
+            *(
+                layer
+                for _ in range(3)
+                for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))
+            )
+        )
         self.last = nn.Linear(WIDTH, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -71,10 +78,14 @@ class Network(nn.Module):
 class Trained:
     """A compiled `Network` under a budget, its gradients, and those that it should have."""
 
-    def __init__(self, budget: float | None = None, seed: int = 0, rows: int = ROWS, **options: Any) -> None:
+    def __init__(
+        self, budget: float | None = None, seed: int = 0, rows: int = ROWS, **options: Any
+    ) -> None:
         self.module, self.x = Network(seed), torch.randn(rows, WIDTH)
         self.options = {"fast_memory": budget or least_share(rows), "refine_after": 0, **options}
-        self.call = torch.compile(self.module, backend=loadmaster, options=self.options, dynamic=False)
+        self.call = torch.compile(
+            self.module, backend=loadmaster, options=self.options, dynamic=False
+        )
         self.right: list[torch.Tensor] = []
 
     def gradients(self) -> list[torch.Tensor]:
@@ -89,7 +100,9 @@ class Trained:
         made = self.gradients()
         if not self.right:
             self.right = [g.clone() for g in made]
-        return len(made) == len(self.right) and all(torch.equal(a, b) for a, b in zip(made, self.right, strict=True))
+        return len(made) == len(self.right) and all(
+            torch.equal(a, b) for a, b in zip(made, self.right, strict=True)
+        )
 
     @property
     def model(self) -> Model:
@@ -106,25 +119,30 @@ _LEAST: dict[int, float] = {}
 
 
 def least_share(rows: int = ROWS) -> float:
-    """A budget, as a share of the unmoved peak, under which most of the network's saved tensors move."""
+    """A budget, as a share of the unmoved peak, under which most of the network's saved tensors
+    move."""
     if rows not in _LEAST:
         trained = Trained(1.0, rows=rows)
         trained.step()
         plan = trained.model.plans[0]
         assert plan.problem is not None
-        _LEAST[rows] = float((0.6 * plan.problem.needed().max() + 0.4 * plan.unmoved_peak) / plan.unmoved_peak)
+        _LEAST[rows] = float(
+            (0.6 * plan.problem.needed().max() + 0.4 * plan.unmoved_peak) / plan.unmoved_peak
+        )
     return _LEAST[rows]
 
 
 def _interrupt(seconds: float, over: threading.Event) -> None:
-    """Send a SIGINT, and another where Python has dropped it: in a finalizer, exceptions are only printed."""
+    """Send a SIGINT, and another where Python has dropped it: in a finalizer, exceptions are only
+    printed."""
     while not over.wait(seconds):
         os.kill(os.getpid(), signal.SIGINT)
         seconds = 5
 
 
 def disturbed(folder: str, rounds: int) -> None:
-    """A step that may not make files longer, then steps that real SIGINTs hit at all times, then steps until the process is ended."""
+    """A step that may not make files longer, then steps that real SIGINTs hit at all times, then
+    steps until the process is ended."""
     warnings.simplefilter("ignore")
     trained = Trained(slow_memory=folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -148,7 +166,17 @@ def disturbed(folder: str, rounds: int) -> None:
             caught += 1
         sender.join()
         equal &= trained.step()
-    print("moved", trained.model.plans[0].moved_bytes > 0, "equal", equal, "caught", caught, "used", trained.file.used, flush=True)
+    print(
+        "moved",
+        trained.model.plans[0].moved_bytes > 0,
+        "equal",
+        equal,
+        "caught",
+        caught,
+        "used",
+        trained.file.used,
+        flush=True,
+    )
     while True:
         trained.step()
 

@@ -29,7 +29,8 @@ def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:
 
 
 def summing(build: Builder, x: str) -> str:
-    """A convolution with a bias, a rectifier and a residual sum; or matrix products with all that can follow their sums."""
+    """A convolution with a bias, a rectifier and a residual sum; or matrix products with all that
+    can follow their sums."""
     channels = build.shape(x)[1]
     if build.generator.random() < 0.6:
         taps = build.choose(1, 3)
@@ -38,10 +39,20 @@ def summing(build: Builder, x: str) -> str:
         return build.add("Add", build.add("Relu", made), x)
     width = build.shape(x)[-1]
     if build.generator.random() < 0.5:
-        return build.add("Add", build.add("MatMul", x, build.weight(width, width)), build.weight(width))
+        return build.add(
+            "Add", build.add("MatMul", x, build.weight(width, width)), build.weight(width)
+        )
     rows = build.add("Reshape", x, build.ints(-1, width))
     turned = build.choose(0, 1)
-    made = build.add("Gemm", rows, build.weight(width, width), build.weight(width), transB=turned, alpha=0.5, beta=2.0)
+    made = build.add(
+        "Gemm",
+        rows,
+        build.weight(width, width),
+        build.weight(width),
+        transB=turned,
+        alpha=0.5,
+        beta=2.0,
+    )
     return build.add("Reshape", made, build.ints(*build.shape(x)))
 
 
@@ -52,25 +63,37 @@ def network(seed: int, layers: int = 3) -> tuple[Builder, Graph]:
     for _ in range(layers):
         last = summing(build, last)
     build.last = last
-    return build, build_graph(build.model(last), name="sums", source="test", batch=None, dims={}, precision=None)
+    return build, build_graph(
+        build.model(last), name="sums", source="test", batch=None, dims={}, precision=None
+    )
 
 
 def product(rows: int, terms: int, columns: int) -> Graph:
     """A matrix product and a bias, of int8."""
     build = Builder(0)
-    last = build.add("Add", build.add("MatMul", build.input(rows, terms), build.weight(terms, columns)), build.weight(columns))
-    return build_graph(build.model(last), name="product", source="test", batch=None, dims={}, precision="int8")
+    last = build.add(
+        "Add",
+        build.add("MatMul", build.input(rows, terms), build.weight(terms, columns)),
+        build.weight(columns),
+    )
+    return build_graph(
+        build.model(last), name="product", source="test", batch=None, dims={}, precision="int8"
+    )
 
 
 def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
-    """Operators that sum in chains of pieces, of all of their result or of parts of it; now and then in parts alone."""
+    """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
+    then in parts alone."""
     single, cuts = without_updates(graph), list[Cut]()
     for group in fuse(single):
         form = divisible(single, group, sums=True)
         if form is None:
             cuts.append(WHOLE)
             continue
-        parts = {int(axis): int(generator.integers(2, 4)) for axis in generator.permutation(form.axes)[: generator.integers(0, 3)]}
+        parts = {
+            int(axis): int(generator.integers(2, 4))
+            for axis in generator.permutation(form.axes)[: generator.integers(0, 3)]
+        }
         links = int(generator.integers(1, 5))
         cuts.append(form.chains(parts, min(max(1, form.summed), links)))
     return Cuts(cuts)
@@ -81,4 +104,6 @@ def summed_plan() -> Plan:
     """A plan of matrix products and convolutions in chains of pieces."""
     _, graph = network(4)
     target = copying()
-    return planned(lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target)
+    return planned(
+        lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
+    )

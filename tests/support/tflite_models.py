@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.integrations.tflite.flatbuffer_writer import Content, NewTable, Number, Numbers, Part, Tables, Text, write_before
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Content,
+    NewTable,
+    Number,
+    Numbers,
+    Part,
+    Tables,
+    Text,
+    write_before,
+)
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
 
 OPTIONS = {
@@ -74,7 +83,11 @@ class Subgraph:
         """A tensor; with ``data`` it is a constant."""
         index = len(self.tensors)
         if buffer is None:
-            buffer = 0 if data is None else self.model.buffer(np.asarray(data, dtype=dtype).reshape(shape).tobytes())
+            buffer = (
+                0
+                if data is None
+                else self.model.buffer(np.asarray(data, dtype=dtype).reshape(shape).tobytes())
+            )
         fields: dict[int, Any] = {
             0: Numbers("i", tuple(shape)),
             1: b(TYPES.index(dtype)),
@@ -82,7 +95,9 @@ class Subgraph:
             3: Text(f"t{index}" if name is None else name),
         }
         if scale:
-            fields[4] = NewTable({2: Numbers("f", tuple(scale)), 3: Numbers("q", (zero,) * len(scale)), 6: i(axis)})
+            fields[4] = NewTable(
+                {2: Numbers("f", tuple(scale)), 3: Numbers("q", (zero,) * len(scale)), 6: i(axis)}
+            )
         if variable:
             fields[5] = b(1)
         self.tensors.append(NewTable(fields))
@@ -93,20 +108,41 @@ class Subgraph:
         self.inputs.append(self.tensor(shape, dtype, **more))
         return self.inputs[-1]
 
-    def op(self, kind: str, inputs: Sequence[int], outputs: Sequence[int], options: Fields | None = None) -> None:
-        fields: dict[int, Any] = {0: Number("I", self.model.code(kind)), 1: Numbers("i", tuple(inputs)), 2: Numbers("i", tuple(outputs))}
+    def op(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: Fields | None = None,
+    ) -> None:
+        fields: dict[int, Any] = {
+            0: Number("I", self.model.code(kind)),
+            1: Numbers("i", tuple(inputs)),
+            2: Numbers("i", tuple(outputs)),
+        }
         if options is not None:
             fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(options)}
         self.operators.append(NewTable(fields))
 
-    def out(self, kind: str, inputs: Sequence[int], shape: Sequence[int], options: Fields | None = None, **more: Any) -> int:
+    def out(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shape: Sequence[int],
+        options: Fields | None = None,
+        **more: Any,
+    ) -> int:
         """An operator with one new result, which is returned."""
         result = self.tensor(shape, **more)
         self.op(kind, inputs, (result,), options)
         return result
 
     def table(self) -> NewTable:
-        parts: dict[int, Any] = {0: Tables(self.tensors), 1: Numbers("i", self.inputs), 2: Numbers("i", self.outputs)}
+        parts: dict[int, Any] = {
+            0: Tables(self.tensors),
+            1: Numbers("i", self.inputs),
+            2: Numbers("i", self.outputs),
+        }
         return NewTable(parts | {3: Tables(self.operators), 4: Text("main")})
 
 

@@ -1,4 +1,5 @@
-"""Random small TensorFlow Lite models: layers with branches, control flow, variables, and kernels that ask for scratch."""
+"""Random small TensorFlow Lite models: layers with branches, control flow, variables, and kernels
+that ask for scratch."""
 
 from __future__ import annotations
 
@@ -47,13 +48,20 @@ class Layers:
         out, stride = self.rng.randint(1, 6), self.rng.choice((1, 1, 2))
         shape = (1, -(-height // stride), -(-width // stride), out)
         options = {0: b(_SAME), 1: i(stride), 2: i(stride), 4: i(1), 5: i(1)}
-        return self.subgraph.out("CONV_2D", [index, self.weights(out, taps, taps, channels), self.weights(out)], shape, options), shape
+        return self.subgraph.out(
+            "CONV_2D",
+            [index, self.weights(out, taps, taps, channels), self.weights(out)],
+            shape,
+            options,
+        ), shape
 
     def depthwise(self, value: Value, _: list[Value]) -> Value:
         index, shape = value
         options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(1), 5: i(1), 6: i(1)}
         filters = self.weights(1, 3, 3, shape[3])
-        return self.subgraph.out("DEPTHWISE_CONV_2D", [index, filters, self.weights(shape[3])], shape, options), shape
+        return self.subgraph.out(
+            "DEPTHWISE_CONV_2D", [index, filters, self.weights(shape[3])], shape, options
+        ), shape
 
     def elementwise(self, value: Value, _: list[Value]) -> Value:
         kind = self.rng.choice(("RELU", "RELU6", "TANH", "LOGISTIC", "ABS", "NEG", "FLOOR", "ELU"))
@@ -68,14 +76,21 @@ class Layers:
         index, (_n, height, width, channels) = value
         shape = (1, -(-height // 2), -(-width // 2), channels)
         kind = self.rng.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
-        return self.subgraph.out(kind, [index], shape, {0: b(_SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}), shape
+        return self.subgraph.out(
+            kind, [index], shape, {0: b(_SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}
+        ), shape
 
     def pad(self, value: Value, _: list[Value]) -> Value:
         index, (_n, height, width, channels) = value
         if height * width > 200:
             return self.elementwise(value, [])
         shape = (1, height + 1, width + 2, channels)
-        return self.subgraph.out("PAD", [index, self.subgraph.tensor((4, 2), "int32", [0, 0, 1, 0, 1, 1, 0, 0])], shape, {}), shape
+        return self.subgraph.out(
+            "PAD",
+            [index, self.subgraph.tensor((4, 2), "int32", [0, 0, 1, 0, 1, 1, 0, 0])],
+            shape,
+            {},
+        ), shape
 
     def join(self, value: Value, values: list[Value]) -> Value:
         other = self.rng.choice([each for each in values if each[1][:3] == value[1][:3]])
@@ -84,7 +99,9 @@ class Layers:
 
     def mean(self, value: Value, _: list[Value]) -> Value:
         shape = (1, 1, 1, value[1][3])
-        return self.subgraph.out("MEAN", [value[0], self.subgraph.tensor((2,), "int32", [1, 2])], shape, {0: b(1)}), shape
+        return self.subgraph.out(
+            "MEAN", [value[0], self.subgraph.tensor((2,), "int32", [1, 2])], shape, {0: b(1)}
+        ), shape
 
     def softmax(self, value: Value, _: list[Value]) -> Value:
         return self.subgraph.out("SOFTMAX", [value[0]], value[1], {0: Number("f", 1.0)}), value[1]
@@ -95,13 +112,18 @@ class Layers:
         count, out = int(np.prod(shape)), self.rng.randint(2, 12)
         target = self.subgraph.tensor((2,), "int32", [1, count])
         row = self.subgraph.out("RESHAPE", [index, target], (1, count), {})
-        result = self.subgraph.out("FULLY_CONNECTED", [row, self.weights(out, count), self.weights(out)], (1, out), {})
+        result = self.subgraph.out(
+            "FULLY_CONNECTED", [row, self.weights(out, count), self.weights(out)], (1, out), {}
+        )
         image = (1, 1, 1, out)
-        return self.subgraph.out("RESHAPE", [result, self.subgraph.tensor((4,), "int32", image)], image, {}), image
+        return self.subgraph.out(
+            "RESHAPE", [result, self.subgraph.tensor((4,), "int32", image)], image, {}
+        ), image
 
 
 def random_model(seed: int) -> Model:
-    """A model of 3 to 25 operators, about half of them with control flow or variables, deterministic for a seed."""
+    """A model of 3 to 25 operators, about half of them with control flow or variables,
+    deterministic for a seed."""
     rng = random.Random(seed)
     model = Model()
     main = model.subgraph()
@@ -111,8 +133,12 @@ def random_model(seed: int) -> Model:
     if rng.random() < 0.3:
         values.append((main.input(first), first))
     values = layers.grow(values, rng.randint(1, 8))
-    for add in rng.choice(((), (), (_branch,), (_loop,), (_branch, _loop), (_memory,), (_memory, _loop))):
-        values = layers.grow([*values, add(rng, model, main, rng.choice(values))], rng.randint(0, 3))
+    for add in rng.choice(
+        ((), (), (_branch,), (_loop,), (_branch, _loop), (_memory,), (_memory, _loop))
+    ):
+        values = layers.grow(
+            [*values, add(rng, model, main, rng.choice(values))], rng.randint(0, 3)
+        )
     values = layers.grow(values, rng.randint(1, 8))
     if rng.random() < 0.2:
         main.tensor((1, 40), name="unused")
@@ -122,8 +148,11 @@ def random_model(seed: int) -> Model:
     return model
 
 
-def _body(rng: random.Random, model: Model, shape: tuple[int, int, int, int]) -> tuple[int, Subgraph, int, int]:
-    """A subgraph from a value of a shape to one of the same shape: its number, itself, its input and output."""
+def _body(
+    rng: random.Random, model: Model, shape: tuple[int, int, int, int]
+) -> tuple[int, Subgraph, int, int]:
+    """A subgraph from a value of a shape to one of the same shape: its number, itself, its input
+    and output."""
     number, subgraph = len(model.subgraphs), model.subgraph()
     index = subgraph.input(shape)
     values = Layers(rng, subgraph).grow([(index, shape)], rng.randint(0, 4))
@@ -138,7 +167,9 @@ def _branch(rng: random.Random, model: Model, main: Subgraph, value: Value) -> V
         number, subgraph, _, result = _body(rng, model, value[1])
         subgraph.outputs = [result]
         numbers.append(number)
-    return main.out("IF", [condition, value[0]], value[1], {0: i(numbers[0]), 1: i(numbers[1])}), value[1]
+    return main.out(
+        "IF", [condition, value[0]], value[1], {0: i(numbers[0]), 1: i(numbers[1])}
+    ), value[1]
 
 
 def _loop(rng: random.Random, model: Model, main: Subgraph, value: Value) -> Value:
@@ -147,7 +178,11 @@ def _loop(rng: random.Random, model: Model, main: Subgraph, value: Value) -> Val
     number, condition = len(model.subgraphs), model.subgraph()
     counter = condition.input((1,))
     condition.input(value[1])
-    condition.outputs = [condition.out("LESS", [counter, condition.tensor((1,), "float32", [3.0])], (1,), dtype="bool")]
+    condition.outputs = [
+        condition.out(
+            "LESS", [counter, condition.tensor((1,), "float32", [3.0])], (1,), dtype="bool"
+        )
+    ]
     body_number, body, _, result = _body(rng, model, value[1])
     count = body.tensor((1,))
     body.inputs.insert(0, count)
@@ -163,7 +198,12 @@ def _memory(rng: random.Random, model: Model, main: Subgraph, value: Value) -> V
     names = {0: Text(""), 1: Text(f"state {len(model.subgraphs)}")}
     number, first = len(model.subgraphs), model.subgraph()
     handle = first.out("VAR_HANDLE", [], (1,), names, dtype="resource")
-    first.op("ASSIGN_VARIABLE", [handle, first.tensor(value[1], "float32", np.full(value[1], 0.25))], [], {})
+    first.op(
+        "ASSIGN_VARIABLE",
+        [handle, first.tensor(value[1], "float32", np.full(value[1], 0.25))],
+        [],
+        {},
+    )
     main.op("CALL_ONCE", [], [], {0: i(number)})
     own = main.out("VAR_HANDLE", [], (1,), names, dtype="resource")
     old = main.out("READ_VARIABLE", [own], value[1], {})

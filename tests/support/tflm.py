@@ -21,10 +21,16 @@ def inputs_for(data: bytes, seed: int) -> list[np.ndarray]:
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(dtype)
-    return rng.integers(-100, 100, shape).astype(dtype) if dtype.kind in "iu" else rng.normal(0, 1.5, shape).astype(dtype)
+    return (
+        rng.integers(-100, 100, shape).astype(dtype)
+        if dtype.kind in "iu"
+        else rng.normal(0, 1.5, shape).astype(dtype)
+    )
 
 
-def outputs_of(data: bytes, runs: Sequence[Sequence[np.ndarray]], arena: int = 2**22) -> list[list[Any]]:
+def outputs_of(
+    data: bytes, runs: Sequence[Sequence[np.ndarray]], arena: int = 2**22
+) -> list[list[Any]]:
     """Outputs of several inferences, one after another."""
     from tflite_micro.python.tflite_micro import runtime
 
@@ -43,4 +49,8 @@ def same_outputs(one: bytes, other: bytes, seeds: Sequence[int] = (1, 2, 3)) -> 
     """Whether two models give the same bits for the same inputs, in several inferences."""
     runs = [inputs_for(one, seed) for seed in seeds]
     first, second = outputs_of(one, runs), outputs_of(other, runs)
-    return all(a.tobytes() == b.tobytes() for mine, theirs in zip(first, second, strict=True) for a, b in zip(mine, theirs, strict=True))
+    return all(
+        a.tobytes() == b.tobytes()
+        for mine, theirs in zip(first, second, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
+    )

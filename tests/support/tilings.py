@@ -1,4 +1,5 @@
-"""Packing problems that are hard, and whose optimum is known: a rectangle of time and memory cut into buffers that fill it."""
+"""Packing problems that are hard, and whose optimum is known: a rectangle of time and memory cut
+into buffers that fill it."""
 
 from __future__ import annotations
 
@@ -18,11 +19,19 @@ Piece = tuple[int, int, int, int]
 
 
 def tight(count: int, seed: int, pinwheels: float = 0.0) -> lm.Problem:
-    """At least ``count`` buffers; ``pinwheels`` is the share of cuts into five, which no straight cut takes apart again."""
+    """At least ``count`` buffers; ``pinwheels`` is the share of cuts into five, which no straight
+    cut takes apart again."""
     random = np.random.default_rng(seed)
     pieces: list[Piece] = [(0, SIDE, 0, SIDE)]
     while len(pieces) < count:
-        at = max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]) * random.uniform(0.3, 1))
+        at = max(
+            range(len(pieces)),
+            key=lambda i: (
+                (pieces[i][1] - pieces[i][0])
+                * (pieces[i][3] - pieces[i][2])
+                * random.uniform(0.3, 1)
+            ),
+        )
         left, right, low, high = pieces.pop(at)
         if pinwheels and min(right - left, high - low) >= 3 and random.random() < pinwheels:
             pieces += pinwheel(left, right, low, high, random)
@@ -32,11 +41,21 @@ def tight(count: int, seed: int, pinwheels: float = 0.0) -> lm.Problem:
         else:
             cut = int(random.integers(low + 1, high))
             pieces += [(left, right, low, cut), (left, right, cut, high)]
-    return problem_of(columns([(left, right, (high - low) * STEP) for left, right, low, high in pieces]))
+    return problem_of(
+        columns([(left, right, (high - low) * STEP) for left, right, low, high in pieces])
+    )
 
 
-def pinwheel(left: int, right: int, low: int, high: int, random: np.random.Generator) -> list[Piece]:
+def pinwheel(
+    left: int, right: int, low: int, high: int, random: np.random.Generator
+) -> list[Piece]:
     """Four rectangles around one in the middle."""
     a, b = sorted(random.choice(np.arange(left + 1, right), 2, replace=False).tolist())
     c, d = sorted(random.choice(np.arange(low + 1, high), 2, replace=False).tolist())
-    return [(left, b, low, c), (b, right, low, d), (a, right, d, high), (left, a, c, high), (a, b, c, d)]
+    return [
+        (left, b, low, c),
+        (b, right, low, d),
+        (a, right, d, high),
+        (left, a, c, high),
+        (a, b, c, d),
+    ]

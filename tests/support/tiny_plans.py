@@ -1,4 +1,5 @@
-"""Every plan of a tiny network, timed naively: cuts x cores x orders x residence. Shares no code with what it checks but the cost table."""
+"""Every plan of a tiny network, timed naively: cuts x cores x orders x residence. Shares no code
+with what it checks but the cost table."""
 
 from __future__ import annotations
 
@@ -27,58 +28,101 @@ NEVER = float("inf")
 
 
 def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
-    """Convolutions, pools, rectifiers and sums of a few elements; in the end, now and then, matrix products that need everything."""
+    """Convolutions, pools, rectifiers and sums of a few elements; in the end, now and then, matrix
+    products that need everything."""
     nodes, weights = [], []
     channels, rows = int(generator.choice([2, 4, 9])), int(generator.choice([2, 3, 4]))
     last, made, shape, flat = "x", ["x"], (channels, rows), 0
     for number in range(operators):
-        name, kind = f"t{number}", str(generator.choice(["Conv", "Conv", "Conv", "MaxPool", "Add", "GlobalAveragePool", "Gemm"]))
+        name, kind = (
+            f"t{number}",
+            str(
+                generator.choice(
+                    ["Conv", "Conv", "Conv", "MaxPool", "Add", "GlobalAveragePool", "Gemm"]
+                )
+            ),
+        )
         if flat or kind == "Gemm":
             width = flat or shape[0] * shape[1] ** 2
             if not flat:
-                nodes.append(helper.make_node("Flatten", [last], [f"flat{number}"], f"flatten{number}"))
+                nodes.append(
+                    helper.make_node("Flatten", [last], [f"flat{number}"], f"flatten{number}")
+                )
                 last = f"flat{number}"
             flat = int(generator.choice([2, 16, 40]))
-            weights.append(numpy_helper.from_array(np.zeros((width, flat), np.float32), f"w{number}"))
+            weights.append(
+                numpy_helper.from_array(np.zeros((width, flat), np.float32), f"w{number}")
+            )
             nodes.append(helper.make_node("Gemm", [last, f"w{number}"], [name], name))
         elif kind == "Conv":
             stride = int(generator.choice([1, 1, 2])) if shape[1] > 1 else 1
             taps = int(generator.choice([1, 3]))
-            weights.append(numpy_helper.from_array(np.zeros((channels, shape[0], taps, taps), np.float32), f"w{number}"))
-            nodes.append(helper.make_node("Conv", [last, f"w{number}"], [name], name, strides=[stride] * 2, pads=[taps // 2] * 4))
+            weights.append(
+                numpy_helper.from_array(
+                    np.zeros((channels, shape[0], taps, taps), np.float32), f"w{number}"
+                )
+            )
+            nodes.append(
+                helper.make_node(
+                    "Conv",
+                    [last, f"w{number}"],
+                    [name],
+                    name,
+                    strides=[stride] * 2,
+                    pads=[taps // 2] * 4,
+                )
+            )
             shape = (channels, (shape[1] - 1) // stride + 1)
         elif kind == "GlobalAveragePool":
             nodes.append(helper.make_node(kind, [last], [name], name))
             shape = (shape[0], 1)
         elif kind == "MaxPool" or shape != (channels, rows):
-            nodes.append(helper.make_node("MaxPool", [last], [name], name, kernel_shape=[3, 3], pads=[1] * 4))
+            nodes.append(
+                helper.make_node("MaxPool", [last], [name], name, kernel_shape=[3, 3], pads=[1] * 4)
+            )
         else:
             nodes.append(helper.make_node("Add", [last, str(generator.choice(made))], [name], name))
         if not flat and shape == (channels, rows):
             made.append(name)
         last = name
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels, rows, rows))]
-    graph = helper.make_graph(nodes, "tiny", inputs, [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], weights)
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        inputs,
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        weights,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return build_graph(model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8")
+    return build_graph(
+        model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8"
+    )
 
 
 def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Target:
-    """One or two cores; a fast memory of any size, or none; links of which any may be what limits."""
+    """One or two cores; a fast memory of any size, or none; links of which any may be what
+    limits."""
     scratchpad = int(generator.choice([0, 64, 200, 1_000, 20_000]))
     target = npu(cores or int(generator.integers(1, 3)), scratchpad, buffer=16 * 1024)
-    main, slow = float(generator.choice([1e7, 1e8, 1e9, 1e10])), float(generator.choice([0.0, 0.0, 1e-7]))
+    main, slow = (
+        float(generator.choice([1e7, 1e8, 1e9, 1e10])),
+        float(generator.choice([0.0, 0.0, 1e-7])),
+    )
     target = replace(target, cores=tuple(replace(core, job_overhead=slow) for core in target.cores))
     target = replace(target, main=replace(target.main, read_bandwidth=main, write_bandwidth=main))
     if target.fast is not None:
         near = main * float(generator.choice([1.0, 4.0, 16.0]))
         # Aligned to single bytes: what fits together has addresses, or nearly always.
-        target = replace(target, fast=replace(target.fast, read_bandwidth=near, write_bandwidth=near, alignment=1))
+        target = replace(
+            target,
+            fast=replace(target.fast, read_bandwidth=near, write_bandwidth=near, alignment=1),
+        )
     return target
 
 
 def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
-    """Operators whole or in two parts along any one of their dimensions, or of what they sum over, up to so many pieces in all."""
+    """Operators whole or in two parts along any one of their dimensions, or of what they sum over,
+    up to so many pieces in all."""
     single = without_updates(graph)
     options: list[list[Cut]] = []
     for group in fuse(single):
@@ -94,16 +138,24 @@ def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
 
 @dataclass(frozen=True)
 class _Residence:
-    """What is read from the fast memory: activations that are kept there, and weights and inputs that are fetched."""
+    """What is read from the fast memory: activations that are kept there, and weights and inputs
+    that are fetched."""
 
     kept: frozenset[int]
     fetched: tuple[int, ...]
 
 
 def best_makespan(
-    graph: Graph, target: Target, cuts: Cuts | None = None, *, waits: bool = False, below: float = NEVER, mini_batches: int = 1
+    graph: Graph,
+    target: Target,
+    cuts: Cuts | None = None,
+    *,
+    waits: bool = False,
+    below: float = NEVER,
+    mini_batches: int = 1,
 ) -> float:
-    """Picoseconds of the fastest plan with some cuts, if it is below a limit; with ``waits``, jobs may also wait for the one before."""
+    """Picoseconds of the fastest plan with some cuts, if it is below a limit; with ``waits``, jobs
+    may also wait for the one before."""
     workload = lower([graph], target, mini_batches=mini_batches, cuts=[cuts])
     table = job_table(workload, target)
     best = below
@@ -114,7 +166,10 @@ def best_makespan(
             continue
         for order, core in _schedules(workload, uses.duration, target, orders, best):
             for held in itertools.product((False, True), repeat=len(order) - 1 if waits else 0):
-                best = min(best, _makespan(workload, uses, order, core, (False, *held) if waits else (), best))
+                best = min(
+                    best,
+                    _makespan(workload, uses, order, core, (False, *held) if waits else (), best),
+                )
     return best
 
 
@@ -123,14 +178,18 @@ def _residences(workload: Workload, target: Target) -> Iterator[_Residence]:
     made = [
         t
         for t, tensor in enumerate(workload.tensors)
-        if tensor.producer >= 0 and any(tensor.name == o.tensor for j in workload.jobs for o in j.reads)
+        if tensor.producer >= 0
+        and any(tensor.name == o.tensor for j in workload.jobs for o in j.reads)
     ]
     if target.fast is None:
         yield _Residence(frozenset(), ())
         return
     fits = [t for t in made if workload.tensors[t].bytes <= target.fast.capacity]
-    # In the order of first use, and none, one or all: other orders of fetching seldom matter in what is so small.
-    sets: list[tuple[int, ...]] = [(), tuple(given), *((t,) for t in given)] if target.copy else [()]
+    # In the order of first use, and none, one or all: other orders of fetching seldom matter in
+    # what is so small.
+    sets: list[tuple[int, ...]] = (
+        [(), tuple(given), *((t,) for t in given)] if target.copy else [()]
+    )
     for size in range(len(fits), -1, -1):
         for kept in itertools.combinations(fits, size):
             for fetched in dict.fromkeys(sets):
@@ -138,43 +197,74 @@ def _residences(workload: Workload, target: Target) -> Iterator[_Residence]:
 
 
 class _Uses:
-    """Duration and link demands of every job on every core, and of every fetch, for one residence."""
+    """Duration and link demands of every job on every core, and of every fetch, for one
+    residence."""
 
-    def __init__(self, workload: Workload, table: JobTable, target: Target, residence: _Residence) -> None:
+    def __init__(
+        self, workload: Workload, table: JobTable, target: Target, residence: _Residence
+    ) -> None:
         self.target, self.residence = target, residence
         jobs, cores = table.compute.shape
         main, fast = np.zeros((jobs, cores)), np.zeros((jobs, cores))
         inside = residence.kept | set(residence.fetched)
-        rows = zip(table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist(), table.moved, strict=True)
+        rows = zip(
+            table.operand_job.tolist(),
+            table.operand_tensor.tolist(),
+            table.operand_write.tolist(),
+            table.moved,
+            strict=True,
+        )
         for job, tensor, write, moved in rows:
             if not write:
                 (fast if tensor in inside else main)[job] += (
-                    moved / ((target.fast if tensor in inside else target.main) or target.main).read_bandwidth
+                    moved
+                    / (
+                        (target.fast if tensor in inside else target.main) or target.main
+                    ).read_bandwidth
                 )
                 continue
             if tensor in inside and target.fast is not None:
                 fast[job] += moved / target.fast.write_bandwidth
             if tensor not in inside or workload.tensors[tensor].is_output:
                 main[job] += moved / target.main.write_bandwidth
-        self.duration = np.maximum(np.ceil(np.maximum(table.compute, np.maximum(main, fast)) * 1e12 - 1e-6), 1.0).tolist()
+        self.duration = np.maximum(
+            np.ceil(np.maximum(table.compute, np.maximum(main, fast)) * 1e12 - 1e-6), 1.0
+        ).tolist()
         self.main, self.fast = (main * 1e12).tolist(), (fast * 1e12).tolist()
         self.copies = []
         for tensor in residence.fetched:
             assert target.fast is not None
             assert target.copy is not None
             size = workload.tensors[tensor].bytes * 1e12
-            speed = min(target.copy.asynchronous_to_fast, target.main.read_bandwidth, target.fast.write_bandwidth)
-            self.copies.append(
-                (max(1.0, np.ceil(size / speed - 1e-6)), size / target.main.read_bandwidth, size / target.fast.write_bandwidth)
+            speed = min(
+                target.copy.asynchronous_to_fast,
+                target.main.read_bandwidth,
+                target.fast.write_bandwidth,
             )
-        self.least = [sum(map(min, times)) + sum(copy[link] for copy in self.copies) for link, times in ((1, self.main), (2, self.fast))]
+            self.copies.append(
+                (
+                    max(1.0, np.ceil(size / speed - 1e-6)),
+                    size / target.main.read_bandwidth,
+                    size / target.fast.write_bandwidth,
+                )
+            )
+        self.least = [
+            sum(map(min, times)) + sum(copy[link] for copy in self.copies)
+            for link, times in ((1, self.main), (2, self.fast))
+        ]
         index = workload.tensor_index
-        self.reads = [sorted({index[o.tensor] for o in job.reads} & inside) for job in workload.jobs]
+        self.reads = [
+            sorted({index[o.tensor] for o in job.reads} & inside) for job in workload.jobs
+        ]
         self.bytes = [tensor.bytes for tensor in workload.tensors]
 
 
 def _schedules(
-    workload: Workload, duration: Sequence[Sequence[float]], target: Target, orders: Sequence[list[int]], best: float
+    workload: Workload,
+    duration: Sequence[Sequence[float]],
+    target: Target,
+    orders: Sequence[list[int]],
+    best: float,
 ) -> Iterator[tuple[list[int], tuple[int, ...]]]:
     """Orders that keep dependencies, and cores; of cores that are alike, the first come first."""
     count, cores = len(workload.jobs), len(target.cores)
@@ -183,7 +273,10 @@ def _schedules(
     for core in itertools.product(range(cores), repeat=count):
         if alike and core[0]:
             continue
-        if max(sum(duration[j][c] for j in range(count) if core[j] == c) for c in range(cores)) >= best:
+        if (
+            max(sum(duration[j][c] for j in range(count) if core[j] == c) for c in range(cores))
+            >= best
+        ):
             continue
         for order in orders:
             key = (core, tuple(tuple(j for j in order if core[j] == c) for c in range(cores)))
@@ -203,30 +296,57 @@ def _orders(after: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     return extend([])
 
 
-def _makespan(workload: Workload, uses: _Uses, order: Sequence[int], core: Sequence[int], held: Sequence[bool], below: float) -> float:
-    """Picoseconds of one plan; never, if it overfills the fast memory. Fetches come one after another, from the beginning."""
+def _makespan(
+    workload: Workload,
+    uses: _Uses,
+    order: Sequence[int],
+    core: Sequence[int],
+    held: Sequence[bool],
+    below: float,
+) -> float:
+    """Picoseconds of one plan; never, if it overfills the fast memory. Fetches come one after
+    another, from the beginning."""
     count = len(workload.jobs)
     fetch_of = {tensor: count + number for number, tensor in enumerate(uses.residence.fetched)}
-    after = [set(job.after) | {fetch_of[t] for t in uses.reads[j] if t in fetch_of} for j, job in enumerate(workload.jobs)]
-    lanes: list[list[int]] = [[j for j in order if core[j] == c] for c in range(len(uses.target.cores))]
+    after = [
+        set(job.after) | {fetch_of[t] for t in uses.reads[j] if t in fetch_of}
+        for j, job in enumerate(workload.jobs)
+    ]
+    lanes: list[list[int]] = [
+        [j for j in order if core[j] == c] for c in range(len(uses.target.cores))
+    ]
     for number in range(1, len(order) if held else 0):
         if held[number]:
             after[order[number]].add(order[number - 1])
     lanes.append(list(range(count, count + len(uses.copies))))
     after += [set() for _ in uses.copies]
-    task = [(uses.duration[j][core[j]], uses.main[j][core[j]], uses.fast[j][core[j]]) for j in range(count)] + uses.copies
+    task = [
+        (uses.duration[j][core[j]], uses.main[j][core[j]], uses.fast[j][core[j]])
+        for j in range(count)
+    ] + uses.copies
     start, end = [0.0] * len(task), [NEVER] * len(task)
     running: dict[int, float] = {}
     now, at, ended = 0.0, [0] * len(lanes), set[int]()
     while len(ended) < len(task):
         for number, lane in enumerate(lanes):
-            if at[number] < len(lane) and lane[at[number]] not in running and after[lane[at[number]]] <= ended:
+            if (
+                at[number] < len(lane)
+                and lane[at[number]] not in running
+                and after[lane[at[number]]] <= ended
+            ):
                 running[lane[at[number]]] = task[lane[at[number]]][0]
                 start[lane[at[number]]] = now
         if not running or now >= below:
             return NEVER
         load = [sum(task[t][link] / task[t][0] for t in running) for link in (1, 2)]
-        speed = {t: 1 / max(1.0, *(load[link - 1] for link in (1, 2) if task[t][link] > 0)) for t in running} if running else {}
+        speed = (
+            {
+                t: 1 / max(1.0, *(load[link - 1] for link in (1, 2) if task[t][link] > 0))
+                for t in running
+            }
+            if running
+            else {}
+        )
         # Time passes in whole picoseconds, rounded up.
         step = np.ceil(min(left / speed[t] for t, left in running.items()) - 1e-6)
         now += step
@@ -241,7 +361,13 @@ def _makespan(workload: Workload, uses: _Uses, order: Sequence[int], core: Seque
     return now if _fits(workload, uses, start, end, fetch_of) else NEVER
 
 
-def _fits(workload: Workload, uses: _Uses, start: Sequence[float], end: Sequence[float], fetch_of: dict[int, int]) -> bool:
+def _fits(
+    workload: Workload,
+    uses: _Uses,
+    start: Sequence[float],
+    end: Sequence[float],
+    fetch_of: dict[int, int],
+) -> bool:
     if uses.target.fast is None:
         return True
     lives = []
@@ -249,4 +375,7 @@ def _fits(workload: Workload, uses: _Uses, start: Sequence[float], end: Sequence
         begin = start[fetch_of.get(t, workload.tensors[t].producer)]
         users = [end[j] for j in range(len(workload.jobs)) if t in uses.reads[j]]
         lives.append((begin, max(users), uses.bytes[t]))
-    return all(sum(size for a, b, size in lives if a <= begin < b) <= uses.target.fast.capacity for begin, _, _ in lives)
+    return all(
+        sum(size for a, b, size in lives if a <= begin < b) <= uses.target.fast.capacity
+        for begin, _, _ in lives
+    )

@@ -1,6 +1,8 @@
-"""Training steps of well-known networks as kernel sequences, written by hand: forward, backward, weight gradients.
+"""Training steps of well-known networks as kernel sequences, written by hand: forward, backward,
+weight gradients.
 
-Costs are those of the Optane server of the slides (docs/placement.md), or of a GPU whose kernels need their operands in its own memory.
+Costs are those of the Optane server of the slides (docs/placement.md), or of a GPU whose kernels
+need their operands in its own memory.
 """
 
 from __future__ import annotations
@@ -9,7 +11,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,12 @@ class Machine:
 
 OPTANE = Machine()
 GPU = Machine(13e12, 616e9, None, 0.0, CopyLink(12e9, 12e9, 12e9, 12e9))
-INPUT, WEIGHT, OUTPUT, INNER = StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.OUTPUT, StoredKind.INTERMEDIATE
+INPUT, WEIGHT, OUTPUT, INNER = (
+    StoredKind.INPUT,
+    StoredKind.WEIGHT,
+    StoredKind.OUTPUT,
+    StoredKind.INTERMEDIATE,
+)
 
 
 @dataclass(frozen=True)
@@ -50,20 +65,43 @@ class Tape:
         self.tensors.append(StoredTensor(f"{kind}{len(self.tensors)}", 4 * math.prod(shape), kind))
         return Value(len(self.tensors) - 1, shape)
 
-    def run(self, kind: str, reads: list[Value], writes: list[Value], flops: float, updates: tuple[Value, ...] = ()) -> None:
+    def run(
+        self,
+        kind: str,
+        reads: list[Value],
+        writes: list[Value],
+        flops: float,
+        updates: tuple[Value, ...] = (),
+    ) -> None:
         m = self.machine
         operands = []
         for value in dict.fromkeys([*reads, *writes, *updates]):
             read, write = value in reads or value in updates, value in writes or value in updates
             size = self.tensors[value.number].bytes
-            slow = math.inf if m.slow_read is None else size * (read / m.slow_read + (write / m.slow_write if write else 0.0))
-            operands.append(Operand(value.number, read, write, size * (read + write) / m.fast, slow))
-        self.kernels.append(Kernel(f"{kind}{len(self.kernels)}", kind, tuple(operands), (Algorithm("only", flops / m.flops),)))
+            slow = (
+                math.inf
+                if m.slow_read is None
+                else size * (read / m.slow_read + (write / m.slow_write if write else 0.0))
+            )
+            operands.append(
+                Operand(value.number, read, write, size * (read + write) / m.fast, slow)
+            )
+        self.kernels.append(
+            Kernel(
+                f"{kind}{len(self.kernels)}",
+                kind,
+                tuple(operands),
+                (Algorithm("only", flops / m.flops),),
+            )
+        )
 
     def sequence(self, alignment: int = 64) -> KernelSequence:
-        return KernelSequence(self.name, tuple(self.tensors), tuple(self.kernels), self.machine.link, alignment)
+        return KernelSequence(
+            self.name, tuple(self.tensors), tuple(self.kernels), self.machine.link, alignment
+        )
 
-    # --- gradients ------------------------------------------------------------------------------------------------------------------
+    # --- gradients
+    # ------------------------------------------------------------------------------------------------------------------
 
     def give(self, value: Value, gradient: Value) -> None:
         """Another gradient of ``value``: added to the one there is."""
@@ -71,7 +109,9 @@ class Tape:
             return
         if value.number in self.gradients:
             total = self.tensor(value.shape)
-            self.run("add", [self.gradients[value.number], gradient], [total], math.prod(value.shape))
+            self.run(
+                "add", [self.gradients[value.number], gradient], [total], math.prod(value.shape)
+            )
             gradient = total
         self.gradients[value.number] = gradient
 
@@ -85,7 +125,8 @@ class Tape:
         for step in reversed(self.back):
             step()
 
-    # --- operators ------------------------------------------------------------------------------------------------------------------
+    # --- operators
+    # ------------------------------------------------------------------------------------------------------------------
 
     def conv(self, x: Value, channels: int, size: int, stride: int = 1) -> Value:
         b, c, h, w = x.shape
@@ -123,12 +164,25 @@ class Tape:
 
     def norm(self, x: Value, channels: int) -> Value:
         scale, shift = self.tensor((channels,), WEIGHT), self.tensor((channels,), WEIGHT)
-        y, mean, deviation = self.tensor(x.shape), self.tensor((channels,)), self.tensor((channels,))
+        y, mean, deviation = (
+            self.tensor(x.shape),
+            self.tensor((channels,)),
+            self.tensor((channels,)),
+        )
         self.run("norm", [x, scale, shift], [y, mean, deviation], 5.0 * math.prod(x.shape))
 
         def back() -> None:
-            dx, ds, db = self.tensor(x.shape), self.tensor((channels,), OUTPUT), self.tensor((channels,), OUTPUT)
-            self.run("norm_back", [self.of(y), x, scale, mean, deviation], [dx, ds, db], 8.0 * math.prod(x.shape))
+            dx, ds, db = (
+                self.tensor(x.shape),
+                self.tensor((channels,), OUTPUT),
+                self.tensor((channels,), OUTPUT),
+            )
+            self.run(
+                "norm_back",
+                [self.of(y), x, scale, mean, deviation],
+                [dx, ds, db],
+                8.0 * math.prod(x.shape),
+            )
             self.give(x, dx)
 
         self.back.append(back)
@@ -186,7 +240,11 @@ class Tape:
 
     def attention(self, q: Value, k: Value, v: Value, heads: int) -> Value:
         b, s, d = q.shape
-        scores, weights, y = self.tensor((b, heads, s, s)), self.tensor((b, heads, s, s)), self.tensor(q.shape)
+        scores, weights, y = (
+            self.tensor((b, heads, s, s)),
+            self.tensor((b, heads, s, s)),
+            self.tensor(q.shape),
+        )
         flops = 2.0 * b * s * s * d
         self.run("scores", [q, k], [scores], flops)
         self.run("softmax", [scores], [weights], 5.0 * math.prod(scores.shape))
@@ -212,10 +270,21 @@ class Tape:
         for weight, gradient in zip(weights, reversed(gradients), strict=False):
             shape = (self.tensors[weight].bytes // 4,)
             state = tuple(self.tensor(shape, WEIGHT) for _ in range(2))
-            self.run("adam", [Value(gradient, shape)], [], 10.0 * shape[0], (Value(weight, shape), *state))
+            self.run(
+                "adam",
+                [Value(gradient, shape)],
+                [],
+                10.0 * shape[0],
+                (Value(weight, shape), *state),
+            )
 
 
-def resnet(blocks: tuple[int, ...] = (3, 24, 36, 3), batch: int = 512, machine: Machine = OPTANE, image: int = 224) -> KernelSequence:
+def resnet(
+    blocks: tuple[int, ...] = (3, 24, 36, 3),
+    batch: int = 512,
+    machine: Machine = OPTANE,
+    image: int = 224,
+) -> KernelSequence:
     """ResNet-200 with the default blocks."""
     tape = Tape(f"resnet{3 * sum(blocks) + 2}", machine)
     x = tape.tensor((batch, 3, image, image), INPUT)
@@ -232,7 +301,12 @@ def resnet(blocks: tuple[int, ...] = (3, 24, 36, 3), batch: int = 512, machine: 
     return _finish(tape, x)
 
 
-def densenet(blocks: tuple[int, ...] = (6, 12, 64, 48), batch: int = 512, machine: Machine = OPTANE, growth: int = 32) -> KernelSequence:
+def densenet(
+    blocks: tuple[int, ...] = (6, 12, 64, 48),
+    batch: int = 512,
+    machine: Machine = OPTANE,
+    growth: int = 32,
+) -> KernelSequence:
     """DenseNet-264 with the default blocks."""
     tape = Tape(f"densenet{2 * sum(blocks) + 4}", machine)
     x = tape.tensor((batch, 3, 224, 224), INPUT)
@@ -249,7 +323,9 @@ def densenet(blocks: tuple[int, ...] = (6, 12, 64, 48), batch: int = 512, machin
     return _finish(tape, x)
 
 
-def vgg(counts: tuple[int, ...] = (2, 2, 4, 4, 4), batch: int = 2048, machine: Machine = OPTANE) -> KernelSequence:
+def vgg(
+    counts: tuple[int, ...] = (2, 2, 4, 4, 4), batch: int = 2048, machine: Machine = OPTANE
+) -> KernelSequence:
     """VGG 19 with the default counts."""
     tape = Tape(f"vgg{sum(counts) + 3}", machine)
     x = tape.tensor((batch, 3, 224, 224), INPUT)
@@ -260,15 +336,28 @@ def vgg(counts: tuple[int, ...] = (2, 2, 4, 4, 4), batch: int = 2048, machine: M
     return _finish(tape, x)
 
 
-def transformer(layers: int = 24, batch: int = 32, length: int = 512, width: int = 1024, machine: Machine = OPTANE) -> KernelSequence:
+def transformer(
+    layers: int = 24,
+    batch: int = 32,
+    length: int = 512,
+    width: int = 1024,
+    machine: Machine = OPTANE,
+) -> KernelSequence:
     """Decoder blocks with an optimiser: 42 kernels a layer."""
     tape = Tape(f"transformer{layers}", machine)
     x = tape.tensor((batch, length, width), INPUT)
     x = tape.product(x, width)
     for _ in range(layers):
         y = tape.norm(x, width)
-        x = tape.add(x, tape.product(tape.attention(*(tape.product(y, width) for _ in range(3)), width // 64), width))
-        x = tape.add(x, tape.product(tape.relu(tape.product(tape.norm(x, width), 4 * width)), width))
+        x = tape.add(
+            x,
+            tape.product(
+                tape.attention(*(tape.product(y, width) for _ in range(3)), width // 64), width
+            ),
+        )
+        x = tape.add(
+            x, tape.product(tape.relu(tape.product(tape.norm(x, width), 4 * width)), width)
+        )
     tape.backward(x)
     tape.adam()
     return tape.sequence()

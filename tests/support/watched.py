@@ -1,4 +1,5 @@
-"""Training steps in a process that somebody watches from outside: one step for each line on its standard input."""
+"""Training steps in a process that somebody watches from outside: one step for each line on its
+standard input."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from loadmaster.integrations.torch_compile.compare.measurement import return_fre
 
 
 class Network(nn.Module):
-    """Layers whose optimizer state outweighs all else; the first call changes an attribute, so that Dynamo compiles the second anew."""
+    """Layers whose optimizer state outweighs all else; the first call changes an attribute, so that
+    Dynamo compiles the second anew."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -28,15 +30,24 @@ class Network(nn.Module):
         return x.square().mean()
 
 
-def trained(width: int, layers: int, share: float) -> tuple[nn.Module, torch.optim.Optimizer, object]:
+def trained(
+    width: int, layers: int, share: float
+) -> tuple[nn.Module, torch.optim.Optimizer, object]:
     """A network with its optimizer, and what runs it under a budget."""
     module = Network(width, layers)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    return module, optimizer, torch.compile(module, backend=loadmaster, options={"fast_memory": share, "optimizer": optimizer})
+    return (
+        module,
+        optimizer,
+        torch.compile(
+            module, backend=loadmaster, options={"fast_memory": share, "optimizer": optimizer}
+        ),
+    )
 
 
 def main(width: int, layers: int, share: float) -> None:
-    """Say that imports and the compiler are warm, then that the network is there, then make steps."""
+    """Say that imports and the compiler are warm, then that the network is there, then make
+    steps."""
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     return_freed_memory()

@@ -76,14 +76,22 @@ def test_every_field_comes_back(tmp_path) -> None:  # type: ignore[no-untyped-de
 
 
 def test_fields_are_replaced_as_by_set() -> None:
-    for override in ("cores.ws.count=2", "scratchpad.capacity=1MiB", "dram.bandwidth=4 GB/s", "cores.lb.clock=2 GHz", "cores.ws.count=1"):
+    for override in (
+        "cores.ws.count=2",
+        "scratchpad.capacity=1MiB",
+        "dram.bandwidth=4 GB/s",
+        "cores.lb.clock=2 GHz",
+        "cores.ws.count=1",
+    ):
         assert with_fields(lm.target("edge-npu"), [override]) == lm.target("edge-npu", override)
     with pytest.raises(TargetError, match="no such field"):
         with_fields(lm.target("edge-npu"), ["cores.ws.colour=1"])
 
 
 def test_a_calibration_holds_for_other_sizes_but_not_for_other_speeds() -> None:
-    calibrated = replace(lm.target("edge-npu"), provenance=Provenance(Label.CALIBRATED, "times.csv"))
+    calibrated = replace(
+        lm.target("edge-npu"), provenance=Provenance(Label.CALIBRATED, "times.csv")
+    )
     assert with_fields(calibrated, ["scratchpad.capacity=1MiB"]).provenance.label == "calibrated"
     assert with_fields(calibrated, ["cores.ws.clock=2GHz"]).provenance.label == "estimated"
 

@@ -1,4 +1,5 @@
-"""Target files: the bundled ones are what they say, broken ones are refused with every error at once."""
+"""Target files: the bundled ones are what they say, broken ones are refused with every error at
+once."""
 
 from pathlib import Path
 
@@ -27,8 +28,13 @@ buffer = "4 KiB"
 def test_edge_npu_is_as_documented() -> None:
     npu = target("edge-npu")
     assert [core.name for core in npu.cores] == ["ws0", "ws1", "ws2", "lb"]
-    assert [core.style for core in npu.cores] == [Style.WEIGHT_STATIONARY] * 3 + [Style.ROW_STATIONARY]
-    assert all((core.rows, core.columns, core.clock, core.buffer) == (32, 64, 1e9, 128 * 1024) for core in npu.cores)
+    assert [core.style for core in npu.cores] == [Style.WEIGHT_STATIONARY] * 3 + [
+        Style.ROW_STATIONARY
+    ]
+    assert all(
+        (core.rows, core.columns, core.clock, core.buffer) == (32, 64, 1e9, 128 * 1024)
+        for core in npu.cores
+    )
     assert npu.cores[0].macs_per_cycle == {8: 1.0, 16: 0.5, 32: 0.25}
     assert (npu.main.capacity, npu.main.read_bandwidth) == (4 * 2**30, 34e9)
     assert npu.fast is not None
@@ -46,7 +52,9 @@ def test_edge_npu_is_as_documented() -> None:
         ("m3e-s6", 16, 2, 256e9),
     ],
 )
-def test_m3e_settings_have_the_papers_cores(name: str, cores: int, low_bandwidth: int, bandwidth: float) -> None:
+def test_m3e_settings_have_the_papers_cores(
+    name: str, cores: int, low_bandwidth: int, bandwidth: float
+) -> None:
     setting = target(name)
     assert len(setting.cores) == cores
     assert sum(core.style is Style.ROW_STATIONARY for core in setting.cores) == low_bandwidth
@@ -65,7 +73,9 @@ def test_energies_are_none_unless_they_are_stated() -> None:
     plain = target("edge-npu")
     assert plain.fast is not None
     assert (plain.main.energy, plain.fast.energy, plain.static_power) == (None, None, 0.0)
-    stated = target("edge-npu", ["dram.energy=40 pJ/B", "scratchpad.energy=2e-12", "static_power=1.5 W"])
+    stated = target(
+        "edge-npu", ["dram.energy=40 pJ/B", "scratchpad.energy=2e-12", "static_power=1.5 W"]
+    )
     assert stated.fast is not None
     assert (stated.main.energy, stated.fast.energy, stated.static_power) == (40e-12, 2e-12, 1.5)
     with pytest.raises(TargetError, match=r"dram\.energy: .* is not an energy per byte"):
@@ -73,10 +83,18 @@ def test_energies_are_none_unless_they_are_stated() -> None:
 
 
 def test_a_core_states_the_energies_that_are_known() -> None:
-    machine = target("edge-npu", 'cores.ws.energy={ mac_int8 = "0.5 pJ", local = "2 pJ/B", buffer = "6 pJ/B" }')
-    assert machine.cores[0].energy == {"buffer": pytest.approx(6e-12), "local": pytest.approx(2e-12), "mac_int8": pytest.approx(5e-13)}
+    machine = target(
+        "edge-npu", 'cores.ws.energy={ mac_int8 = "0.5 pJ", local = "2 pJ/B", buffer = "6 pJ/B" }'
+    )
+    assert machine.cores[0].energy == {
+        "buffer": pytest.approx(6e-12),
+        "local": pytest.approx(2e-12),
+        "mac_int8": pytest.approx(5e-13),
+    }
     assert machine.cores[3].energy == {}
-    with pytest.raises(TargetError, match=r"cores\.0\.energy\.registers: there is no such field: .*network"):
+    with pytest.raises(
+        TargetError, match=r"cores\.0\.energy\.registers: there is no such field: .*network"
+    ):
         target("edge-npu", "cores.ws.energy={ registers = 2e-12 }")
 
 
@@ -84,7 +102,12 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
     server, gpu = target("optane-server"), target("gpu-pcie")
     assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
     assert server.copy is not None
-    assert (server.copy.to_fast, server.copy.to_main, server.copy.asynchronous_to_fast, server.copy.asynchronous_to_main) == (
+    assert (
+        server.copy.to_fast,
+        server.copy.to_main,
+        server.copy.asynchronous_to_fast,
+        server.copy.asynchronous_to_main,
+    ) == (
         29e9,
         12e9,
         2e9,
@@ -95,7 +118,13 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
 
 def test_cores_have_a_network_on_chip_and_local_buffers_where_given() -> None:
     plain = target("edge-npu").cores[-1]
-    assert (plain.flexible, plain.local_buffer, plain.noc_bandwidth, plain.noc_latency, plain.job_overhead) == (False, 512, None, 0.0, 2e-7)
+    assert (
+        plain.flexible,
+        plain.local_buffer,
+        plain.noc_bandwidth,
+        plain.noc_latency,
+        plain.job_overhead,
+    ) == (False, 512, None, 0.0, 2e-7)
     more = [
         "flexible=true",
         "local_buffer=1 KiB",
@@ -105,7 +134,13 @@ def test_cores_have_a_network_on_chip_and_local_buffers_where_given() -> None:
         "job_overhead=30 ns",
     ]
     core = target("edge-npu", [f"cores.lb.{field}" for field in more]).cores[-1]
-    assert (core.flexible, core.local_buffer, core.noc_bandwidth, core.noc_latency, core.job_overhead) == (True, 1024, 64e9, 2e-8, 3e-8)
+    assert (
+        core.flexible,
+        core.local_buffer,
+        core.noc_bandwidth,
+        core.noc_latency,
+        core.job_overhead,
+    ) == (True, 1024, 64e9, 2e-8, 3e-8)
     assert core.weight_loading == 2e9
 
 
@@ -119,7 +154,11 @@ def test_every_bundled_target_can_be_printed_and_read_back(name: str, tmp_path: 
 
 @pytest.mark.parametrize(
     ("override", "expected"),
-    [("dram.bandwidth=8 GB/s", 8e9), ("dram.bandwidth='8 GB/s'", 8e9), ("dram.bandwidth=8000000000", 8e9)],
+    [
+        ("dram.bandwidth=8 GB/s", 8e9),
+        ("dram.bandwidth='8 GB/s'", 8e9),
+        ("dram.bandwidth=8000000000", 8e9),
+    ],
 )
 def test_overrides_take_units_with_and_without_quotes(override: str, expected: float) -> None:
     assert target("edge-npu", [override]).main.read_bandwidth == expected
@@ -160,7 +199,11 @@ def test_a_bad_override_says_where_and_what_there_is(override: str, message: str
 
 def test_all_errors_of_a_file_come_at_once_with_their_paths(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
-    file.write_text(MINIMAL.replace('"1 MiB"', '"1 MHz"').replace("rows = 2", "rows = -2").replace('"4 KiB"', '"0"'))
+    file.write_text(
+        MINIMAL.replace('"1 MiB"', '"1 MHz"')
+        .replace("rows = 2", "rows = -2")
+        .replace('"4 KiB"', '"0"')
+    )
     with pytest.raises(TargetError) as caught:
         target(file)
     for path in ("dram.capacity", "cores.0.rows"):
@@ -180,14 +223,22 @@ def test_all_errors_of_overrides_come_at_once() -> None:
     [
         (("[dram]", "[core]"), "'core' is used twice"),
         (('role = "main"', 'role = "fast"'), "exactly one memory must have role"),
-        (('bandwidth = "1 GB/s"', ""), "give either bandwidth, or read_bandwidth and write_bandwidth"),
-        (('bandwidth = "1 GB/s"', 'bandwidth = "1 GB/s"\nin_place = false'), "needs a fast memory and a"),
+        (
+            ('bandwidth = "1 GB/s"', ""),
+            "give either bandwidth, or read_bandwidth and write_bandwidth",
+        ),
+        (
+            ('bandwidth = "1 GB/s"', 'bandwidth = "1 GB/s"\nin_place = false'),
+            "needs a fast memory and a",
+        ),
         (('clock = "1 MHz"', ""), "takes clock"),
         (('buffer = "4 KiB"', ""), "needs a private buffer"),
         (("[[cores]]", "[cores"), "not valid TOML"),
     ],
 )
-def test_a_contradictory_file_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+def test_a_contradictory_file_is_refused(
+    change: tuple[str, str], message: str, tmp_path: Path
+) -> None:
     file = tmp_path / "bad.toml"
     file.write_text(MINIMAL.replace(*change))
     with pytest.raises(TargetError, match=message):

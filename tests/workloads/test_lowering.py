@@ -29,7 +29,9 @@ def names(fused) -> list[list[str]]:
     return [[op.name for op in group.ops] for group in fused]
 
 
-def test_an_activation_function_joins_its_convolution_and_the_value_between_never_leaves_the_core() -> None:
+def test_an_activation_function_joins_its_convolution_and_the_value_between_never_leaves_the_core() -> (
+    None
+):
     build = start()
     build.elementwise("relu", build.conv("conv", "x", 4))
     (group,) = fuse(build.graph("relu"))
@@ -98,18 +100,27 @@ def test_work_whose_result_nobody_uses_is_still_done() -> None:
 
 def test_mini_batches_share_weights_and_nothing_else() -> None:
     workload = lower([residual_chain(2)], npu(), mini_batches=3)
-    kinds = {kind: [t.name for t in workload.tensors if t.kind == kind] for kind in ("weight", "input", "activation")}
+    kinds = {
+        kind: [t.name for t in workload.tensors if t.kind == kind]
+        for kind in ("weight", "input", "activation")
+    }
     assert len(kinds["weight"]) == 4
     assert kinds["input"] == ["chain#0/x", "chain#1/x", "chain#2/x"]
     assert len(kinds["activation"]) == len(workload.jobs) == 12
-    assert all(workload.jobs[b].mini_batch == job.mini_batch for job in workload.jobs for b in job.after)
+    assert all(
+        workload.jobs[b].mini_batch == job.mini_batch for job in workload.jobs for b in job.after
+    )
 
 
 def test_every_operator_is_in_exactly_one_job_of_each_mini_batch() -> None:
     workload = lower([residual_chain(3)], npu(), mini_batches=2)
     for mini_batch in range(2):
-        operators = [name for job in workload.jobs if job.mini_batch == mini_batch for name in job.operators]
-        assert sorted(operators) == sorted(operator.name for operator in workload.networks[0].operators)
+        operators = [
+            name for job in workload.jobs if job.mini_batch == mini_batch for name in job.operators
+        ]
+        assert sorted(operators) == sorted(
+            operator.name for operator in workload.networks[0].operators
+        )
 
 
 def test_networks_of_one_name_are_told_apart() -> None:
@@ -156,7 +167,12 @@ def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_wh
     tiles = lower([build.graph("scaled")], npu(scratchpad=4096)).jobs
     assert len(tiles) > 1
     read = {
-        name: [o.bytes for job in tiles for o in job.reads if o.tensor.partition("[")[0] == f"net/{name}"]
+        name: [
+            o.bytes
+            for job in tiles
+            for o in job.reads
+            if o.tensor.partition("[")[0] == f"net/{name}"
+        ]
         for name in ("mask", "scale", "x")
     }
     assert read["mask"] == [64] * len(tiles)
@@ -173,7 +189,10 @@ def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels() 
     first = next(job for job in jobs if job.operators[0] == "Conv_right")
     assert first.tiles > 1
     assert len([o for o in first.reads if o.tensor.startswith("net/left[")]) == 1
-    assert sum(o.bytes for job in jobs for o in job.reads if o.tensor.startswith("net/left[")) == 64 * 64
+    assert (
+        sum(o.bytes for job in jobs for o in job.reads if o.tensor.startswith("net/left["))
+        == 64 * 64
+    )
 
 
 def test_an_operator_whose_input_alone_is_too_large_is_left_whole() -> None:
@@ -188,7 +207,9 @@ def test_shares_of_tiles_add_up(channels: int, tiles: int, per_channel: int) -> 
     split = Split(channels, min(tiles, channels))
     size = channels * per_channel
     assert sum(split.part(i) for i in range(split.tiles)) == channels
-    assert [split.amount_of_tile(size, i) for i in range(split.tiles)] == [split.part(i) * per_channel for i in range(split.tiles)]
+    assert [split.amount_of_tile(size, i) for i in range(split.tiles)] == [
+        split.part(i) * per_channel for i in range(split.tiles)
+    ]
 
 
 def test_nothing_to_plan_is_an_error() -> None:
@@ -201,10 +222,14 @@ def test_nothing_to_plan_is_an_error() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 20))
-def test_parts_that_a_tile_meets_are_those_that_share_channels_with_it(channels: int, tiles: int, others: int) -> None:
+def test_parts_that_a_tile_meets_are_those_that_share_channels_with_it(
+    channels: int, tiles: int, others: int
+) -> None:
     split, other = Split(channels, min(tiles, channels)), Split(channels, min(others, channels))
     for tile in range(split.tiles):
-        assert list(split.parts_met(tile, other)) == [part for part in range(other.tiles) if split.overlap(tile, other, part)]
+        assert list(split.parts_met(tile, other)) == [
+            part for part in range(other.tiles) if split.overlap(tile, other, part)
+        ]
 
 
 def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
@@ -216,6 +241,8 @@ def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
         cuts = [form.grid({2: 3}) for form in forms if form is not None]
         work = lower([graph], npu(), cuts=[Cuts(cuts)])
         parts = [tensor for tensor in work.tensors if tensor.kind == "input"]
-        assert [part.ranges[2] for part in parts] == list(pairwise((0, *(part.ranges[2][1] for part in parts))))
+        assert [part.ranges[2] for part in parts] == list(
+            pairwise((0, *(part.ranges[2][1] for part in parts)))
+        )
         assert parts[-1].ranges[2][1] == rows
         assert sum(part.bytes for part in parts) == single.tensors["x"].bytes

@@ -33,16 +33,29 @@ def complaint(path: Path | str, **options) -> str:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"hello, this is not a network\n", b"\x00" * 100, bytes(range(256)), b"\x1f\x8b", b"\x1f\x8b\x08junk"]
+    "content",
+    [
+        b"",
+        b"hello, this is not a network\n",
+        b"\x00" * 100,
+        bytes(range(256)),
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08junk",
+    ],
 )
 def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
-    assert any(word in complaint(path) for word in ("not an ONNX file", "holds no network", "not a complete gzip file"))
+    assert any(
+        word in complaint(path)
+        for word in ("not an ONNX file", "holds no network", "not a complete gzip file")
+    )
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
-    assert "cannot be read (No such file or directory): give the path" in complaint(tmp_path / "absent.onnx")
+    assert "cannot be read (No such file or directory): give the path" in complaint(
+        tmp_path / "absent.onnx"
+    )
     assert "is not a file" in complaint(tmp_path)
     complaint("a\0b.onnx")
 
@@ -64,7 +77,11 @@ def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_circle_names_the_operators_on_it(tmp_path: Path):
-    nodes = [node("Relu", ["x"], "ok", name="fine"), node("Add", ["ok", "c"], "b", name="one"), node("Relu", ["b"], "c", name="two")]
+    nodes = [
+        node("Relu", ["x"], "ok", name="fine"),
+        node("Add", ["ok", "c"], "b", name="one"),
+        node("Relu", ["b"], "c", name="two"),
+    ]
     text = complaint(save(tmp_path, model(nodes, {"x": (4,)}, ["c"])))
     assert "'one'" in text
     assert "'two'" in text
@@ -79,7 +96,10 @@ RELU = node("Relu", ["x"], "y")
     [
         (model([RELU, RELU], {"x": (4,)}, ["y"]), "tensor 'y' is defined twice"),
         (model([RELU], {"x": (4,)}, ["y"], {"y": (4,)}), "tensor 'y' is defined twice"),
-        (model([RELU], {"x": (4,)}, ["y"], [absent("w", (4,)), absent("w", (4,))]), "tensor 'w' is defined twice"),
+        (
+            model([RELU], {"x": (4,)}, ["y"], [absent("w", (4,)), absent("w", (4,))]),
+            "tensor 'w' is defined twice",
+        ),
         (model([RELU], [info("x", (4,)), info("x", (4,))], ["y"]), "tensor 'x' is defined twice"),
         (
             model([node("Add", ["x", "gone"], "y", name="n")], {"x": (4,)}, ["y"]),
@@ -88,25 +108,55 @@ RELU = node("Relu", ["x"], "y")
         (model([RELU], {"x": (4,)}, ["z"]), "output 'z' is produced by nothing"),
         (model([RELU], {"x": (4, 0)}, ["y"]), "dimension 1 of input 'x' is 0: give --dim x.1=N"),
         (model([RELU], {"x": (4, -3)}, ["y"]), "dimension 1 of input 'x' is -3"),
-        (model([RELU], {"x": (2**31, 2**31)}, ["y"]), "tensor 'x' of shape [2147483648, 2147483648] would take 2^62 bytes or more"),
+        (
+            model([RELU], {"x": (2**31, 2**31)}, ["y"]),
+            "tensor 'x' of shape [2147483648, 2147483648] would take 2^62 bytes or more",
+        ),
         (model([RELU], [info("x", (4,), 99)], ["y"]), "tensor 'x' has the unknown element type 99"),
         (model([RELU], [info("x", None)], ["y"]), "input 'x' has no shape"),
         (model([RELU], {"x": (4,)}, ["y"], {"w": (4, -1)}), "tensor 'w' has a negative dimension"),
-        (model([node("Slice", ["x", "a", "a"], "y")], {"x": (4,)}, ["y"], [constant("a", [1])]), "tensor 'y' is empty, its shape is [0]"),
-        (model([node("Constant", [], "y", name="k")], {}, ["y"]), "operator 'k' (Constant) holds no value"),
-        (model([node("MatMul", ["x", "x"], "y", name="m")], {"x": (4, 5)}, ["y"]), "output of operator 'm' (MatMul), is unknown ("),
+        (
+            model([node("Slice", ["x", "a", "a"], "y")], {"x": (4,)}, ["y"], [constant("a", [1])]),
+            "tensor 'y' is empty, its shape is [0]",
+        ),
+        (
+            model([node("Constant", [], "y", name="k")], {}, ["y"]),
+            "operator 'k' (Constant) holds no value",
+        ),
+        (
+            model([node("MatMul", ["x", "x"], "y", name="m")], {"x": (4, 5)}, ["y"]),
+            "output of operator 'm' (MatMul), is unknown (",
+        ),
         (
             model([node("Odd", ["x"], "y", name="m", domain="acme")], {"x": (4,)}, ["y"]),
             "output of operator 'm' (acme.Odd), is unknown: run shape",
         ),
-        (model([node("Split", ["x"], ["y", "z"], num_outputs=1)], {"x": (4,)}, ["y", "z"]), "it has 2 outputs and says that it has 1"),
         (
-            model([node("GatherND", ["x", "i"], "y", batch_dims=-5)], {"x": (4, 4)}, ["y"], [constant("i", [[1]])]),
+            model([node("Split", ["x"], ["y", "z"], num_outputs=1)], {"x": (4,)}, ["y", "z"]),
+            "it has 2 outputs and says that it has 1",
+        ),
+        (
+            model(
+                [node("GatherND", ["x", "i"], "y", batch_dims=-5)],
+                {"x": (4, 4)},
+                ["y"],
+                [constant("i", [[1]])],
+            ),
             "its batch_dims -5 is out",
         ),
-        (model([node("LayerNormalization", ["x", "x"], "y", axis=2**31)], {"x": (4,)}, ["y"]), "its axis 2147483648 is out of range"),
         (
-            model([node("SequenceConstruct", ["x"], "s"), node("ConcatFromSequence", ["s"], "y", axis=0)], {"x": (4,)}, ["y"]),
+            model([node("LayerNormalization", ["x", "x"], "y", axis=2**31)], {"x": (4,)}, ["y"]),
+            "its axis 2147483648 is out of range",
+        ),
+        (
+            model(
+                [
+                    node("SequenceConstruct", ["x"], "s"),
+                    node("ConcatFromSequence", ["s"], "y", axis=0),
+                ],
+                {"x": (4,)},
+                ["y"],
+            ),
             "is of type sequence: only tensors can be planned",
         ),
     ],
@@ -118,8 +168,14 @@ def test_what_cannot_be_planned_is_named(tmp_path: Path, proto: onnx.ModelProto,
 @pytest.mark.parametrize("size", [2**40, 2**60, 2**62])
 def test_huge_constants_are_refused_before_they_are_computed(tmp_path: Path, size: int):
     limits = [constant("a", 0), constant("b", size), constant("c", 1), constant("n", [size])]
-    for made in (node("Range", ["a", "b", "c"], "r"), node("ConstantOfShape", ["n"], "r"), node("Expand", ["c", "n"], "r")):
-        text = complaint(save(tmp_path, model([made, node("Neg", ["r"], "y")], {"x": (4,)}, ["y"], limits)))
+    for made in (
+        node("Range", ["a", "b", "c"], "r"),
+        node("ConstantOfShape", ["n"], "r"),
+        node("Expand", ["c", "n"], "r"),
+    ):
+        text = complaint(
+            save(tmp_path, model([made, node("Neg", ["r"], "y")], {"x": (4,)}, ["y"], limits))
+        )
         assert "'r'" in text
 
 
@@ -132,7 +188,8 @@ def test_an_empty_constant_is_legal(tmp_path: Path):
 
 
 def nested_bodies(depth: int) -> bytes:
-    """A model with bodies inside bodies, written byte by byte: the protobuf library refuses to build it."""
+    """A model with bodies inside bodies, written byte by byte: the protobuf library refuses to
+    build it."""
     content = node("Relu", ["x"], "y").SerializeToString()
     for _ in range(depth):
         for field in (1, 6, 5):  # GraphProto.node, AttributeProto.g, NodeProto.attribute
@@ -155,8 +212,15 @@ def test_bodies_nested_too_deeply_are_refused(tmp_path: Path, depth: int):
 def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path: Path):
     body = helper.make_graph([node("Relu", ["x"], "t")], "g", [], [info("t", None)])
     for _ in range(25):
-        body = helper.make_graph([node("If", ["c"], "t", then_branch=body)], "g", [], [info("t", None)])
-    proto = model(body.node, [info("c", (), TensorProto.BOOL), info("x", (4,))], ["t"], value_info=[info("t", (4,))])
+        body = helper.make_graph(
+            [node("If", ["c"], "t", then_branch=body)], "g", [], [info("t", None)]
+        )
+    proto = model(
+        body.node,
+        [info("c", (), TensorProto.BOOL), info("x", (4,))],
+        ["t"],
+        value_info=[info("t", (4,))],
+    )
     assert dict(load(save(tmp_path, proto)).subgraph_ops) == {"If": 24, "Relu": 1}
 
 
@@ -166,13 +230,21 @@ def functions(calls: dict[str, list[str]]) -> list[onnx.FunctionProto]:
     result = []
     for name, inner in calls.items():
         names = ["x", *(f"v{index}" for index in range(len(inner) - 1)), "y"]
-        chain = [node(kind, [names[i]], names[i + 1], domain="" if kind == "Relu" else "acme") for i, kind in enumerate(inner)]
+        chain = [
+            node(kind, [names[i]], names[i + 1], domain="" if kind == "Relu" else "acme")
+            for i, kind in enumerate(inner)
+        ]
         result.append(helper.make_function("acme", name, ["x"], ["y"], chain, opsets))
     return result
 
 
 def test_local_functions_are_inlined(tmp_path: Path):
-    proto = model([node("F", ["x"], "y", domain="acme")], {"x": (4,)}, ["y"], functions=functions({"F": ["G", "G"], "G": ["Relu", "Relu"]}))
+    proto = model(
+        [node("F", ["x"], "y", domain="acme")],
+        {"x": (4,)},
+        ["y"],
+        functions=functions({"F": ["G", "G"], "G": ["Relu", "Relu"]}),
+    )
     graph = load(save(tmp_path, proto))
     assert [op.kind for op in graph.ops] == ["Relu"] * 4
 
@@ -188,7 +260,12 @@ def test_functions_that_call_themselves_or_explode_are_refused(tmp_path: Path):
 
 SAMPLES = [
     gzip.decompress((FIXTURES / f"{name}.onnx.gz").read_bytes())
-    for name in ("dlrm", "traced-bert-opset14", "onnxruntime-blocks", "onnxruntime-quantised-optimised")
+    for name in (
+        "dlrm",
+        "traced-bert-opset14",
+        "onnxruntime-blocks",
+        "onnxruntime-quantised-optimised",
+    )
 ]
 SAMPLE = SAMPLES[0]
 
@@ -203,8 +280,14 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFact
 
 @settings(max_examples=100)
 @example(flips=[(112, 16)])  # an operator whose name is no text
-@given(flips=st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255)), min_size=1, max_size=4))
-def test_a_damaged_file_is_refused_or_read_as_what_it_says(tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]]):
+@given(
+    flips=st.lists(
+        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255)), min_size=1, max_size=4
+    )
+)
+def test_a_damaged_file_is_refused_or_read_as_what_it_says(
+    tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]]
+):
     data = bytearray(SAMPLE)
     for position, mask in flips:
         data[position] ^= mask
@@ -225,8 +308,14 @@ def test_a_damaged_file_is_refused_or_read_as_what_it_says(tmp_path_factory: pyt
         lambda graph: replace(graph, ops=graph.ops[1:]),
         lambda graph: replace(graph, ops=graph.ops[::-1]),
         lambda graph: replace(graph, ops=(replace(graph.ops[0], kind="Odd"), *graph.ops[1:])),
-        lambda graph: replace(graph, tensors={name: replace(t, shape=(*t.shape, 2)) for name, t in graph.tensors.items()}),
-        lambda graph: replace(graph, tensors={name: replace(t, bytes=t.bytes + 1) for name, t in graph.tensors.items()}),
+        lambda graph: replace(
+            graph,
+            tensors={name: replace(t, shape=(*t.shape, 2)) for name, t in graph.tensors.items()},
+        ),
+        lambda graph: replace(
+            graph,
+            tensors={name: replace(t, bytes=t.bytes + 1) for name, t in graph.tensors.items()},
+        ),
     ],
     ids=["an operator is missing", "backwards", "another operator", "other shapes", "other bytes"],
 )
@@ -239,13 +328,17 @@ def test_a_wrong_graph_would_be_noticed(wrong: Callable[[Graph], Graph], tmp_pat
         assert_graph_is_of(wrong(graph), onnx.load_from_string(SAMPLE))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     sample=st.sampled_from(SAMPLES),
     cut=st.floats(0, 1),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
 )
-def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path: Path, sample: bytes, cut: float, flips: list[tuple[float, int]]):
+def test_a_damaged_file_gives_a_graph_or_a_model_error(
+    tmp_path: Path, sample: bytes, cut: float, flips: list[tuple[float, int]]
+):
     data = bytearray(sample)
     for position, mask in flips:
         data[int(position * len(data))] ^= mask
@@ -257,7 +350,12 @@ def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path: Path, sample: b
 
 def test_two_thousand_operators_load(tmp_path: Path):
     nodes = [
-        node("Conv" if index % 2 else "Relu", [f"t{index}", "w"] if index % 2 else [f"t{index}"], f"t{index + 1}") for index in range(2000)
+        node(
+            "Conv" if index % 2 else "Relu",
+            [f"t{index}", "w"] if index % 2 else [f"t{index}"],
+            f"t{index + 1}",
+        )
+        for index in range(2000)
     ]
     path = save(tmp_path, model(nodes, {"t0": (1, 8, 32, 32)}, ["t2000"], {"w": (8, 8, 1, 1)}))
     assert len(load(path).ops) == 2000

@@ -13,7 +13,8 @@ from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# Published multiply-accumulates and parameters, in millions. AlexNet is published at 227 x 227; its file has 224 x 224.
+# Published multiply-accumulates and parameters, in millions. AlexNet is published at 227 x 227; its
+# file has 224 x 224.
 LIGHT = {
     "resnet50": (4100, 25.6),
     "densenet121": (2870, 8.0),
@@ -28,21 +29,33 @@ LIGHT = {
 
 
 def naive_macs(model: onnx.ModelProto) -> int:
-    """Output elements times the weights behind each, with shapes from onnx's inference over the whole file."""
+    """Output elements times the weights behind each, with shapes from onnx's inference over the
+    whole file."""
     graph = onnx.shape_inference.infer_shapes(model).graph
-    known = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in (*graph.value_info, *graph.output)}
+    known = {
+        item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim]
+        for item in (*graph.value_info, *graph.output)
+    }
     total = 0
     for node in graph.node:
         if node.op_type == "Conv":
             total += math.prod(known[node.output[0]]) * math.prod(known[node.input[1]][1:])
         elif node.op_type == "Gemm":
-            total += math.prod(known[node.output[0]]) * math.prod(known[node.input[1]]) // known[node.output[0]][1]
+            total += (
+                math.prod(known[node.output[0]])
+                * math.prod(known[node.input[1]])
+                // known[node.output[0]][1]
+            )
     return total
 
 
 def bert_macs(layers: int = 12, width: int = 768, steps: int = 128, inner: int = 3072) -> int:
-    """Four projections, two products of attention and two of the MLP in every layer; the pooler at the end."""
-    return layers * (4 * steps * width**2 + 2 * steps**2 * width + 2 * steps * width * inner) + width**2
+    """Four projections, two products of attention and two of the MLP in every layer; the pooler at
+    the end."""
+    return (
+        layers * (4 * steps * width**2 + 2 * steps**2 * width + 2 * steps * width * inner)
+        + width**2
+    )
 
 
 def gpt2_macs(vocabulary: int = 50257, width: int = 768, steps: int = 128) -> int:
@@ -58,14 +71,23 @@ FIXTURE_MACS = {"bert-base": bert_macs(), "gpt2": gpt2_macs(), "dlrm": dlrm_macs
 
 
 def assert_consistent(graph: Graph) -> None:
-    """Operands exist, aliases end at owners, nests name operands, and producers come before their users."""
-    ready = set(graph.inputs) | {tensor.name for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT}
+    """Operands exist, aliases end at owners, nests name operands, and producers come before their
+    users."""
+    ready = set(graph.inputs) | {
+        tensor.name for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT
+    }
     for op in graph.ops:
-        reads, writes = {access.tensor for access in op.reads}, {access.tensor for access in op.writes}
+        reads, writes = (
+            {access.tensor for access in op.reads},
+            {access.tensor for access in op.writes},
+        )
         assert reads <= ready, op
         ready |= writes
         assert ready <= graph.tensors.keys()
-        assert all(0 <= access.bytes <= graph.tensors[access.tensor].bytes for access in (*op.reads, *op.writes))
+        assert all(
+            0 <= access.bytes <= graph.tensors[access.tensor].bytes
+            for access in (*op.reads, *op.writes)
+        )
         for nest in op.nests:
             assert {nest.input, nest.weight} - {""} <= reads
             assert {nest.output} - {""} <= writes
@@ -116,12 +138,16 @@ def test_mobilebert_and_collaborative_filtering_hold_their_published_parameters(
     mobilebert, ncf = load(FIXTURES / "mobilebert.onnx.gz"), load(FIXTURES / "ncf.onnx.gz")
     assert mobilebert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(24.6, rel=0.02)
     tables = (138_493 + 26_744) * (64 + 128)
-    assert ncf.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx((tables + 256 * 257 + 128 * 257 + 64 * 129) / 1e6, rel=0.01)
+    assert ncf.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(
+        (tables + 256 * 257 + 128 * 257 + 64 * 129) / 1e6, rel=0.01
+    )
 
 
 def test_a_recommender_touches_few_rows_of_large_tables():
     graph = load(FIXTURES / "dlrm.onnx.gz")
-    tables = [op for op in graph.ops if op.kind == "Gather" and op.reads[0].tensor.startswith("tables")]
+    tables = [
+        op for op in graph.ops if op.kind == "Gather" and op.reads[0].tensor.startswith("tables")
+    ]
     assert len(tables) == 26
     assert {op.reads[0].bytes for op in tables} == {64 * 64 * 4}
 
@@ -130,7 +156,9 @@ def test_a_recommender_touches_few_rows_of_large_tables():
 def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them(path: Path):
     content = gzip.decompress(path.read_bytes())
     assert path.stat().st_size < 80_000
-    assert not any(word in content for word in (b"/home/", b"/tmp/", b"/work/", b"/root/", b"site-packages"))
+    assert not any(
+        word in content for word in (b"/home/", b"/tmp/", b"/work/", b"/root/", b"site-packages")
+    )
 
 
 @pytest.mark.parametrize("opset", range(11, 16))

@@ -1,4 +1,5 @@
-"""All of ONNX's own tests of single operators: which load with the shapes that their results have, and which cannot, and why."""
+"""All of ONNX's own tests of single operators: which load with the shapes that their results have,
+and which cannot, and why."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ REASONS = {
 }
 
 CANNOT = {
-    "sequences are no tensors": """
+    "sequences are no tensors": (
+        """
         identity_sequence if_seq loop13_seq optional_get_element_sequence sequence_insert_at_back sequence_insert_at_front
         split_to_sequence_1 split_to_sequence_2 split_to_sequence_nokeepdims
         sequence_map_identity_1_sequence sequence_map_identity_1_sequence_expanded
@@ -32,21 +34,29 @@ CANNOT = {
         sequence_map_add_2_sequences sequence_map_add_2_sequences_expanded
         sequence_map_add_1_sequence_1_tensor sequence_map_add_1_sequence_1_tensor_expanded
         sequence_map_extract_shapes sequence_map_extract_shapes_expanded
-    """,
-    "optional values are no tensors": """
+    """
+    ),
+    "optional values are no tensors": (
+        """
         identity_opt if_opt loop16_seq_none optional_get_element_optional_tensor optional_get_element_optional_sequence
         optional_has_element_tensor_input optional_has_element_optional_input optional_has_element_empty_optional_input
-    """,
-    "the network's data is empty": """
+    """
+    ),
+    "the network's data is empty": (
+        """
         reduce_log_sum_empty_set reduce_log_sum_empty_set_expanded reduce_log_sum_exp_empty_set reduce_log_sum_exp_empty_set_expanded
         reduce_l1_empty_set reduce_l1_empty_set_expanded reduce_l2_empty_set reduce_l2_empty_set_expanded
         reduce_max_empty_set reduce_max_empty_set_bool reduce_min_empty_set reduce_prod_empty_set
         reduce_sum_empty_set reduce_sum_empty_set_non_reduced_axis_zero reduce_sum_square_empty_set reduce_sum_square_empty_set_expanded
         regex_full_match_empty reshape_allowzero_reordered split_zero_size_splits_opset13 split_zero_size_splits_opset18
         string_split_empty_tensor triu_zero tril_zero
-    """,
-    "a result is empty": "causal_conv_with_state_kernel_size_one causal_conv_with_state_kernel_size_one_expanded",
-    "a shape depends on values that the caller gives": """
+    """
+    ),
+    "a result is empty": (
+        "causal_conv_with_state_kernel_size_one causal_conv_with_state_kernel_size_one_expanded"
+    ),
+    "a shape depends on values that the caller gives": (
+        """
         affine_grid_2d_expanded affine_grid_2d_align_corners_expanded affine_grid_3d_expanded affine_grid_3d_align_corners_expanded
         blackmanwindow_expanded blackmanwindow_symmetric_expanded hammingwindow_expanded hammingwindow_symmetric_expanded
         hannwindow_expanded hannwindow_symmetric_expanded constantofshape_int_shape_zero slice_start_out_of_bounds
@@ -62,18 +72,35 @@ CANNOT = {
         reduce_l2_negative_axes_keep_dims_example_expanded reduce_l2_negative_axes_keep_dims_random_expanded
         unique_sorted_without_axis unique_not_sorted_without_axis unique_sorted_with_axis unique_sorted_with_axis_3d
         unique_sorted_with_negative_axis unique_length_1
-    """,
+    """
+    ),
 }
 """Those of onnx 1.23."""
 
 NOT_UNDERSTOOD = {
-    *("ImageDecoder", "TfIdfVectorizer", "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"),
-    *("LabelEncoder", "TreeEnsemble", "ArrayFeatureExtractor", "Binarizer", "OptionalHasElement", "OptionalGetElement"),
+    *(
+        "ImageDecoder",
+        "TfIdfVectorizer",
+        "StringNormalizer",
+        "StringConcat",
+        "StringSplit",
+        "RegexFullMatch",
+    ),
+    *(
+        "LabelEncoder",
+        "TreeEnsemble",
+        "ArrayFeatureExtractor",
+        "Binarizer",
+        "OptionalHasElement",
+        "OptionalGetElement",
+    ),
 }
 """Texts, pictures in files, and classical learning: planned with their bytes and no arithmetic."""
 
 
-@pytest.mark.skipif(not onnx.__version__.startswith("1.23."), reason="the table is of the tests in onnx 1.23")
+@pytest.mark.skipif(
+    not onnx.__version__.startswith("1.23."), reason="the table is of the tests in onnx 1.23"
+)
 @pytest.mark.slow
 def test_all_of_onnx_own_node_tests_load_with_the_shapes_of_their_results_or_are_refused_for_a_known_reason():
     with warnings.catch_warnings():
@@ -84,16 +111,26 @@ def test_all_of_onnx_own_node_tests_load_with_the_shapes_of_their_results_or_are
     for case in cases:
         try:
             model = inline_functions(case.model)
-            graph = build_graph(model, name=case.name, source=case.name, batch=None, dims={}, precision=None)
+            graph = build_graph(
+                model, name=case.name, source=case.name, batch=None, dims={}, precision=None
+            )
         except ModelError as error:
-            reason = next((reason for words, reason in REASONS.items() if words in str(error)), str(error))
+            reason = next(
+                (reason for words, reason in REASONS.items() if words in str(error)), str(error)
+            )
             refused[reason].add(case.name.removeprefix("test_"))
             continue
         unknown |= graph.unknown_ops.keys()
         results = case.data_sets[0][1] if case.data_sets else []
         for name, result in zip(graph.outputs, results, strict=False):
-            assert graph.tensors[name].shape == getattr(result, "shape", graph.tensors[name].shape), case.name
-        assert all(op.elements or op.nests for op in graph.ops if op.op_class in (OpClass.PRODUCT, OpClass.REDUCTION)), case.name
+            assert graph.tensors[name].shape == getattr(
+                result, "shape", graph.tensors[name].shape
+            ), case.name
+        assert all(
+            op.elements or op.nests
+            for op in graph.ops
+            if op.op_class in (OpClass.PRODUCT, OpClass.REDUCTION)
+        ), case.name
     assert refused == {reason: set(names.split()) for reason, names in CANNOT.items()}
     assert unknown == NOT_UNDERSTOOD
     assert len(cases) - sum(map(len, refused.values())) == 1789

@@ -20,14 +20,22 @@ def test_pools_count_windows_and_reductions_count_what_they_read(tmp_path: Path)
         node("Softmax", ["x"], "s"),
         node("ReduceSum", ["x", "axes"], "r"),
     ]
-    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], [constant("axes", [1])])
+    graph = graph_of(
+        tmp_path, nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], [constant("axes", [1])]
+    )
     assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION] * 4
     assert [op.elements for op in graph.ops] == [4 * 16 * 9, 324, 5 * 324, 324]
     assert reads(graph.ops[3]) == {"x": 324 * 4}
 
 
 def test_elementwise_work_counts_outputs_and_broadcasts(tmp_path: Path):
-    graph = graph_of(tmp_path, [node("Add", ["x", "b"], "t"), node("Mul", ["t", "t"], "y")], {"x": (4, 1)}, ["y"], {"b": (5,)})
+    graph = graph_of(
+        tmp_path,
+        [node("Add", ["x", "b"], "t"), node("Mul", ["t", "t"], "y")],
+        {"x": (4, 1)},
+        ["y"],
+        {"b": (5,)},
+    )
     assert [(op.op_class, op.elements) for op in graph.ops] == [(OpClass.ELEMENTWISE, 20)] * 2
     assert reads(graph.ops[0]) == {"x": 16, "b": 20}
     assert reads(graph.ops[1]) == {"t": 80}
@@ -43,7 +51,9 @@ def test_a_lookup_touches_only_the_rows_it_takes(tmp_path: Path):
 
 def test_slices_and_splits_touch_only_what_they_take(tmp_path: Path):
     nodes = [node("Slice", ["x", "a", "b"], "s"), node("Split", ["x"], ["p", "q"], num_outputs=2)]
-    graph = graph_of(tmp_path, nodes, {"x": (8, 4)}, ["s", "p"], [constant("a", [2]), constant("b", [4])])
+    graph = graph_of(
+        tmp_path, nodes, {"x": (8, 4)}, ["s", "p"], [constant("a", [2]), constant("b", [4])]
+    )
     assert reads(only(graph, "Slice")) == {"x": 2 * 4 * 4}
     assert reads(only(graph, "Split")) == {"x": 4 * 4 * 4}
     assert [access.tensor for access in only(graph, "Split").writes] == ["p"]
@@ -70,10 +80,26 @@ def test_slices_and_splits_touch_only_what_they_take(tmp_path: Path):
         ("Sum", [], {}),
     ],
 )
-def test_operators_that_only_rename_bytes_are_views(tmp_path: Path, kind: str, operands: list[str], attrs: dict):
-    constants = {"t": [4, 6], "zero": [0], "one": [1], "same": [1, 4, 6], "ones": [1, 1, 1], "four": [4], "nothing": [0] * 6}
-    weights = [constant(name, values) for name, values in constants.items()] + [constant("empty", np.zeros((0, 4, 6)), np.float32)]
-    nodes = [node("Relu", ["x"], "a"), node(kind, ["a", *operands], "y", **attrs), node("Relu", ["y"], "z")]
+def test_operators_that_only_rename_bytes_are_views(
+    tmp_path: Path, kind: str, operands: list[str], attrs: dict
+):
+    constants = {
+        "t": [4, 6],
+        "zero": [0],
+        "one": [1],
+        "same": [1, 4, 6],
+        "ones": [1, 1, 1],
+        "four": [4],
+        "nothing": [0] * 6,
+    }
+    weights = [constant(name, values) for name, values in constants.items()] + [
+        constant("empty", np.zeros((0, 4, 6)), np.float32)
+    ]
+    nodes = [
+        node("Relu", ["x"], "a"),
+        node(kind, ["a", *operands], "y", **attrs),
+        node("Relu", ["y"], "z"),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6)}, ["z"], weights)
     view = graph.ops[1]
     assert (view.op_class, view.elements, view.nests) == (OpClass.VIEW, 0, ())
@@ -91,12 +117,24 @@ def test_operators_that_only_rename_bytes_are_views(tmp_path: Path, kind: str, o
         ("Tile", ["two"], {}),
     ],
 )
-def test_operators_that_change_the_order_of_bytes_are_movement(tmp_path: Path, kind: str, operands: list[str], attrs: dict):
-    constants = {"minus": [-1], "least": [-100], "one": [1], "shift": [0, 1, 0, 0, -1, 0], "two": [2, 1, 1]}
+def test_operators_that_change_the_order_of_bytes_are_movement(
+    tmp_path: Path, kind: str, operands: list[str], attrs: dict
+):
+    constants = {
+        "minus": [-1],
+        "least": [-100],
+        "one": [1],
+        "shift": [0, 1, 0, 0, -1, 0],
+        "two": [2, 1, 1],
+    }
     weights = [constant(name, values) for name, values in constants.items()]
     nodes = [node("Relu", ["x"], "a"), node(kind, ["a", *operands], "y", **attrs)]
     graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6)}, ["y"], weights)
-    assert (graph.ops[1].op_class, graph.ops[1].elements, graph.tensors["y"].alias_of) == (OpClass.MOVEMENT, 0, None)
+    assert (graph.ops[1].op_class, graph.ops[1].elements, graph.tensors["y"].alias_of) == (
+        OpClass.MOVEMENT,
+        0,
+        None,
+    )
 
 
 def test_a_view_of_a_view_names_the_owner_and_a_view_of_an_input_may_be_an_output(tmp_path: Path):
@@ -107,16 +145,29 @@ def test_a_view_of_a_view_names_the_owner_and_a_view_of_an_input_may_be_an_outpu
 
 
 def test_a_transposed_weight_is_a_view_of_the_weight(tmp_path: Path):
-    nodes = [node("Gather", ["w", "i"], "e"), node("Transpose", ["w"], "t"), node("MatMul", ["e", "t"], "y")]
-    graph = graph_of(tmp_path, nodes, [info("i", (3,), TensorProto.INT64)], ["y"], {"w": (1000, 64)})
+    nodes = [
+        node("Gather", ["w", "i"], "e"),
+        node("Transpose", ["w"], "t"),
+        node("MatMul", ["e", "t"], "y"),
+    ]
+    graph = graph_of(
+        tmp_path, nodes, [info("i", (3,), TensorProto.INT64)], ["y"], {"w": (1000, 64)}
+    )
     tensor = graph.tensors["t"]
     assert (tensor.kind, tensor.alias_of, tensor.shape) == (TensorKind.WEIGHT, "w", (64, 1000))
     assert graph.bytes_of(TensorKind.WEIGHT) == 1000 * 64 * 4
 
 
 def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped(tmp_path: Path):
-    weights = [constant("ratio", 0.5, np.float32), constant("on", True, np.bool_), constant("off", False, np.bool_)]
-    nodes = [node("Dropout", ["x", "ratio", "off"], ["a", "mask"]), node("Dropout", ["a", "ratio", "on"], "y")]
+    weights = [
+        constant("ratio", 0.5, np.float32),
+        constant("on", True, np.bool_),
+        constant("off", False, np.bool_),
+    ]
+    nodes = [
+        node("Dropout", ["x", "ratio", "off"], ["a", "mask"]),
+        node("Dropout", ["a", "ratio", "on"], "y"),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (2, 3)}, ["y"], weights)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
     assert "mask" not in graph.tensors
@@ -124,39 +175,64 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped(tmp_path: 
 
 @pytest.mark.parametrize(
     ("dtype", "count", "size"),
-    [("INT4", 9, 5), ("UINT4", 8, 4), ("FLOAT8E4M3FN", 7, 7), ("BFLOAT16", 7, 14), ("FLOAT16", 7, 14), ("BOOL", 7, 7), ("DOUBLE", 7, 56)],
+    [
+        ("INT4", 9, 5),
+        ("UINT4", 8, 4),
+        ("FLOAT8E4M3FN", 7, 7),
+        ("BFLOAT16", 7, 14),
+        ("FLOAT16", 7, 14),
+        ("BOOL", 7, 7),
+        ("DOUBLE", 7, 56),
+    ],
 )
 def test_element_types_take_their_true_bytes(tmp_path: Path, dtype: str, count: int, size: int):
     number = TensorProto.DataType.Value(dtype)
-    graph = graph_of(tmp_path, [node("Transpose", ["x"], "y")], [info("x", (count, 1), number)], ["y"])
+    graph = graph_of(
+        tmp_path, [node("Transpose", ["x"], "y")], [info("x", (count, 1), number)], ["y"]
+    )
     assert graph.tensors["x"].bytes == size
     assert graph.tensors["x"].dtype == dtype.lower()
 
 
 def test_a_string_counts_as_a_reference_of_eight_bytes(tmp_path: Path):
-    graph = graph_of(tmp_path, [node("Identity", ["x"], "y")], [info("x", (3,), TensorProto.STRING)], ["y"])
+    graph = graph_of(
+        tmp_path, [node("Identity", ["x"], "y")], [info("x", (3,), TensorProto.STRING)], ["y"]
+    )
     assert graph.tensors["x"].bytes == 24
 
 
 @pytest.mark.parametrize(("precision", "width"), [("int8", 1), ("fp16", 2), ("fp32", 4)])
 def test_a_precision_replans_floats_and_leaves_integers(tmp_path: Path, precision: str, width: int):
     inputs = [info("i", (3,), TensorProto.INT64), info("b", (3,), TensorProto.BOOL)]
-    nodes = [node("Gather", ["w", "i"], "e"), node("Cast", ["e"], "h", to=TensorProto.DOUBLE), node("MatMul", ["h", "m"], "y")]
+    nodes = [
+        node("Gather", ["w", "i"], "e"),
+        node("Cast", ["e"], "h", to=TensorProto.DOUBLE),
+        node("MatMul", ["h", "m"], "y"),
+    ]
     weights = [absent("w", (10, 8)), absent("m", (8, 8), TensorProto.DOUBLE)]
     graph = graph_of(tmp_path, nodes, inputs, ["y"], weights, options={"precision": precision})
-    assert [graph.tensors[name].bytes for name in ("w", "m", "y", "i")] == [80 * width, 64 * width, 24 * width, 24]
+    assert [graph.tensors[name].bytes for name in ("w", "m", "y", "i")] == [
+        80 * width,
+        64 * width,
+        24 * width,
+        24,
+    ]
     assert (graph.precision, only(graph, "MatMul").bits) == (precision, 8 * width)
     assert only(graph, "Cast").op_class is OpClass.VIEW
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(TensorProto.BFLOAT16, "bf16"), (TensorProto.FLOAT16, "fp16"), (TensorProto.FLOAT, "fp32")])
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(TensorProto.BFLOAT16, "bf16"), (TensorProto.FLOAT16, "fp16"), (TensorProto.FLOAT, "fp32")],
+)
 def test_the_precision_of_a_file_is_that_of_its_products(tmp_path: Path, dtype: int, name: str):
     graph = graph_of(tmp_path, [node("MatMul", ["x", "x"], "y")], [info("x", (8, 8), dtype)], ["y"])
     assert graph.precision == name
 
 
 def test_a_quantised_file_stores_and_calculates_in_eight_bits(tmp_path: Path):
-    """Quantise and dequantise pairs around a convolution: the float tensors between them are never stored."""
+    """Quantise and dequantise pairs around a convolution: the float tensors between them are never
+    stored."""
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], "xq"),
         node("DequantizeLinear", ["xq", "s", "z"], "xd"),
@@ -166,11 +242,28 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits(tmp_path: Path):
         node("DequantizeLinear", ["cq", "s", "z"], "cd"),
         node("Transpose", ["cd"], "y"),
     ]
-    weights = [absent("wq", (16, 8, 1, 1), TensorProto.INT8), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
+    weights = [
+        absent("wq", (16, 8, 1, 1), TensorProto.INT8),
+        constant("s", 0.1, np.float32),
+        constant("z", 0, np.int8),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (1, 8, 6, 6)}, ["y"], weights)
-    assert [op.op_class.value for op in graph.ops] == ["elementwise", "view", "view", "product", "elementwise", "view", "movement"]
+    assert [op.op_class.value for op in graph.ops] == [
+        "elementwise",
+        "view",
+        "view",
+        "product",
+        "elementwise",
+        "view",
+        "movement",
+    ]
     tensors, conv = graph.tensors, only(graph, "Conv")
-    assert (tensors["xd"].alias_of, tensors["xd"].bytes, tensors["wd"].alias_of, tensors["wd"].kind) == ("xq", 288, "wq", TensorKind.WEIGHT)
+    assert (
+        tensors["xd"].alias_of,
+        tensors["xd"].bytes,
+        tensors["wd"].alias_of,
+        tensors["wd"].kind,
+    ) == ("xq", 288, "wq", TensorKind.WEIGHT)
     assert (conv.bits, reads(conv), graph.precision) == (8, {"xd": 288, "wd": 128}, "int8")
     assert (tensors["c"].bytes, tensors["cq"].bytes, tensors["y"].bytes) == (4 * 576, 576, 4 * 576)
 
@@ -188,7 +281,12 @@ def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes(tmp_pa
 
 
 def test_dynamic_quantisation_is_a_reduction(tmp_path: Path):
-    graph = graph_of(tmp_path, [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])], {"x": (8, 8)}, ["q", "s", "z"])
+    graph = graph_of(
+        tmp_path,
+        [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])],
+        {"x": (8, 8)},
+        ["q", "s", "z"],
+    )
     assert only(graph, "DynamicQuantizeLinear").op_class is OpClass.REDUCTION
     assert graph.tensors["q"].bytes == 64
 
@@ -207,21 +305,33 @@ def test_operators_of_microsoft_without_inference_get_their_shapes(tmp_path: Pat
         node("QuickGelu", ["sum"], "y", domain=MS),
     ]
     graph = graph_of(tmp_path, nodes, {"x": (2, 8, 16)}, ["f", "y"], {"b": (16,)})
-    assert [op.op_class.value for op in graph.ops] == ["elementwise", "reduction", "elementwise", "elementwise"]
+    assert [op.op_class.value for op in graph.ops] == [
+        "elementwise",
+        "reduction",
+        "elementwise",
+        "elementwise",
+    ]
     assert graph.tensors["y"].shape == (2, 8, 16)
 
 
 def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes(tmp_path: Path):
     nodes = [node("Mystery", ["x"], "a", domain="acme", name="m"), node("Relu", ["a"], "y")]
     graph = graph_of(tmp_path, nodes, {"x": (2, 8)}, ["y"], value_info=[info("a", (4, 4))])
-    assert (graph.ops[0].op_class, graph.ops[0].macs, reads(graph.ops[0])) == (OpClass.UNKNOWN, 0, {"x": 64})
+    assert (graph.ops[0].op_class, graph.ops[0].macs, reads(graph.ops[0])) == (
+        OpClass.UNKNOWN,
+        0,
+        {"x": 64},
+    )
     assert graph.unknown_ops == {"Mystery": 1}
 
 
 def test_control_flow_counts_its_bodies_and_reads_what_they_capture(tmp_path: Path):
     inner = helper.make_graph([node("Exp", ["x"], "e")], "inner", [], [info("e", None)])
     then = helper.make_graph(
-        [node("Relu", ["x"], "t0"), node("If", ["c"], "t", then_branch=inner, else_branch=inner)], "then", [], [info("t", None)]
+        [node("Relu", ["x"], "t0"), node("If", ["c"], "t", then_branch=inner, else_branch=inner)],
+        "then",
+        [],
+        [info("t", None)],
     )
     other = helper.make_graph([node("Add", ["x", "w"], "o")], "else", [], [info("o", None)])
     nodes = [node("If", ["c"], "y", name="branch", then_branch=then, else_branch=other)]
@@ -236,7 +346,9 @@ def test_control_flow_counts_its_bodies_and_reads_what_they_capture(tmp_path: Pa
 def test_a_loop_takes_the_shapes_that_inference_leaves_open_from_the_file(tmp_path: Path):
     inputs = [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v", None)]
     outputs = [info("go2", (), TensorProto.BOOL), info("v2", None)]
-    body = helper.make_graph([node("Identity", ["go"], "go2"), node("MatMul", ["v", "w"], "v2")], "body", inputs, outputs)
+    body = helper.make_graph(
+        [node("Identity", ["go"], "go2"), node("MatMul", ["v", "w"], "v2")], "body", inputs, outputs
+    )
     graph = graph_of(
         tmp_path,
         [node("Loop", ["n", "", "x"], "y", body=body)],
@@ -252,7 +364,13 @@ def test_a_loop_takes_the_shapes_that_inference_leaves_open_from_the_file(tmp_pa
 @pytest.mark.parametrize("opset", [*range(12, 17), 21])
 @pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
 def test_comparisons_that_are_functions_have_shapes(tmp_path: Path, kind: str, opset: int):
-    graph = graph_of(tmp_path, [node(kind, ["x", "b"], "c"), node("Not", ["c"], "y")], {"x": (4, 1), "b": (5,)}, ["y"], opset=opset)
+    graph = graph_of(
+        tmp_path,
+        [node(kind, ["x", "b"], "c"), node("Not", ["c"], "y")],
+        {"x": (4, 1), "b": (5,)},
+        ["y"],
+        opset=opset,
+    )
     assert (graph.tensors["c"].shape, graph.tensors["c"].dtype) == ((4, 5), "bool")
 
 
@@ -266,10 +384,14 @@ def test_comparisons_that_are_functions_have_shapes(tmp_path: Path, kind: str, o
         ("GroupNormalization", ["x", "scale", "scale"], 21, {"num_groups": 2}),
     ],
 )
-def test_normalisations_that_are_functions_have_shapes(tmp_path: Path, kind: str, operands: list[str], opset: int, attrs: dict):
+def test_normalisations_that_are_functions_have_shapes(
+    tmp_path: Path, kind: str, operands: list[str], opset: int, attrs: dict
+):
     """Also with the defaults of their attributes, and where the body depends on the operands."""
     nodes = [node(kind, operands, "t", **attrs), node("Relu", ["t"], "y")]
-    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6, 6)}, ["y"], {"half": (2,), "scale": (4,)}, opset=opset)
+    graph = graph_of(
+        tmp_path, nodes, {"x": (1, 4, 6, 6)}, ["y"], {"half": (2,), "scale": (4,)}, opset=opset
+    )
     assert graph.tensors["t"].shape == (1, 4, 6, 6)
     assert graph.ops[0].op_class is OpClass.REDUCTION
 
@@ -299,7 +421,9 @@ def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
 
 @pytest.mark.parametrize("kind", ["Relu", "Sigmoid", "Exp", "Sqrt", "Tanh", "Elu", "Neg"])
 def test_the_first_opset_infers_by_the_definitions_of_later_ones(tmp_path: Path, kind: str):
-    graph = graph_of(tmp_path, [node(kind, ["x"], "t"), node("Abs", ["t"], "y")], {"x": (2, 3)}, ["y"], opset=1)
+    graph = graph_of(
+        tmp_path, [node(kind, ["x"], "t"), node("Abs", ["t"], "y")], {"x": (2, 3)}, ["y"], opset=1
+    )
     assert graph.tensors["t"].shape == (2, 3)
 
 
@@ -308,22 +432,40 @@ def test_weights_inside_bodies_count_and_are_read(tmp_path: Path):
 
     def branch(width: int, *nodes: onnx.NodeProto) -> onnx.GraphProto:
         product = node("MatMul", ["x", "w"], "t")
-        return helper.make_graph([*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))])
+        return helper.make_graph(
+            [*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))]
+        )
 
-    inner = helper.make_graph([node("Constant", [], "k", value=constant("", np.ones((3, 5)), np.float32))], "inner", [], [info("k", None)])
+    inner = helper.make_graph(
+        [node("Constant", [], "k", value=constant("", np.ones((3, 5)), np.float32))],
+        "inner",
+        [],
+        [info("k", None)],
+    )
     hiding = node("If", ["c"], "u", then_branch=inner, else_branch=inner)
-    nodes = [node("If", ["c"], "y", name="choice", then_branch=branch(4), else_branch=branch(4, hiding))]
+    nodes = [
+        node("If", ["c"], "y", name="choice", then_branch=branch(4), else_branch=branch(4, hiding))
+    ]
     graph = graph_of(tmp_path, nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["y"])
-    weights = [tensor.bytes for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT]
+    weights = [
+        tensor.bytes for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT
+    ]
     assert sorted(weights) == [60, 60, 64, 64]
     assert graph.bytes_of(TensorKind.WEIGHT) == 248
     assert sum(reads(only(graph, "If")).values()) == 1 + 64 + 248
 
 
 def test_a_weight_inside_a_body_takes_no_name_of_the_network(tmp_path: Path):
-    branch = helper.make_graph([node("MatMul", ["x", "w"], "t")], "branch", [], [info("t", None)], [absent("w", (4, 4))])
-    nodes = [node("If", ["c"], "y", name="choice", then_branch=branch, else_branch=branch), node("Relu", ["y"], "choice/w")]
-    graph = graph_of(tmp_path, nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["choice/w"])
+    branch = helper.make_graph(
+        [node("MatMul", ["x", "w"], "t")], "branch", [], [info("t", None)], [absent("w", (4, 4))]
+    )
+    nodes = [
+        node("If", ["c"], "y", name="choice", then_branch=branch, else_branch=branch),
+        node("Relu", ["y"], "choice/w"),
+    ]
+    graph = graph_of(
+        tmp_path, nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["choice/w"]
+    )
     assert graph.tensors["choice/w"].kind is TensorKind.ACTIVATION
     assert graph.bytes_of(TensorKind.WEIGHT) == 128
 
@@ -338,9 +480,18 @@ def test_a_body_sees_the_constants_that_it_captures(tmp_path: Path):
     )
     nodes = [node("Loop", ["n", ""], "all", body=body), node("ReduceSum", ["all"], "y")]
     noted = [info("all", (3, 2, 6))]
-    graph = graph_of(tmp_path, nodes, {"x": (3, 4)}, ["y"], [constant("n", 3), constant("target", [2, 6])], value_info=noted)
+    graph = graph_of(
+        tmp_path,
+        nodes,
+        {"x": (3, 4)},
+        ["y"],
+        [constant("n", 3), constant("target", [2, 6])],
+        value_info=noted,
+    )
     assert graph.tensors["all"].shape == (3, 2, 6)
-    scan = helper.make_graph([node("Unsqueeze", ["row", "target"], "r")], "scan", [info("row", None)], [info("r", None)])
+    scan = helper.make_graph(
+        [node("Unsqueeze", ["row", "target"], "r")], "scan", [info("row", None)], [info("r", None)]
+    )
     nodes = [node("Scan", ["x"], "all", body=scan, num_scan_inputs=1), node("Relu", ["all"], "y")]
     graph = graph_of(tmp_path, nodes, {"x": (3, 4)}, ["y"], [constant("target", [0])])
     assert graph.tensors["all"].shape == (3, 1, 4)
@@ -361,8 +512,15 @@ def test_what_is_empty_inside_a_network_is_a_constant(tmp_path: Path):
 
 
 def test_an_empty_input_of_which_nothing_needs_an_element_is_no_input(tmp_path: Path):
-    inputs = [info("x", (3, 4)), info("like", (0,), TensorProto.FLOAT16), info("axes", (0,), TensorProto.INT64)]
-    nodes = [node("CastLike", ["x", "like"], "h"), node("ReduceMax", ["h", "axes"], "y", keepdims=0)]
+    inputs = [
+        info("x", (3, 4)),
+        info("like", (0,), TensorProto.FLOAT16),
+        info("axes", (0,), TensorProto.INT64),
+    ]
+    nodes = [
+        node("CastLike", ["x", "like"], "h"),
+        node("ReduceMax", ["h", "axes"], "y", keepdims=0),
+    ]
     graph = graph_of(tmp_path, nodes, inputs, ["y"])
     assert graph.inputs == ("x",)
     assert graph.tensors["y"].shape == ()
@@ -376,15 +534,28 @@ def test_fourier_transforms_count_as_fast_ones(tmp_path: Path):
         node("DFT", ["r", "", "axis"], "half", onesided=1),
         node("STFT", ["r", "step", "window"], "short", onesided=1),
     ]
-    graph = graph_of(tmp_path, nodes, {"c": (3, 32, 2), "r": (3, 32, 1)}, ["full", "half", "short"], weights, opset=20)
-    assert [graph.tensors[name].shape for name in graph.outputs] == [(3, 32, 2), (3, 17, 2), (3, 5, 9, 2)]
+    graph = graph_of(
+        tmp_path,
+        nodes,
+        {"c": (3, 32, 2), "r": (3, 32, 1)},
+        ["full", "half", "short"],
+        weights,
+        opset=20,
+    )
+    assert [graph.tensors[name].shape for name in graph.outputs] == [
+        (3, 32, 2),
+        (3, 17, 2),
+        (3, 5, 9, 2),
+    ]
     frame = 5 * 16 * 4 // 2 + 16
     assert [op.elements for op in graph.ops] == [3 * 5 * 32 * 5, 3 * 5 * 32 * 5 // 2, 3 * 5 * frame]
     assert {op.op_class for op in graph.ops} == {OpClass.REDUCTION}
 
 
 def test_a_transform_of_an_older_opset_has_its_axis_in_an_attribute(tmp_path: Path):
-    graph = graph_of(tmp_path, [node("DFT", ["c"], "y", axis=2)], {"c": (3, 5, 8, 2)}, ["y"], opset=17)
+    graph = graph_of(
+        tmp_path, [node("DFT", ["c"], "y", axis=2)], {"c": (3, 5, 8, 2)}, ["y"], opset=17
+    )
     assert graph.ops[0].elements == 15 * 5 * 8 * 3
 
 

@@ -17,16 +17,32 @@ MS = "com.microsoft"
 def nest_of(tmp_path, kind, inputs, weights, outputs="y", domain="", opset=21, **attrs):
     """The single nest of one operator over float inputs and weights."""
     operands = [*inputs, *weights]
-    graph = graph_of(tmp_path, [node(kind, operands, outputs, domain=domain, **attrs)], inputs, ["y"], weights, opset=opset)
+    graph = graph_of(
+        tmp_path,
+        [node(kind, operands, outputs, domain=domain, **attrs)],
+        inputs,
+        ["y"],
+        weights,
+        opset=opset,
+    )
     (nest,) = only(graph, kind).nests
     return nest
 
 
 def test_a_convolution_is_one_nest_with_padding_stride_and_dilation(tmp_path: Path):
     nest = nest_of(
-        tmp_path, "Conv", {"x": (2, 8, 20, 30)}, {"w": (16, 8, 3, 5)}, strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2], name="c"
+        tmp_path,
+        "Conv",
+        {"x": (2, 8, 20, 30)},
+        {"w": (16, 8, 3, 5)},
+        strides=[2, 1],
+        dilations=[2, 1],
+        pads=[2, 2, 2, 2],
+        name="c",
     )
-    assert nest == LoopNest(16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x"))
+    assert nest == LoopNest(
+        16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x")
+    )
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 
@@ -39,7 +55,9 @@ def test_grouped_and_depthwise_convolutions_count_channels_per_group(tmp_path: P
 
 @pytest.mark.parametrize(("auto", "size"), [("SAME_UPPER", 5), ("SAME_LOWER", 5), ("VALID", 4)])
 def test_automatic_padding_decides_the_output_size(tmp_path: Path, auto: str, size: int):
-    nest = nest_of(tmp_path, "Conv", {"x": (1, 3, 9, 9)}, {"w": (4, 3, 3, 3)}, strides=[2, 2], auto_pad=auto)
+    nest = nest_of(
+        tmp_path, "Conv", {"x": (1, 3, 9, 9)}, {"w": (4, 3, 3, 3)}, strides=[2, 2], auto_pad=auto
+    )
     assert (nest.y, nest.x) == (size, size)
 
 
@@ -51,7 +69,9 @@ def test_one_and_three_dimensional_convolutions_fold_into_rows_and_taps(tmp_path
 
 
 def test_a_transposed_convolution_runs_over_input_pixels(tmp_path: Path):
-    nest = nest_of(tmp_path, "ConvTranspose", {"x": (1, 8, 5, 6)}, {"w": (8, 4, 3, 3)}, strides=[2, 2], group=2)
+    nest = nest_of(
+        tmp_path, "ConvTranspose", {"x": (1, 8, 5, 6)}, {"w": (8, 4, 3, 3)}, strides=[2, 2], group=2
+    )
     assert (nest.groups, nest.k, nest.c, nest.y, nest.x) == (2, 4, 4, 5, 6)
     assert nest.macs == 8 * 5 * 6 * 4 * 9
 
@@ -74,7 +94,10 @@ def test_vectors_multiply_by_the_rules_of_numpy(tmp_path: Path):
     assert nest_of(tmp_path, "MatMul", {"a": (16,), "b": (3, 16, 5)}, {}).macs == 240
 
 
-@pytest.mark.parametrize(("a", "b", "flags"), [((4, 8), (8, 6), (0, 0)), ((8, 4), (6, 8), (1, 1)), ((8, 4), (8, 6), (1, 0))])
+@pytest.mark.parametrize(
+    ("a", "b", "flags"),
+    [((4, 8), (8, 6), (0, 0)), ((8, 4), (6, 8), (1, 1)), ((8, 4), (8, 6), (1, 0))],
+)
 def test_gemm_honours_its_transpositions(tmp_path: Path, a, b, flags):
     nest = nest_of(tmp_path, "Gemm", {"a": a}, {"b": b}, transA=flags[0], transB=flags[1])
     assert (nest.y, nest.c, nest.k) == (4, 8, 6)
@@ -98,7 +121,9 @@ def test_einsum_of_two_operands_is_one_product(tmp_path: Path, equation, a, b, g
 
 def test_einsum_of_three_operands_goes_from_left_to_right(tmp_path: Path):
     inputs = {"a": (4, 8), "b": (8, 6), "c": (6, 3)}
-    graph = graph_of(tmp_path, [node("Einsum", ["a", "b", "c"], "y", equation="ij,jk,kl->il")], inputs, ["y"])
+    graph = graph_of(
+        tmp_path, [node("Einsum", ["a", "b", "c"], "y", equation="ij,jk,kl->il")], inputs, ["y"]
+    )
     first, second = only(graph, "Einsum").nests
     assert (first.macs, second.macs) == (4 * 8 * 6, 4 * 6 * 3)
     assert (first.output, second.input, second.weight, second.output) == ("", "", "c", "y")
@@ -106,18 +131,32 @@ def test_einsum_of_three_operands_goes_from_left_to_right(tmp_path: Path):
 
 def test_einsum_of_one_operand_moves_or_reduces(tmp_path: Path):
     for equation, expected in (("ij->ji", OpClass.MOVEMENT), ("ij->i", OpClass.REDUCTION)):
-        graph = graph_of(tmp_path, [node("Einsum", ["a"], "y", equation=equation)], {"a": (4, 8)}, ["y"])
+        graph = graph_of(
+            tmp_path, [node("Einsum", ["a"], "y", equation=equation)], {"a": (4, 8)}, ["y"]
+        )
         assert only(graph, "Einsum").op_class is expected
 
 
 def test_attention_with_grouped_heads_and_a_past(tmp_path: Path):
-    inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 5, 64), "v": (2, 2, 5, 32), "pk": (2, 2, 11, 64), "pv": (2, 2, 11, 32)}
+    inputs = {
+        "q": (2, 8, 5, 64),
+        "k": (2, 2, 5, 64),
+        "v": (2, 2, 5, 32),
+        "pk": (2, 2, 11, 64),
+        "pv": (2, 2, 11, 32),
+    }
     attention = node("Attention", ["q", "k", "v", "", "pk", "pv"], ["y", "nk", "nv"])
     graph = graph_of(tmp_path, [attention], inputs, ["y", "nk", "nv"], opset=23)
     scores, result = only(graph, "Attention").nests
     assert scores.macs == 2 * 8 * 5 * 16 * 64
     assert result.macs == 2 * 8 * 5 * 16 * 32
-    assert (scores.input, scores.weight, scores.output, result.weight, result.output) == ("q", "k", "", "v", "y")
+    assert (scores.input, scores.weight, scores.output, result.weight, result.output) == (
+        "q",
+        "k",
+        "",
+        "v",
+        "y",
+    )
     assert (scores.groups, scores.y) == (4, 20)
     assert graph.tensors["nk"].shape == (2, 2, 16, 64)
 
@@ -131,7 +170,9 @@ def test_attention_with_packed_heads_takes_their_number_from_attributes(tmp_path
 
 def test_microsoft_attention_includes_its_projections(tmp_path: Path):
     attention = node("Attention", ["x", "w", "b"], "y", domain=MS, num_heads=12)
-    graph = graph_of(tmp_path, [attention], {"x": (1, 128, 768)}, ["y"], {"w": (768, 2304), "b": (2304,)})
+    graph = graph_of(
+        tmp_path, [attention], {"x": (1, 128, 768)}, ["y"], {"w": (768, 2304), "b": (2304,)}
+    )
     projection, scores, result = only(graph, "Attention").nests
     assert projection.macs == 128 * 768 * 2304
     assert scores.macs == result.macs == 12 * 128 * 128 * 64
@@ -140,10 +181,28 @@ def test_microsoft_attention_includes_its_projections(tmp_path: Path):
 
 def test_microsoft_multi_head_and_grouped_attention(tmp_path: Path):
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
-    graph = graph_of(tmp_path, [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)], inputs, ["y"])
+    graph = graph_of(
+        tmp_path,
+        [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)],
+        inputs,
+        ["y"],
+    )
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
-    grouped = node("GroupQueryAttention", ["q", "k", "v", "pk", "pv", "s", "t"], ["y", "a", "b"], domain=MS, num_heads=8, kv_num_heads=2)
-    inputs = {"q": (1, 1, 128), "k": (1, 1, 32), "v": (1, 1, 32), "pk": (1, 2, 31, 16), "pv": (1, 2, 31, 16)}
+    grouped = node(
+        "GroupQueryAttention",
+        ["q", "k", "v", "pk", "pv", "s", "t"],
+        ["y", "a", "b"],
+        domain=MS,
+        num_heads=8,
+        kv_num_heads=2,
+    )
+    inputs = {
+        "q": (1, 1, 128),
+        "k": (1, 1, 32),
+        "v": (1, 1, 32),
+        "pk": (1, 2, 31, 16),
+        "pv": (1, 2, 31, 16),
+    }
     lengths = [constant("s", [31], np.int32), constant("t", 32, np.int32)]
     graph = graph_of(tmp_path, [grouped], inputs, ["y", "a", "b"], lengths)
     assert graph.macs == 2 * (8 * 32 * 16)
@@ -151,22 +210,35 @@ def test_microsoft_multi_head_and_grouped_attention(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
-def test_recurrent_cells_split_into_input_and_stepwise_products(tmp_path: Path, kind: str, gates: int):
+def test_recurrent_cells_split_into_input_and_stepwise_products(
+    tmp_path: Path, kind: str, gates: int
+):
     weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}
     cell = node(kind, ["x", "w", "r"], ["y"], hidden_size=32, direction="bidirectional")
-    whole, stepwise = only(graph_of(tmp_path, [cell], {"x": (10, 3, 16)}, ["y"], weights), kind).nests
+    whole, stepwise = only(
+        graph_of(tmp_path, [cell], {"x": (10, 3, 16)}, ["y"], weights), kind
+    ).nests
     assert (whole.macs, whole.repeats, whole.output) == (2 * gates * 32 * 16 * 30, 1, "")
-    assert (stepwise.macs, stepwise.repeats, stepwise.weight, stepwise.output) == (2 * gates * 32 * 32 * 30, 10, "r", "y")
+    assert (stepwise.macs, stepwise.repeats, stepwise.weight, stepwise.output) == (
+        2 * gates * 32 * 32 * 30,
+        10,
+        "r",
+        "y",
+    )
 
 
 def test_a_fused_matrix_product_of_microsoft_transposes(tmp_path: Path):
-    nest = nest_of(tmp_path, "FusedMatMul", {"a": (2, 8, 4), "b": (2, 6, 8)}, {}, domain=MS, transA=1, transB=1)
+    nest = nest_of(
+        tmp_path, "FusedMatMul", {"a": (2, 8, 4), "b": (2, 6, 8)}, {}, domain=MS, transA=1, transB=1
+    )
     assert (nest.groups, nest.y, nest.c, nest.k) == (2, 4, 8, 6)
 
 
 def test_a_packed_four_bit_weight_counts_its_logical_product(tmp_path: Path):
     weights = [absent("w", (64, 4, 16), TensorProto.UINT8), absent("s", (256,))]
-    packed = node("MatMulNBits", ["x", "w", "s"], "y", domain=MS, K=128, N=64, bits=4, block_size=32)
+    packed = node(
+        "MatMulNBits", ["x", "w", "s"], "y", domain=MS, K=128, N=64, bits=4, block_size=32
+    )
     graph = graph_of(tmp_path, [packed], {"x": (3, 128)}, ["y"], weights)
     assert graph.macs == 3 * 128 * 64
     assert reads(only(graph, "MatMulNBits"))["w"] == 64 * 64
@@ -174,7 +246,11 @@ def test_a_packed_four_bit_weight_counts_its_logical_product(tmp_path: Path):
 
 def test_quantised_products_read_bytes_and_calculate_in_eight_bits(tmp_path: Path):
     scalars = [constant("s", 0.1, np.float32), constant("z", 0, np.uint8)]
-    weights = [*scalars, absent("w", (16, 8, 3, 3), TensorProto.UINT8), absent("m", (36, 4), TensorProto.UINT8)]
+    weights = [
+        *scalars,
+        absent("w", (16, 8, 3, 3), TensorProto.UINT8),
+        absent("m", (36, 4), TensorProto.UINT8),
+    ]
     nodes = [
         node("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], "c"),
         node("QLinearMatMul", ["c", "s", "z", "m", "s", "z", "s", "z"], "d"),
@@ -184,17 +260,26 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits(tmp_path: Pat
     inputs = [info("x", (1, 8, 6, 38), TensorProto.UINT8), info("n", (4, 5), TensorProto.UINT8)]
     graph = graph_of(tmp_path, nodes, inputs, ["e", "f"], weights)
     assert [op.bits for op in graph.ops] == [8] * 4
-    assert [op.macs for op in graph.ops] == [16 * 8 * 9 * 4 * 36, 16 * 4 * 36 * 4, 16 * 4 * 4 * 5, 16 * 8 * 9 * 4 * 36]
+    assert [op.macs for op in graph.ops] == [
+        16 * 8 * 9 * 4 * 36,
+        16 * 4 * 36 * 4,
+        16 * 4 * 4 * 5,
+        16 * 8 * 9 * 4 * 36,
+    ]
     assert reads(graph.ops[0]) == {"x": 8 * 6 * 38, "w": 16 * 8 * 9}
     assert graph.precision == "int8"
     assert graph.tensors["e"].dtype == "int32"
 
 
 def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel(tmp_path: Path):
-    """That of the data is one number; weights may have one for each channel, which a piece needs its own of."""
+    """That of the data is one number; weights may have one for each channel, which a piece needs
+    its own of."""
     shapes = {"x": (1, 8, 6, 6), "w": (16, 8, 3, 3), "zx": (), "one": (), "each": (16,)}
     inputs = [info(name, shape, TensorProto.UINT8) for name, shape in shapes.items()]
-    nodes = [node("ConvInteger", ["x", "w", "zx", weights], f"y_{weights}") for weights in ("one", "each")]
+    nodes = [
+        node("ConvInteger", ["x", "w", "zx", weights], f"y_{weights}")
+        for weights in ("one", "each")
+    ]
     graph = graph_of(tmp_path, nodes, inputs, ["y_one", "y_each"])
     windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
     assert [found["zx"] for found in windows] == [(), ()]
@@ -204,26 +289,53 @@ def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel
 def test_a_product_of_damaged_attributes_names_the_operator(tmp_path: Path):
     conv = node("Conv", ["x", "w"], "y", name="broken", group=0)
     with pytest.raises(ModelError, match=r"net\.onnx: .*'broken' \(Conv\)"):
-        graph_of(tmp_path, [conv], {"x": (1, 8, 6, 6)}, ["y"], {"w": (16, 8, 1, 1)}, value_info=[info("y", (1, 16, 6, 6))])
+        graph_of(
+            tmp_path,
+            [conv],
+            {"x": (1, 8, 6, 6)},
+            ["y"],
+            {"w": (16, 8, 1, 1)},
+            value_info=[info("y", (1, 16, 6, 6))],
+        )
 
 
 def test_flexible_attention_is_attention_and_its_bodies_are_counted(tmp_path: Path):
     inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 7, 64), "v": (2, 2, 7, 32)}
-    body = helper.make_graph([node("Tanh", ["s"], "t")], "score", [info("s", None)], [info("t", None)])
-    attention = node("FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=body)
+    body = helper.make_graph(
+        [node("Tanh", ["s"], "t")], "score", [info("s", None)], [info("t", None)]
+    )
+    attention = node(
+        "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=body
+    )
     graph = graph_of(tmp_path, [attention], inputs, ["y"], opset=26)
     op = only(graph, "FlexAttention")
-    assert (op.op_class.value, op.macs, op.elements) == ("product", 2 * 8 * 5 * 7 * (64 + 32), 5 * 2 * 8 * 5 * 7)
+    assert (op.op_class.value, op.macs, op.elements) == (
+        "product",
+        2 * 8 * 5 * 7 * (64 + 32),
+        5 * 2 * 8 * 5 * 7,
+    )
     assert dict(graph.subgraph_ops) == {"Tanh": 1}
 
 
-@pytest.mark.parametrize(("update", "nests", "elements"), [("linear", 2, 0), ("gated", 2, 24), ("delta", 3, 12), ("gated_delta", 3, 36)])
-def test_linear_attention_counts_what_its_rule_does_at_every_step(tmp_path: Path, update: str, nests: int, elements: int):
+@pytest.mark.parametrize(
+    ("update", "nests", "elements"),
+    [("linear", 2, 0), ("gated", 2, 24), ("delta", 3, 12), ("gated_delta", 3, 36)],
+)
+def test_linear_attention_counts_what_its_rule_does_at_every_step(
+    tmp_path: Path, update: str, nests: int, elements: int
+):
     """Two query heads share each state of 4 x 6."""
     inputs = {"q": (2, 5, 16), "k": (2, 5, 8), "v": (2, 5, 12)}
-    operands = [*inputs, "", "decay" if "gated" in update else "", "rate" if "delta" in update else ""]
+    operands = [
+        *inputs,
+        "",
+        "decay" if "gated" in update else "",
+        "rate" if "delta" in update else "",
+    ]
     inputs |= {name: (2, 5, 2) for name in operands[4:] if name}
-    attention = node("LinearAttention", operands, ["y", "s"], q_num_heads=4, kv_num_heads=2, update_rule=update)
+    attention = node(
+        "LinearAttention", operands, ["y", "s"], q_num_heads=4, kv_num_heads=2, update_rule=update
+    )
     op = only(graph_of(tmp_path, [attention], inputs, ["y", "s"], opset=27), "LinearAttention")
     states = 2 * 2 * 5
     assert len(op.nests) == nests

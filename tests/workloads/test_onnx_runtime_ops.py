@@ -1,6 +1,8 @@
-"""ONNX Runtime's own operators: what its quantiser, its optimiser and its layout transformation write.
+"""ONNX Runtime's own operators: what its quantiser, its optimiser and its layout transformation
+write.
 
-Shapes and types of those that run on a CPU were compared with what ONNX Runtime 1.31 returns; arithmetic is worked out by hand.
+Shapes and types of those that run on a CPU were compared with what ONNX Runtime 1.31 returns;
+arithmetic is worked out by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from loadmaster.workloads.graph import Graph, OpClass
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
-U8, I8, F32, I32, I64, BOOL = (getattr(TensorProto, name) for name in ("UINT8", "INT8", "FLOAT", "INT32", "INT64", "BOOL"))
+U8, I8, F32, I32, I64, BOOL = (
+    getattr(TensorProto, name) for name in ("UINT8", "INT8", "FLOAT", "INT32", "INT64", "BOOL")
+)
 
 S, Z = ("s",), ("z",)
 """A scale and a zero point, both known."""
@@ -27,7 +31,14 @@ S, Z = ("s",), ("z",)
 Operand = tuple[Any, ...] | None
 
 
-def graph_with(tmp_path: Path, kind: str, operands: list[Operand], outputs: int, attrs: dict[str, Any], domain: str = MS) -> Graph:
+def graph_with(
+    tmp_path: Path,
+    kind: str,
+    operands: list[Operand],
+    outputs: int,
+    attrs: dict[str, Any],
+    domain: str = MS,
+) -> Graph:
     """One operator; an operand is a type and sizes, with "weight" behind them for a constant."""
     inputs, weights, names = [], [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)], []
     for index, operand in enumerate(operands):
@@ -42,29 +53,122 @@ def graph_with(tmp_path: Path, kind: str, operands: list[Operand], outputs: int,
             inputs.append(info(name, sizes, dtype))
         names.append(name)
     results = [f"y{index}" for index in range(outputs)]
-    return graph_of(tmp_path, [node(kind, names, results, domain=domain, **attrs)], inputs, results, weights, opset=17)
+    return graph_of(
+        tmp_path,
+        [node(kind, names, results, domain=domain, **attrs)],
+        inputs,
+        results,
+        weights,
+        opset=17,
+    )
 
 
 POOL = {"kernel_shape": [3, 3], "strides": [2, 2]}
-CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tuple[str, int, int, int]]] = [
-    ("QLinearAveragePool", [(U8, 1, 4, 9, 9), S, Z, S, Z], POOL | {"pads": [1] * 4}, [(1, 4, 5, 5)], ("reduction", 0, 100 * 9, 8)),
-    ("QLinearAveragePool", [(U8, 1, 9, 9, 4), S, Z, S, Z], POOL | {"channels_last": 1}, [(1, 4, 4, 4)], ("reduction", 0, 64 * 9, 8)),
+CASES: list[
+    tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tuple[str, int, int, int]]
+] = [
+    (
+        "QLinearAveragePool",
+        [(U8, 1, 4, 9, 9), S, Z, S, Z],
+        POOL | {"pads": [1] * 4},
+        [(1, 4, 5, 5)],
+        ("reduction", 0, 100 * 9, 8),
+    ),
+    (
+        "QLinearAveragePool",
+        [(U8, 1, 9, 9, 4), S, Z, S, Z],
+        POOL | {"channels_last": 1},
+        [(1, 4, 4, 4)],
+        ("reduction", 0, 64 * 9, 8),
+    ),
     ("NhwcMaxPool", [(U8, 1, 9, 9, 4)], POOL, [(1, 4, 4, 4)], ("reduction", 0, 64 * 9, 8)),
-    ("MaxpoolWithMask", [(F32, 1, 4, 9, 9), (I32, 1, 4, 9, 9)], POOL, [(1, 4, 4, 4)], ("reduction", 0, 64 * 9, 32)),
-    ("QLinearGlobalAveragePool", [(U8, 1, 4, 9, 9), S, Z, S, Z], {}, [(1, 4, 1, 1)], ("reduction", 0, 324, 8)),
-    ("QLinearGlobalAveragePool", [(U8, 1, 9, 9, 4), S, Z, S, Z], {"channels_last": 1}, [(1, 1, 1, 4)], ("reduction", 0, 324, 8)),
-    ("QLinearAdd", [(U8, 2, 3, 4), S, Z, (U8, 3, 1), S, Z, S, Z], {}, [(2, 3, 4)], ("elementwise", 0, 24, 8)),
-    ("QLinearMul", [(U8, 3, 1), S, Z, (U8, 2, 3, 4), S, Z, S, Z], {}, [(2, 3, 4)], ("elementwise", 0, 24, 8)),
+    (
+        "MaxpoolWithMask",
+        [(F32, 1, 4, 9, 9), (I32, 1, 4, 9, 9)],
+        POOL,
+        [(1, 4, 4, 4)],
+        ("reduction", 0, 64 * 9, 32),
+    ),
+    (
+        "QLinearGlobalAveragePool",
+        [(U8, 1, 4, 9, 9), S, Z, S, Z],
+        {},
+        [(1, 4, 1, 1)],
+        ("reduction", 0, 324, 8),
+    ),
+    (
+        "QLinearGlobalAveragePool",
+        [(U8, 1, 9, 9, 4), S, Z, S, Z],
+        {"channels_last": 1},
+        [(1, 1, 1, 4)],
+        ("reduction", 0, 324, 8),
+    ),
+    (
+        "QLinearAdd",
+        [(U8, 2, 3, 4), S, Z, (U8, 3, 1), S, Z, S, Z],
+        {},
+        [(2, 3, 4)],
+        ("elementwise", 0, 24, 8),
+    ),
+    (
+        "QLinearMul",
+        [(U8, 3, 1), S, Z, (U8, 2, 3, 4), S, Z, S, Z],
+        {},
+        [(2, 3, 4)],
+        ("elementwise", 0, 24, 8),
+    ),
     ("QLinearSigmoid", [(U8, 2, 3), S, Z, S, Z], {}, [(2, 3)], ("elementwise", 0, 6, 8)),
     ("QLinearLeakyRelu", [(U8, 2, 3), S, Z, S, Z], {}, [(2, 3)], ("elementwise", 0, 6, 8)),
-    ("QLinearWhere", [(BOOL, 3), (U8, 2, 3), S, Z, (U8, 1, 3), S, Z, S, Z], {}, [(2, 3)], ("elementwise", 0, 6, 8)),
-    ("QLinearConcat", [S, Z, (U8, 2, 3), S, Z, (U8, 2, 5), S, Z], {"axis": -1}, [(2, 8)], ("movement", 0, 0, 8)),
-    ("QLinearSoftmax", [(U8, 2, 3), S, Z, S, Z], {"axis": -1, "opset": 13}, [(2, 3)], ("reduction", 0, 30, 8)),
-    ("QLinearReduceMean", [(U8, 2, 3, 4), S, Z, S, Z], {"axes": [-2], "keepdims": 0}, [(2, 4)], ("reduction", 0, 24, 8)),
-    ("ReduceSumInteger", [(U8, 2, 3, 4)], {"axes": [1], "keepdims": 1}, [(2, 1, 4)], ("reduction", 0, 24, 8)),
+    (
+        "QLinearWhere",
+        [(BOOL, 3), (U8, 2, 3), S, Z, (U8, 1, 3), S, Z, S, Z],
+        {},
+        [(2, 3)],
+        ("elementwise", 0, 6, 8),
+    ),
+    (
+        "QLinearConcat",
+        [S, Z, (U8, 2, 3), S, Z, (U8, 2, 5), S, Z],
+        {"axis": -1},
+        [(2, 8)],
+        ("movement", 0, 0, 8),
+    ),
+    (
+        "QLinearSoftmax",
+        [(U8, 2, 3), S, Z, S, Z],
+        {"axis": -1, "opset": 13},
+        [(2, 3)],
+        ("reduction", 0, 30, 8),
+    ),
+    (
+        "QLinearReduceMean",
+        [(U8, 2, 3, 4), S, Z, S, Z],
+        {"axes": [-2], "keepdims": 0},
+        [(2, 4)],
+        ("reduction", 0, 24, 8),
+    ),
+    (
+        "ReduceSumInteger",
+        [(U8, 2, 3, 4)],
+        {"axes": [1], "keepdims": 1},
+        [(2, 1, 4)],
+        ("reduction", 0, 24, 8),
+    ),
     ("MulInteger", [(U8, 2, 3), Z, (U8, 3), Z], {}, [(2, 3)], ("elementwise", 0, 6, 8)),
-    ("QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z], {}, [(2, 5)], ("product", 30, 0, 8)),
-    ("QGemm", [(U8, 2, 3), S, Z, (U8, 5, 3, "weight"), S, Z], {"transB": 1}, [(2, 5)], ("product", 30, 0, 8)),
+    (
+        "QGemm",
+        [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z],
+        {},
+        [(2, 5)],
+        ("product", 30, 0, 8),
+    ),
+    (
+        "QGemm",
+        [(U8, 2, 3), S, Z, (U8, 5, 3, "weight"), S, Z],
+        {"transB": 1},
+        [(2, 5)],
+        ("product", 30, 0, 8),
+    ),
     (
         "QLinearConv",
         [(U8, 1, 9, 9, 4), S, Z, (U8, 6, 4, 3, 3, "weight"), S, Z, S, Z],
@@ -72,34 +176,105 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
         [(1, 7, 7, 6)],
         ("product", 49 * 6 * 36, 0, 8),
     ),
-    ("NhwcConv", [(F32, 1, 9, 9, 4), (F32, 6, 4, 3, 3, "weight")], {}, [(1, 7, 7, 6)], ("product", 49 * 6 * 36, 0, 32)),
-    ("DynamicQuantizeMatMul", [(F32, 2, 3, 4), (U8, 4, 5, "weight"), S, Z], {}, [(2, 3, 5)], ("product", 120, 24, 8)),
-    ("MatMulIntegerToFloat", [(U8, 2, 3, 4), (U8, 4, 5, "weight"), S, S, Z, Z], {}, [(2, 3, 5)], ("product", 120, 0, 8)),
-    ("MatMulInteger16", [(TensorProto.INT16, 3, 4), (TensorProto.INT16, 4, 5)], {}, [(3, 5)], ("product", 60, 0, 16)),
+    (
+        "NhwcConv",
+        [(F32, 1, 9, 9, 4), (F32, 6, 4, 3, 3, "weight")],
+        {},
+        [(1, 7, 7, 6)],
+        ("product", 49 * 6 * 36, 0, 32),
+    ),
+    (
+        "DynamicQuantizeMatMul",
+        [(F32, 2, 3, 4), (U8, 4, 5, "weight"), S, Z],
+        {},
+        [(2, 3, 5)],
+        ("product", 120, 24, 8),
+    ),
+    (
+        "MatMulIntegerToFloat",
+        [(U8, 2, 3, 4), (U8, 4, 5, "weight"), S, S, Z, Z],
+        {},
+        [(2, 3, 5)],
+        ("product", 120, 0, 8),
+    ),
+    (
+        "MatMulInteger16",
+        [(TensorProto.INT16, 3, 4), (TensorProto.INT16, 4, 5)],
+        {},
+        [(3, 5)],
+        ("product", 60, 0, 16),
+    ),
     (
         "DynamicQuantizeLSTM",
-        [(F32, 5, 2, 3), (I8, 1, 3, 16, "weight"), (I8, 1, 4, 16, "weight"), None, None, None, None, None, S, Z, S, Z],
+        [
+            (F32, 5, 2, 3),
+            (I8, 1, 3, 16, "weight"),
+            (I8, 1, 4, 16, "weight"),
+            None,
+            None,
+            None,
+            None,
+            None,
+            S,
+            Z,
+            S,
+            Z,
+        ],
         {"hidden_size": 4},
         [(5, 1, 2, 4), (1, 2, 4), (1, 2, 4)],
         ("product", 5 * 2 * 16 * (3 + 4), 30 + 40 + 2 * 16 * 10, 8),
     ),
     (
         "QAttention",
-        [(U8, 2, 5, 8), (U8, 8, 24, "weight"), (F32, 24, "weight"), S, S, None, Z, Z, (F32, 2, 2, 2, 3, 4)],
+        [
+            (U8, 2, 5, 8),
+            (U8, 8, 24, "weight"),
+            (F32, 24, "weight"),
+            S,
+            S,
+            None,
+            Z,
+            Z,
+            (F32, 2, 2, 2, 3, 4),
+        ],
         {"num_heads": 2},
         [(2, 5, 8), (2, 2, 2, 8, 4)],
         ("product", 10 * 8 * 24 + 2 * (2 * 2 * 5 * 8 * 4), 5 * 2 * 2 * 5 * 8, 8),
     ),
     (
         "QOrderedAttention",
-        [(I8, 2, 5, 8), S, S, S, S, *[(I8, 8, 8, "weight")] * 3, *[S] * 3, *[(F32, 8, "weight")] * 3, S, S, S],
+        [
+            (I8, 2, 5, 8),
+            S,
+            S,
+            S,
+            S,
+            *[(I8, 8, 8, "weight")] * 3,
+            *[S] * 3,
+            *[(F32, 8, "weight")] * 3,
+            S,
+            S,
+            S,
+        ],
         {"num_heads": 2},
         [(2, 5, 8)],
         ("product", 3 * 10 * 8 * 8 + 2 * (2 * 2 * 5 * 5 * 4), 5 * 2 * 2 * 5 * 5, 8),
     ),
-    ("QOrderedMatMul", [(I8, 2, 3, 4), S, (I8, 4, 5, "weight"), S, S], {}, [(2, 3, 5)], ("product", 120, 0, 8)),
+    (
+        "QOrderedMatMul",
+        [(I8, 2, 3, 4), S, (I8, 4, 5, "weight"), S, S],
+        {},
+        [(2, 3, 5)],
+        ("product", 120, 0, 8),
+    ),
     ("QOrderedGelu", [(I8, 2, 3), S, S], {}, [(2, 3)], ("elementwise", 0, 6, 8)),
-    ("QOrderedLayerNormalization", [(I8, 2, 3), S, (F32, 3, "weight"), None, S], {}, [(2, 3)], ("reduction", 0, 30, 8)),
+    (
+        "QOrderedLayerNormalization",
+        [(I8, 2, 3), S, (F32, 3, "weight"), None, S],
+        {},
+        [(2, 3)],
+        ("reduction", 0, 30, 8),
+    ),
     ("QuantizeWithOrder", [(F32, 2, 3), S], {}, [(2, 3)], ("elementwise", 0, 6, 32)),
     ("DequantizeWithOrder", [(I8, 2, 3), S], {"to": 10}, [(2, 3)], ("elementwise", 0, 6, 8)),
     (
@@ -111,7 +286,13 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
         [(2, 5, 8), (2,)],
         ("reduction", 0, 5 * 80, 8),
     ),
-    ("Attention", [(F32, 2, 5, 8), (F32, 8, 24, "weight")], {"num_heads": 2}, [(2, 5, 8)], ("product", 1920 + 800, 500, 32)),
+    (
+        "Attention",
+        [(F32, 2, 5, 8), (F32, 8, 24, "weight")],
+        {"num_heads": 2},
+        [(2, 5, 8)],
+        ("product", 1920 + 800, 500, 32),
+    ),
     (
         "LongformerAttention",
         [
@@ -127,7 +308,15 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
     ),
     (
         "DecoderMaskedMultiHeadAttention",
-        [(F32, 2, 1, 8), (F32, 2, 1, 8), (F32, 2, 1, 8), None, None, (F32, 2, 2, 6, 4), (F32, 2, 2, 6, 4)],
+        [
+            (F32, 2, 1, 8),
+            (F32, 2, 1, 8),
+            (F32, 2, 1, 8),
+            None,
+            None,
+            (F32, 2, 2, 6, 4),
+            (F32, 2, 2, 6, 4),
+        ],
         {"num_heads": 2},
         [(2, 1, 8), (2, 2, 7, 4), (2, 2, 7, 4)],
         ("product", 2 * (2 * 7 * 8), 5 * 2 * 2 * 7, 32),
@@ -139,7 +328,13 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
         [(2, 5, 12), (2, 2, 4, 6)],
         ("product", 3 * 2 * 2 * 5 * 24, 2 * 2 * 5 * (24 + 2 * 6), 32),
     ),
-    ("CausalConvWithState", [(F32, 2, 4, 9), (F32, 4, 1, 3, "weight")], {}, [(2, 4, 9), (2, 4, 2)], ("product", 2 * 4 * 9 * 3, 0, 32)),
+    (
+        "CausalConvWithState",
+        [(F32, 2, 4, 9), (F32, 4, 1, 3, "weight")],
+        {},
+        [(2, 4, 9), (2, 4, 2)],
+        ("product", 2 * 4 * 9 * 3, 0, 32),
+    ),
     (
         "MoE",
         [(F32, 6, 8), (F32, 6, 4), (F32, 4, 16, 8, "weight"), None, (F32, 4, 8, 16, "weight")],
@@ -154,28 +349,84 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
         [(2, 3, 32)],
         ("elementwise", 0, 192, 8),
     ),
-    ("MatMulBnb4", [(F32, 2, 32), (U8, 80, "weight"), (F32, 5, "weight")], {"K": 32, "N": 5}, [(2, 5)], ("product", 320, 0, 32)),
+    (
+        "MatMulBnb4",
+        [(F32, 2, 32), (U8, 80, "weight"), (F32, 5, "weight")],
+        {"K": 32, "N": 5},
+        [(2, 5)],
+        ("product", 320, 0, 32),
+    ),
     (
         "MatMulNBitsQkv",
-        [(F32, 2, 32), None, (F32, 32, "weight"), *[(U8, 8, 1, 16, "weight"), (F32, 8, "weight"), None] * 3],
+        [
+            (F32, 2, 32),
+            None,
+            (F32, 32, "weight"),
+            *[(U8, 8, 1, 16, "weight"), (F32, 8, "weight"), None] * 3,
+        ],
         {"K": 32, "Nq": 8, "Nkv": 4, "bits": 4},
         [(2, 8), (2, 4), (2, 4)],
         ("product", 2 * 32 * 16, 5 * 64, 32),
     ),
     (
         "MatMulNBitsMlp",
-        [(F32, 2, 32), None, None, (U8, 8, 1, 16, "weight"), (F32, 8, "weight"), None, (U8, 8, 1, 16, "weight"), (F32, 8, "weight")],
+        [
+            (F32, 2, 32),
+            None,
+            None,
+            (U8, 8, 1, 16, "weight"),
+            (F32, 8, "weight"),
+            None,
+            (U8, 8, 1, 16, "weight"),
+            (F32, 8, "weight"),
+        ],
         {"K": 32, "N": 8, "bits": 4},
         [(2, 8)],
         ("product", 2 * 2 * 32 * 8, 0, 32),
     ),
-    ("MatMulBlockQuantizedFp8Weight", [(F32, 2, 8), (U8, 5, 8, "weight"), (F32, 1, "weight")], {}, [(2, 5)], ("product", 80, 0, 32)),
-    ("GemmFloat8", [(F32, 2, 8), (F32, 5, 8)], {"transB": 1, "dtype": 16}, [(2, 5)], ("product", 80, 0, 32)),
-    ("TransposeMatMul", [(F32, 2, 4, 3), (F32, 2, 4, 5)], {"transA": 1}, [(2, 3, 5)], ("product", 120, 0, 32)),
+    (
+        "MatMulBlockQuantizedFp8Weight",
+        [(F32, 2, 8), (U8, 5, 8, "weight"), (F32, 1, "weight")],
+        {},
+        [(2, 5)],
+        ("product", 80, 0, 32),
+    ),
+    (
+        "GemmFloat8",
+        [(F32, 2, 8), (F32, 5, 8)],
+        {"transB": 1, "dtype": 16},
+        [(2, 5)],
+        ("product", 80, 0, 32),
+    ),
+    (
+        "TransposeMatMul",
+        [(F32, 2, 4, 3), (F32, 2, 4, 5)],
+        {"transA": 1},
+        [(2, 3, 5)],
+        ("product", 120, 0, 32),
+    ),
     ("CDist", [(F32, 3, 4), (F32, 5, 4)], {}, [(3, 5)], ("product", 60, 0, 32)),
-    ("Rfft", [(F32, 2, 3, 8)], {"onesided": 1, "signal_ndim": 1}, [(2, 3, 5, 2)], ("reduction", 0, 6 * 60, 32)),
-    ("Irfft", [(F32, 2, 3, 5, 2)], {"onesided": 1, "signal_ndim": 1}, [(2, 3, 8)], ("reduction", 0, 6 * 60, 32)),
-    ("UnfoldTensor", [(F32, 2, 9)], {"dim": 1, "size": 4, "step": 2}, [(2, 3, 4)], ("movement", 0, 0, 32)),
+    (
+        "Rfft",
+        [(F32, 2, 3, 8)],
+        {"onesided": 1, "signal_ndim": 1},
+        [(2, 3, 5, 2)],
+        ("reduction", 0, 6 * 60, 32),
+    ),
+    (
+        "Irfft",
+        [(F32, 2, 3, 5, 2)],
+        {"onesided": 1, "signal_ndim": 1},
+        [(2, 3, 8)],
+        ("reduction", 0, 6 * 60, 32),
+    ),
+    (
+        "UnfoldTensor",
+        [(F32, 2, 9)],
+        {"dim": 1, "size": 4, "step": 2},
+        [(2, 3, 4)],
+        ("movement", 0, 0, 32),
+    ),
     (
         "SkipGroupNorm",
         [(F32, 1, 4, 4, 8), (F32, 8), (F32, 8), (F32, 1, 4, 4, 8)],
@@ -185,11 +436,29 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
     ),
     ("BiasSplitGelu", [(F32, 2, 8), (F32, 8)], {}, [(2, 4)], ("elementwise", 0, 8, 32)),
     ("BitmaskDropout", [(F32, 2, 30)], {}, [(2, 30), (2,)], ("elementwise", 0, 60, 32)),
-    ("GemmaRotaryEmbedding", [(F32, 1, 3), *[(F32, 1, 2, 3, 4)] * 4], {}, [(1, 2, 3, 4)] * 2, ("reduction", 0, 24, 32)),
-    ("TorchEmbedding", [(F32, 9, 8, "weight"), (I64, 2, 3)], {}, [(2, 3, 8)], ("movement", 0, 0, 32)),
+    (
+        "GemmaRotaryEmbedding",
+        [(F32, 1, 3), *[(F32, 1, 2, 3, 4)] * 4],
+        {},
+        [(1, 2, 3, 4)] * 2,
+        ("reduction", 0, 24, 32),
+    ),
+    (
+        "TorchEmbedding",
+        [(F32, 9, 8, "weight"), (I64, 2, 3)],
+        {},
+        [(2, 3, 8)],
+        ("movement", 0, 0, 32),
+    ),
     ("MurmurHash3", [(I32, 4)], {}, [(4,)], ("elementwise", 0, 4, 32)),
     ("IsAllFinite", [(F32, 2, 3)], {}, [()], ("reduction", 0, 6, 32)),
-    ("NGramRepeatBlock", [(I64, 2, 3), (F32, 2, 10)], {"ngram_size": 2}, [(2, 10)], ("movement", 0, 0, 64)),
+    (
+        "NGramRepeatBlock",
+        [(I64, 2, 3), (F32, 2, 10)],
+        {"ngram_size": 2},
+        [(2, 10)],
+        ("movement", 0, 0, 64),
+    ),
     ("Inverse", [(F32, 2, 3, 3)], {}, [(2, 3, 3)], ("reduction", 0, 2 * 2 * 27, 32)),
     ("BiasSoftmax", [(F32, 2, 3), (F32, 2, 3)], {}, [(2, 3)], ("reduction", 0, 30, 32)),
     ("Gelu", [(F32, 2, 3)], {}, [(2, 3)], ("elementwise", 0, 6, 32)),
@@ -198,10 +467,17 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
 
 
 @pytest.mark.parametrize(
-    ("kind", "operands", "attrs", "shapes", "work"), CASES, ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)]
+    ("kind", "operands", "attrs", "shapes", "work"),
+    CASES,
+    ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)],
 )
 def test_operators_of_onnx_runtime_have_their_shapes_and_arithmetic(
-    tmp_path: Path, kind: str, operands: list[Operand], attrs: dict, shapes: list[tuple[int, ...]], work: tuple[str, int, int, int]
+    tmp_path: Path,
+    kind: str,
+    operands: list[Operand],
+    attrs: dict,
+    shapes: list[tuple[int, ...]],
+    work: tuple[str, int, int, int],
 ):
     graph = graph_with(tmp_path, kind, operands, len(shapes), attrs)
     op = only(graph, kind)
@@ -210,15 +486,29 @@ def test_operators_of_onnx_runtime_have_their_shapes_and_arithmetic(
 
 
 def test_types_of_results_follow_the_quantised_operands(tmp_path: Path):
-    quantised = graph_with(tmp_path, "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z], 1, {})
+    quantised = graph_with(
+        tmp_path, "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z], 1, {}
+    )
     floating = graph_with(tmp_path, "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z], 1, {})
     assert [graph.tensors["y0"].dtype for graph in (quantised, floating)] == ["uint8", "float32"]
-    assert graph_with(tmp_path, "MulInteger", [(U8, 2), Z, (U8, 2), Z], 1, {}).tensors["y0"].dtype == "int32"
-    assert graph_with(tmp_path, "DequantizeWithOrder", [(I8, 2), S], 1, {"to": 10}).tensors["y0"].dtype == "float16"
+    assert (
+        graph_with(tmp_path, "MulInteger", [(U8, 2), Z, (U8, 2), Z], 1, {}).tensors["y0"].dtype
+        == "int32"
+    )
+    assert (
+        graph_with(tmp_path, "DequantizeWithOrder", [(I8, 2), S], 1, {"to": 10}).tensors["y0"].dtype
+        == "float16"
+    )
 
 
 def test_experts_read_the_weights_of_those_that_are_picked(tmp_path: Path):
-    operands: list[Operand] = [(F32, 1, 8), (F32, 1, 64), (F32, 64, 16, 8, "weight"), None, (F32, 64, 8, 16, "weight")]
+    operands: list[Operand] = [
+        (F32, 1, 8),
+        (F32, 1, 64),
+        (F32, 64, 16, 8, "weight"),
+        None,
+        (F32, 64, 8, 16, "weight"),
+    ]
     op = only(graph_with(tmp_path, "MoE", operands, 1, {"k": 2}), "MoE")
     assert reads(op)["x2"] == reads(op)["x4"] == 2 * 16 * 8 * 4
 
@@ -227,18 +517,44 @@ def test_experts_read_the_weights_of_those_that_are_picked(tmp_path: Path):
     ("kind", "operands", "attrs", "shape", "work"),
     [
         ("ReorderInput", [(F32, 1, 5, 6, 7)], {}, (1, 8, 6, 7), ("movement", 0, 0)),
-        ("ReorderInput", [(F32, 1, 6, 7, 5)], {"channels_last": 1}, (1, 8, 6, 7), ("movement", 0, 0)),
+        (
+            "ReorderInput",
+            [(F32, 1, 6, 7, 5)],
+            {"channels_last": 1},
+            (1, 8, 6, 7),
+            ("movement", 0, 0),
+        ),
         ("ReorderOutput", [(F32, 1, 8, 6, 7)], {"channels": 5}, (1, 5, 6, 7), ("movement", 0, 0)),
-        ("ReorderOutput", [(F32, 1, 8, 6, 7)], {"channels": 5, "channels_last": 1}, (1, 6, 7, 5), ("movement", 0, 0)),
-        ("Conv", [(F32, 1, 8, 6, 7), (F32, 16, 8, 3, 3, "weight")], {"strides": [1, 1]}, (1, 16, 4, 5), ("product", 16 * 72 * 20, 0)),
+        (
+            "ReorderOutput",
+            [(F32, 1, 8, 6, 7)],
+            {"channels": 5, "channels_last": 1},
+            (1, 6, 7, 5),
+            ("movement", 0, 0),
+        ),
+        (
+            "Conv",
+            [(F32, 1, 8, 6, 7), (F32, 16, 8, 3, 3, "weight")],
+            {"strides": [1, 1]},
+            (1, 16, 4, 5),
+            ("product", 16 * 72 * 20, 0),
+        ),
         ("MaxPool", [(F32, 1, 8, 6, 6)], POOL, (1, 8, 2, 2), ("reduction", 0, 8 * 4 * 9)),
         ("AveragePool", [(F32, 1, 8, 6, 6)], POOL, (1, 8, 2, 2), ("reduction", 0, 8 * 4 * 9)),
         ("GlobalAveragePool", [(F32, 1, 8, 6, 6)], {}, (1, 8, 1, 1), ("reduction", 0, 288)),
         ("GlobalMaxPool", [(F32, 1, 8, 6, 6)], {}, (1, 8, 1, 1), ("reduction", 0, 288)),
-        ("Upsample", [(F32, 1, 8, 6, 6)], {"scales": [1, 1, 2, 3]}, (1, 8, 12, 18), ("movement", 0, 0)),
+        (
+            "Upsample",
+            [(F32, 1, 8, 6, 6)],
+            {"scales": [1, 1, 2, 3]},
+            (1, 8, 12, 18),
+            ("movement", 0, 0),
+        ),
     ],
 )
-def test_operators_on_blocks_of_channels(tmp_path: Path, kind: str, operands: list[Operand], attrs: dict, shape: tuple, work: tuple):
+def test_operators_on_blocks_of_channels(
+    tmp_path: Path, kind: str, operands: list[Operand], attrs: dict, shape: tuple, work: tuple
+):
     graph = graph_with(tmp_path, kind, operands, 1, attrs, NCHWC)
     op = only(graph, kind)
     assert graph.tensors["y0"].shape == shape

@@ -11,7 +11,10 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass, TensorKind
 
-TOKENS = [info("ids", ("batch", "seq"), TensorProto.INT64), info("mask", ("batch", "seq"), TensorProto.INT64)]
+TOKENS = [
+    info("ids", ("batch", "seq"), TensorProto.INT64),
+    info("mask", ("batch", "seq"), TensorProto.INT64),
+]
 LOOKUP = [node("Gather", ["table", "ids"], "e"), node("Identity", ["mask"], "m")]
 
 
@@ -21,27 +24,47 @@ def lookup(tmp_path: Path, **options):
 
 def test_symbolic_dimensions_are_set_by_name_and_by_batch(tmp_path: Path):
     graph = lookup(tmp_path, batch=3, dims={"seq": 5})
-    assert (graph.tensors["e"].shape, graph.tensors["m"].shape, graph.batch) == ((3, 5, 8), (3, 5), 3)
+    assert (graph.tensors["e"].shape, graph.tensors["m"].shape, graph.batch) == (
+        (3, 5, 8),
+        (3, 5),
+        3,
+    )
 
 
 def test_every_unknown_dimension_is_listed_with_the_option_to_give(tmp_path: Path):
     with pytest.raises(ModelError) as caught:
         lookup(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}/net.onnx: dimension 'batch' of input 'ids' is unknown: give --dim batch=N or --batch N; "
-        "dimension 'seq' of input 'ids' is unknown: give --dim seq=N"
+    assert (
+        str(caught.value)
+        == f"{tmp_path}/net.onnx: dimension 'batch' of input 'ids' is unknown: give --dim batch=N"
+        " or --batch N; dimension 'seq' of input 'ids' is unknown: give --dim seq=N"
     )
 
 
 def test_unnamed_dimensions_are_set_by_tensor_and_axis(tmp_path: Path):
-    graph = graph_of(tmp_path, [node("Relu", ["x"], "y")], {"x": (None, None)}, ["y"], options={"batch": 2, "dims": {"x.1": 7}})
+    graph = graph_of(
+        tmp_path,
+        [node("Relu", ["x"], "y")],
+        {"x": (None, None)},
+        ["y"],
+        options={"batch": 2, "dims": {"x.1": 7}},
+    )
     assert graph.tensors["y"].shape == (2, 7)
-    with pytest.raises(ModelError, match=r"dimension 0 of input 'x' is unknown: give --dim x\.0=N or --batch N; dimension 1 of .* x\.1=N"):
+    with pytest.raises(
+        ModelError,
+        match=(
+            r"dimension 0 of input 'x' is unknown: give --dim x\.0=N or --batch N; dimension 1 of"
+            r" .* x\.1=N"
+        ),
+    ):
         graph_of(tmp_path, [node("Relu", ["x"], "y")], {"x": (None, None)}, ["y"])
 
 
 def test_a_dimension_that_names_nothing_lists_those_that_exist(tmp_path: Path):
-    with pytest.raises(ModelError, match=r"--dim sequence=5 names no open dimension of this network: it has batch, seq$"):
+    with pytest.raises(
+        ModelError,
+        match=r"--dim sequence=5 names no open dimension of this network: it has batch, seq$",
+    ):
         lookup(tmp_path, dims={"sequence": 5})
 
 
@@ -61,10 +84,21 @@ def test_a_fixed_batch_is_replaced_and_constant_reshapes_follow(tmp_path: Path):
         node("Add", ["c", "side"], "y"),
     ]
     inputs = {"x": (2, 6, 4), "side": (2, 3, 20), "scale": (1,)}
-    weights = [constant("fixed", [12, 4]), constant("open", [2, -1, 20]), constant("w", np.zeros((4, 10)), np.float32)]
+    weights = [
+        constant("fixed", [12, 4]),
+        constant("open", [2, -1, 20]),
+        constant("w", np.zeros((4, 10)), np.float32),
+    ]
     graph = graph_of(tmp_path, nodes, inputs, ["y"], weights, options={"batch": 6})
     shapes = {name: graph.tensors[name].shape for name in ("x", "side", "scale", "a", "c", "y")}
-    assert shapes == {"x": (6, 6, 4), "side": (6, 3, 20), "scale": (1,), "a": (36, 4), "c": (6, 3, 20), "y": (6, 3, 20)}
+    assert shapes == {
+        "x": (6, 6, 4),
+        "side": (6, 3, 20),
+        "scale": (1,),
+        "a": (36, 4),
+        "c": (6, 3, 20),
+        "y": (6, 3, 20),
+    }
     assert (graph.batch, graph.macs) == (6, 36 * 4 * 10)
 
 
@@ -88,8 +122,15 @@ def test_shape_subgraphs_are_folded_and_leave_no_work(tmp_path: Path):
         node("Cast", ["target32"], "target64", to=TensorProto.INT64),
         node("Reshape", ["x", "target64"], "y"),
     ]
-    weights = [constant("zero", 0), constant("zero_", [0]), constant("one_", [1]), constant("four_", [4])]
-    graph = graph_of(tmp_path, nodes, {"x": ("n", 3, 4, 5)}, ["y"], weights, opset=17, options={"batch": 2})
+    weights = [
+        constant("zero", 0),
+        constant("zero_", [0]),
+        constant("one_", [1]),
+        constant("four_", [4]),
+    ]
+    graph = graph_of(
+        tmp_path, nodes, {"x": ("n", 3, 4, 5)}, ["y"], weights, opset=17, options={"batch": 2}
+    )
     assert graph.tensors["y"].shape == (2, 60)
     assert [op.op_class for op in graph.ops] == [OpClass.SHAPE] * 9 + [OpClass.VIEW]
     assert set(graph.tensors) == {"x", "y"}
@@ -103,7 +144,13 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size(tmp_path: Path):
         node("LessOrEqual", ["r", "column"], "causal"),
         node("Where", ["causal", "x", "low"], "y"),
     ]
-    weights = [constant("a", 0), constant("b", 512), constant("c", 1), constant("axis", [1]), constant("low", -1e9, np.float32)]
+    weights = [
+        constant("a", 0),
+        constant("b", 512),
+        constant("c", 1),
+        constant("axis", [1]),
+        constant("low", -1e9, np.float32),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (512, 512)}, ["y"], weights)
     causal = graph.tensors["causal"]
     assert (causal.kind, causal.bytes) == (TensorKind.WEIGHT, 512 * 512)
@@ -123,36 +170,59 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size(tmp_path: Path):
         ("ConstantOfShape", ([2],), [0, 0]),
     ],
 )
-def test_constants_are_folded_by_the_rules_of_onnx(tmp_path: Path, kind: str, values: tuple, expected: list[int]):
+def test_constants_are_folded_by_the_rules_of_onnx(
+    tmp_path: Path, kind: str, values: tuple, expected: list[int]
+):
     """The folded values are the shape of a tensor that is expanded to them."""
-    weights = [constant(f"v{index}", value, np.bool_ if isinstance(value[0], bool) else np.int64) for index, value in enumerate(values)]
+    weights = [
+        constant(f"v{index}", value, np.bool_ if isinstance(value[0], bool) else np.int64)
+        for index, value in enumerate(values)
+    ]
     attrs = {"value": constant("", [0])} if kind == "ConstantOfShape" else {}
     names = [weight.name for weight in weights]
-    nodes = [node(kind, names, "s", **attrs), node("Abs", ["s"], "t"), node("Add", ["t", "one"], "u"), node("Expand", ["x", "u"], "y")]
+    nodes = [
+        node(kind, names, "s", **attrs),
+        node("Abs", ["s"], "t"),
+        node("Add", ["t", "one"], "u"),
+        node("Expand", ["x", "u"], "y"),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": ()}, ["y"], [*weights, constant("one", 1)])
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
 
 def test_the_file_may_note_what_inference_cannot_know(tmp_path: Path):
     nodes = [node("NonZero", ["x"], "where"), node("Cast", ["where"], "y", to=1)]
-    with pytest.raises(ModelError, match=r"the shape of 'where', output of .*NonZero.*: give --dim where\.1=N"):
+    with pytest.raises(
+        ModelError, match=r"the shape of 'where', output of .*NonZero.*: give --dim where\.1=N"
+    ):
         graph_of(tmp_path, nodes, {"x": (4, 4)}, ["y"])
     by_axis = graph_of(tmp_path, nodes, {"x": (4, 4)}, ["y"], options={"dims": {"where.1": 7}})
     noted = [info("where", (2, "found"), TensorProto.INT64)]
-    by_name = graph_of(tmp_path, nodes, {"x": (4, 4)}, ["y"], value_info=noted, options={"dims": {"found": 7}})
+    by_name = graph_of(
+        tmp_path, nodes, {"x": (4, 4)}, ["y"], value_info=noted, options={"dims": {"found": 7}}
+    )
     assert by_axis.tensors["y"].shape == by_name.tensors["y"].shape == (2, 7)
 
 
 def test_old_files_list_initialisers_among_the_inputs(tmp_path: Path):
     inputs = {"x": (1, 4), "w": (4, 8), "unset": (8,)}
-    graph = graph_of(tmp_path, [node("MatMul", ["x", "w"], "a"), node("Add", ["a", "unset"], "y")], inputs, ["y"], {"w": (4, 8)})
+    graph = graph_of(
+        tmp_path,
+        [node("MatMul", ["x", "w"], "a"), node("Add", ["a", "unset"], "y")],
+        inputs,
+        ["y"],
+        {"w": (4, 8)},
+    )
     assert graph.inputs == ("x", "unset")
     assert graph.tensors["w"].kind is TensorKind.WEIGHT
 
 
 def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
     values, indices = constant("sparse", [1.0, 2.0], np.float32), constant("", [3, 9])
-    nodes = [node("Constant", [], "k", value=constant("", np.ones((4, 8)), np.float32)), node("MatMul", ["x", "k"], "a")]
+    nodes = [
+        node("Constant", [], "k", value=constant("", np.ones((4, 8)), np.float32)),
+        node("MatMul", ["x", "k"], "a"),
+    ]
     proto = model([*nodes, node("Add", ["a", "sparse"], "y")], {"x": (1, 4)}, ["y"])
     proto.graph.sparse_initializer.add(values=values, indices=indices, dims=[1, 8])
     graph = load(save(tmp_path, proto))
@@ -163,22 +233,45 @@ def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
 
 
 def test_an_unsorted_file_runs_in_the_order_of_its_data(tmp_path: Path):
-    nodes = [node("Relu", ["b"], "y", name="last"), node("Exp", ["x"], "a", name="first"), node("Abs", ["a"], "b", name="middle")]
+    nodes = [
+        node("Relu", ["b"], "y", name="last"),
+        node("Exp", ["x"], "a", name="first"),
+        node("Abs", ["a"], "b", name="middle"),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (4,)}, ["y"])
     assert [op.name for op in graph.ops] == ["first", "middle", "last"]
 
 
 def test_operators_have_unique_names(tmp_path: Path):
-    nodes = [node("Relu", ["x"], "a", name="n"), node("Relu", ["a"], "b", name="n"), node("Relu", ["b"], "c"), node("Abs", ["c"], "y")]
+    nodes = [
+        node("Relu", ["x"], "a", name="n"),
+        node("Relu", ["a"], "b", name="n"),
+        node("Relu", ["b"], "c"),
+        node("Abs", ["c"], "y"),
+    ]
     graph = graph_of(tmp_path, nodes, {"x": (4,)}, ["y"])
     assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
-    assert graph.notes == ("1 operators share their names with others in the file and got a number appended",)
+    assert graph.notes == (
+        "1 operators share their names with others in the file and got a number appended",
+    )
 
 
-def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased(tmp_path: Path):
-    nodes = [node("Relu", ["x"], "q"), node("DequantizeLinear", ["q", "scale"], "real"), node("Reshape", ["real", "to"], "flat")]
+def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased(
+    tmp_path: Path,
+):
+    nodes = [
+        node("Relu", ["x"], "q"),
+        node("DequantizeLinear", ["q", "scale"], "real"),
+        node("Reshape", ["real", "to"], "flat"),
+    ]
     constants = [constant("scale", 0.1, np.float32), constant("to", [-1])]
-    inside = graph_of(tmp_path, [*nodes, node("Relu", ["flat"], "y")], [info("x", (1, 10), TensorProto.INT8)], ["y"], constants)
+    inside = graph_of(
+        tmp_path,
+        [*nodes, node("Relu", ["flat"], "y")],
+        [info("x", (1, 10), TensorProto.INT8)],
+        ["y"],
+        constants,
+    )
     assert inside.tensors["flat"].storage == "q"
     outside = graph_of(tmp_path, nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], constants)
     assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)
@@ -187,4 +280,10 @@ def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_co
 
 def test_a_convolution_whose_channels_do_not_fit_its_weights_is_refused(tmp_path: Path):
     with pytest.raises(ModelError, match="3 channels"):
-        graph_of(tmp_path, [node("Conv", ["x", "w"], "y")], {"x": (1, 3, 8, 8)}, ["y"], {"w": (8, 4, 3, 3)})
+        graph_of(
+            tmp_path,
+            [node("Conv", ["x", "w"], "y")],
+            {"x": (1, 3, 8, 8)},
+            ["y"],
+            {"w": (8, 4, 3, 3)},
+        )

@@ -1,4 +1,5 @@
-"""Random graphs in random pieces against the whole: a piece that sees its ranges alone makes its part of the result, bit for bit."""
+"""Random graphs in random pieces against the whole: a piece that sees its ranges alone makes its
+part of the result, bit for bit."""
 
 from __future__ import annotations
 
@@ -63,15 +64,23 @@ LAYERS = (
 )
 
 
-def network(seed: int, layers=LAYERS, length: int = 4, shape: tuple[int, ...] = ()) -> tuple[Builder, onnx.ModelProto, Graph]:
+def network(
+    seed: int, layers=LAYERS, length: int = 4, shape: tuple[int, ...] = ()
+) -> tuple[Builder, onnx.ModelProto, Graph]:
     build = Builder(seed)
-    last = build.input(*(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))))
+    last = build.input(
+        *(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4)))
+    )
     for _ in range(length):
         following = build.choose(*layers)(build, last)
         # Sizes stay those that a naive evaluation bears.
         last = following if np.prod(build.shape(following)) <= 1500 else last
     model = build.model(build.add("Relu", last))
-    return build, model, build_graph(model, name="random", source="test", batch=None, dims={}, precision=None)
+    return (
+        build,
+        model,
+        build_graph(model, name="random", source="test", batch=None, dims={}, precision=None),
+    )
 
 
 def grid_of(form: Divisible, generator: np.random.Generator) -> Grid:
@@ -91,7 +100,9 @@ def check(seed: int, build: Builder, model: onnx.ModelProto, graph: Graph) -> in
         grid = grid_of(form, build.generator)
         for storage in form.uses:
             several = needed_boxes(form, graph, storage, np.array(grid.boxes, dtype=np.int64))
-            assert several.tolist() == [[list(own) for own in form.needed(graph, storage, box)] for box in grid.boxes], (seed, storage)
+            assert several.tolist() == [
+                [list(own) for own in form.needed(graph, storage, box)] for box in grid.boxes
+            ], (seed, storage)
         count = np.zeros(form.shape, int)
         for box in grid.boxes:
             index = tuple(slice(first, last) for first, last in box)
@@ -99,7 +110,11 @@ def check(seed: int, build: Builder, model: onnx.ModelProto, graph: Graph) -> in
             found = piece(runs, graph, group, form, box, values, build.generator)
             for write in group.writes:
                 np.testing.assert_allclose(
-                    found[write.tensor][index], values[write.tensor][index], 1e-4, 1e-5, err_msg=f"{seed} {group.main.kind} {box}"
+                    found[write.tensor][index],
+                    values[write.tensor][index],
+                    1e-4,
+                    1e-5,
+                    err_msg=f"{seed} {group.main.kind} {box}",
                 )
         assert (count == 1).all(), "every element is made once"
     return cut
@@ -118,7 +133,8 @@ def test_pieces_of_random_graphs_need_their_ranges_only(seed: int) -> None:
 
 
 def test_products_read_what_was_moved_where_it_lies() -> None:
-    """Attention reads transposed keys, and convolutions the parts of a concatenation: neither is copied."""
+    """Attention reads transposed keys, and convolutions the parts of a concatenation: neither is
+    copied."""
     left_out = 0
     for seed in range(20):
         build, model, graph = network(300 + seed, (attention, concatenated, convolution), 3)
@@ -131,7 +147,8 @@ def test_products_read_what_was_moved_where_it_lies() -> None:
 
 
 def test_convolutions_read_shuffled_channels_where_they_lie() -> None:
-    """What a piece reads is enough, also where two shuffles follow one another. Some are made: for groups that are no whole rounds."""
+    """What a piece reads is enough, also where two shuffles follow one another. Some are made: for
+    groups that are no whole rounds."""
     left_out = 0
     for seed in range(20):
         build, model, graph = network(400 + seed, (shuffled,), 2, (1, 6, 4, 3))
@@ -145,7 +162,8 @@ def test_convolutions_read_shuffled_channels_where_they_lie() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
-    """What the verifiers work out by themselves, from the windows and from the model, agrees with what pieces read."""
+    """What the verifiers work out by themselves, from the windows and from the model, agrees with
+    what pieces read."""
     build, _, graph = network(200 + seed)
     single = without_updates(graph)
     forms = [divisible(single, group) for group in fuse(single)]
@@ -160,7 +178,8 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
 
 
 def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> None:
-    """The verifiers agree with what such pieces make, own and read; and rows are made twice in many of them."""
+    """The verifiers agree with what such pieces make, own and read; and rows are made twice in many
+    of them."""
     again = 0
     layers = (convolution, convolution, convolution, residual, pooling, resized, transposed)
     for seed in range(12):
@@ -169,12 +188,15 @@ def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> No
         again += sum(bool(job.owns) for job in workload.jobs)
         plan = planned(workload, npu())
         assert lm.verify(plan) == (), seed
-        assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}, seed
+        assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {
+            "bound"
+        }, seed
     assert again > 40
 
 
 def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
-    """Each of three convolutions of 3 x 3 makes two rows less than the one before, and a band reads results of its own number only."""
+    """Each of three convolutions of 3 x 3 makes two rows less than the one before, and a band reads
+    results of its own number only."""
     graph = convolutions(rows=24, strides=(1, 1, 1), skip=True)
     fused = fuse(without_updates(graph))
     seen = Network(graph, fused, [divisible(graph, group) for group in fused])
@@ -182,5 +204,7 @@ def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
     middle = [job for job in workload.jobs if job.tile == 1]
     assert [job.ranges[2] for job in middle] == [(5, 19), (6, 18), (7, 17), (8, 16)]
     assert [job.owns[2] for job in middle if job.owns] == [(11, 19), (10, 18), (9, 17)]
-    assert {(job.tile, workload.jobs[before].tile) for job in workload.jobs for before in job.after} == {(0, 0), (1, 1), (2, 2)}
+    assert {
+        (job.tile, workload.jobs[before].tile) for job in workload.jobs for before in job.after
+    } == {(0, 0), (1, 1), (2, 2)}
     assert [job.tile for job in workload.jobs] == [0, 1] * 4 + [2] * 4

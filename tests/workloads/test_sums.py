@@ -17,7 +17,8 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 
 @pytest.mark.parametrize("seed", range(8))
 def test_plans_of_random_networks_in_chains_hold(seed: int) -> None:
-    """What the verifiers work out by themselves agrees with what pieces read, add and leave, and with what that costs."""
+    """What the verifiers work out by themselves agrees with what pieces read, add and leave, and
+    with what that costs."""
     build, graph = network(seed)
     target, cuts = copying(), in_chains(graph, build.generator)
     workload = lower([graph], target, cuts=[cuts])
@@ -29,7 +30,8 @@ def test_plans_of_random_networks_in_chains_hold(seed: int) -> None:
 
 
 def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans() -> None:
-    """The plan holds, but is none that may be made of the network on it, for bounds would not hold for it."""
+    """The plan holds, but is none that may be made of the network on it, for bounds would not hold
+    for it."""
     build, graph = network(4)
     plan = planned(lower([graph], npu(), cuts=[in_chains(graph, build.generator)]), npu())
     assert lm.verify(plan) == ()
@@ -51,7 +53,9 @@ def test_every_term_of_every_element_is_added_once() -> None:
             terms = np.zeros((*form.shape, form.summed), int)
             for job in (job for job in jobs if job.operators[0] == group.main.name):
                 terms[(*(slice(*each) for each in job.ranges), slice(*job.summed))] += 1
-                assert bool(job.elements) <= (job.summed[1] == form.summed), "what follows the sum is the last piece's"
+                assert bool(job.elements) <= (job.summed[1] == form.summed), (
+                    "what follows the sum is the last piece's"
+                )
             assert (terms == 1).all()
     assert chained > 8
 
@@ -67,5 +71,12 @@ def test_only_products_of_one_group_divide_their_sums_and_only_where_that_is_ask
         whole = bool(group.nests) and group.nests[0].input in form.uses
         assert form.summed == (group.nests[0].c if whole else 0), group.main.name
     single = without_updates(lm.load("onnx:shufflenet", precision="int8"))
-    found = [(group.nests[0].groups, divisible(single, group, sums=True)) for group in fuse(single) if group.nests]
-    assert {groups > 1: form.summed > 0 for groups, form in found if form is not None} == {True: False, False: True}
+    found = [
+        (group.nests[0].groups, divisible(single, group, sums=True))
+        for group in fuse(single)
+        if group.nests
+    ]
+    assert {groups > 1: form.summed > 0 for groups, form in found if form is not None} == {
+        True: False,
+        False: True,
+    }

@@ -1,4 +1,5 @@
-"""Networks from `.tflite` files: work, views, control flow and states as the ONNX frontend would have them, and files that are refused."""
+"""Networks from `.tflite` files: work, views, control flow and states as the ONNX frontend would
+have them, and files that are refused."""
 
 from __future__ import annotations
 
@@ -36,12 +37,19 @@ def graph_of(tmp_path: Path, model: Model, **options) -> Graph:
 
 
 def one_operator(
-    kind: str, inputs: list[tuple[int, ...]], weights: list[tuple[int, ...]], result: tuple[int, ...], options: Fields
+    kind: str,
+    inputs: list[tuple[int, ...]],
+    weights: list[tuple[int, ...]],
+    result: tuple[int, ...],
+    options: Fields,
 ) -> Model:
     model = Model()
     main = model.subgraph()
     operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
-    operands += [main.tensor(shape, "float32", np.ones(shape), name=f"w{k}") for k, shape in enumerate(weights)]
+    operands += [
+        main.tensor(shape, "float32", np.ones(shape), name=f"w{k}")
+        for k, shape in enumerate(weights)
+    ]
     main.outputs = [main.out(kind, operands, result, options, name="y")]
     return model
 
@@ -53,19 +61,55 @@ FIRST = (0, 3, 1, 2)
 LAYERS = {
     "convolution": (
         ("CONV_2D", [(2, 9, 11, 6)], [(8, 3, 5, 6), (8,)], (2, 9, 6, 8), CONV),
-        (node("Conv", ["x0", "w0", "w1"], "y", strides=[1, 2], dilations=[2, 1], auto_pad="SAME_UPPER"), (8, 6, 3, 5)),
+        (
+            node(
+                "Conv",
+                ["x0", "w0", "w1"],
+                "y",
+                strides=[1, 2],
+                dilations=[2, 1],
+                auto_pad="SAME_UPPER",
+            ),
+            (8, 6, 3, 5),
+        ),
     ),
     "grouped convolution": (
-        ("CONV_2D", [(1, 9, 9, 6)], [(8, 3, 3, 3), (8,)], (1, 7, 7, 8), {0: b(VALID), 1: i(1), 2: i(1)}),
+        (
+            "CONV_2D",
+            [(1, 9, 9, 6)],
+            [(8, 3, 3, 3), (8,)],
+            (1, 7, 7, 8),
+            {0: b(VALID), 1: i(1), 2: i(1)},
+        ),
         (node("Conv", ["x0", "w0", "w1"], "y", group=2, auto_pad="VALID"), (8, 3, 3, 3)),
     ),
     "depthwise convolution": (
-        ("DEPTHWISE_CONV_2D", [(1, 8, 8, 4)], [(1, 3, 3, 8), (8,)], (1, 4, 4, 8), {0: b(SAME), 1: i(2), 2: i(2), 3: i(2)}),
-        (node("Conv", ["x0", "w0", "w1"], "y", group=4, strides=[2, 2], auto_pad="SAME_UPPER"), (8, 1, 3, 3)),
+        (
+            "DEPTHWISE_CONV_2D",
+            [(1, 8, 8, 4)],
+            [(1, 3, 3, 8), (8,)],
+            (1, 4, 4, 8),
+            {0: b(SAME), 1: i(2), 2: i(2), 3: i(2)},
+        ),
+        (
+            node("Conv", ["x0", "w0", "w1"], "y", group=4, strides=[2, 2], auto_pad="SAME_UPPER"),
+            (8, 1, 3, 3),
+        ),
     ),
     "pooling": (
-        ("MAX_POOL_2D", [(1, 9, 8, 4)], [], (1, 5, 4, 4), {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(3)}),
-        (node("MaxPool", ["x0"], "y", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"), None),
+        (
+            "MAX_POOL_2D",
+            [(1, 9, 8, 4)],
+            [],
+            (1, 5, 4, 4),
+            {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(3)},
+        ),
+        (
+            node(
+                "MaxPool", ["x0"], "y", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"
+            ),
+            None,
+        ),
     ),
     "depth to space": (
         ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: i(2)}),
@@ -79,25 +123,39 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(tmp_path: Path, layer: str) -> None:
+def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(
+    tmp_path: Path, layer: str
+) -> None:
     (kind, inputs, weights, result, options), (onnx_node, filters) = LAYERS[layer]
     ours = graph_of(tmp_path, one_operator(kind, inputs, weights, result, options)).ops[0]
     shapes = {f"x{k}": tuple(shape[axis] for axis in FIRST) for k, shape in enumerate(inputs)}
-    constants = {f"w{k}": shape for k, shape in enumerate([filters, *weights[1:]] if filters else [])}
+    constants = {
+        f"w{k}": shape for k, shape in enumerate([filters, *weights[1:]] if filters else [])
+    }
     theirs = onnx_graph_of(tmp_path, [onnx_node], shapes, ["y"], constants).ops[0]
-    assert (ours.op_class, ours.elements, ours.macs) == (theirs.op_class, theirs.elements, theirs.macs)
+    assert (ours.op_class, ours.elements, ours.macs) == (
+        theirs.op_class,
+        theirs.elements,
+        theirs.macs,
+    )
     for mine, other in zip(ours.nests, theirs.nests, strict=True):
         bounds = ("k", "c", "y", "x", "r", "s", "groups", "batch", "stride", "dilation")
         assert [getattr(mine, name) for name in bounds] == [getattr(other, name) for name in bounds]
         assert mine.loops == tuple(other.loops[FIRST.index(axis)] for axis in range(4))
-    assert {access.tensor: access.bytes for access in ours.reads} == {access.tensor: access.bytes for access in theirs.reads}
+    assert {access.tensor: access.bytes for access in ours.reads} == {
+        access.tensor: access.bytes for access in theirs.reads
+    }
     assert set(ours.axes) == {FIRST[axis] for axis in theirs.axes}
     for box in itertools.islice(boxes(result), 200):
         for mine, other in zip(ours.reads, theirs.reads, strict=True):
             if mine.tensor.startswith("x"):
                 shape = inputs[int(mine.tensor[1:])]
-                needed = operand_box(other.windows, tuple(box[axis] for axis in FIRST), shapes[mine.tensor])
-                assert operand_box(mine.windows, box, shape) == tuple(needed[FIRST.index(axis)] for axis in range(4))
+                needed = operand_box(
+                    other.windows, tuple(box[axis] for axis in FIRST), shapes[mine.tensor]
+                )
+                assert operand_box(mine.windows, box, shape) == tuple(
+                    needed[FIRST.index(axis)] for axis in range(4)
+                )
             assert bool(mine.windows) == bool(other.windows)
 
 
@@ -109,15 +167,22 @@ def boxes(shape: tuple[int, ...]):
 
 
 def test_a_fully_connected_layer_is_a_matrix_product_of_rows(tmp_path: Path) -> None:
-    flat = graph_of(tmp_path, one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})).ops[0]
+    flat = graph_of(
+        tmp_path, one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})
+    ).ops[0]
     assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
     assert flat.nests[0].loops == ("y", "channels")
-    merged = graph_of(tmp_path, one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})).ops[0]
+    merged = graph_of(
+        tmp_path, one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})
+    ).ops[0]
     assert (merged.macs, merged.axes) == (280, ())
 
 
 def test_a_batch_of_matrix_products_may_be_transposed(tmp_path: Path) -> None:
-    op = graph_of(tmp_path, one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: b(1), 1: b(1)})).ops[0]
+    op = graph_of(
+        tmp_path,
+        one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: b(1), 1: b(1)}),
+    ).ops[0]
     assert op.macs == 3 * 4 * 5 * 6
     x, y = op.reads
     assert operand_box(x.windows, ((1, 2), (0, 3), (2, 4)), (3, 5, 4)) == ((1, 2), (0, 5), (0, 3))
@@ -130,7 +195,9 @@ def test_a_transposed_convolution_reads_its_third_operand(tmp_path: Path) -> Non
     size = main.tensor((4,), "int32", [1, 8, 8, 5])
     weight = main.tensor((5, 3, 3, 4), "float32", np.ones((5, 3, 3, 4)), name="w")
     x = main.input((1, 4, 4, 4), name="x")
-    main.outputs = [main.out("TRANSPOSE_CONV", [size, weight, x], (1, 8, 8, 5), {0: b(SAME), 1: i(2), 2: i(2)})]
+    main.outputs = [
+        main.out("TRANSPOSE_CONV", [size, weight, x], (1, 8, 8, 5), {0: b(SAME), 1: i(2), 2: i(2)})
+    ]
     op = graph_of(tmp_path, model).ops[0]
     assert op.macs == 4 * 4 * 9 * 4 * 5
     assert [access.tensor for access in op.reads] == ["x", "w"]
@@ -142,12 +209,22 @@ def lstm(main: Subgraph, steps: int, width: int, cells: int) -> int:
     gates = [main.tensor((cells, width), "float32", np.ones((cells, width))) for _ in range(4)]
     recurrent = [main.tensor((cells, cells), "float32", np.ones((cells, cells))) for _ in range(4)]
     biases = [main.tensor((cells,), "float32", np.ones(cells)) for _ in range(4)]
-    states = [main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")]
+    states = [
+        main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")
+    ]
     operands = [x, *gates, *recurrent, -1, -1, -1, *biases, -1, -1, *states]
-    return main.out("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (steps, 2, cells), {0: b(4), 3: b(1)}, name="result")
+    return main.out(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        operands,
+        (steps, 2, cells),
+        {0: b(4), 3: b(1)},
+        name="result",
+    )
 
 
-def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(tmp_path: Path) -> None:
+def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(
+    tmp_path: Path,
+) -> None:
     model = Model()
     main = model.subgraph()
     main.outputs = [lstm(main, 6, 10, 7)]
@@ -165,7 +242,9 @@ def test_views_and_constants_cost_nothing(tmp_path: Path) -> None:
     half = main.tensor((2, 1, 1, 2), "float16", np.ones((2, 1, 1, 2)), name="half")
     weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
     y = main.out("CONV_2D", [x, weight, -1], (1, 4, 4, 2), {0: b(SAME), 1: i(1), 2: i(1)}, name="y")
-    main.outputs = [main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")]
+    main.outputs = [
+        main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")
+    ]
     graph = graph_of(tmp_path, model)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.PRODUCT, OpClass.VIEW]
     assert graph.tensors["z"].alias_of == "y"
@@ -181,12 +260,20 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Pat
     for kind in ("RELU", "TANH"):
         body = model.subgraph()
         inner = body.input((1, 8))
-        first = body.out("MUL", [inner, body.tensor((1, 8), "float32", np.ones(8), name="scale")], (1, 8), {0: b(0)})
+        first = body.out(
+            "MUL",
+            [inner, body.tensor((1, 8), "float32", np.ones(8), name="scale")],
+            (1, 8),
+            {0: b(0)},
+        )
         body.outputs = [body.out(kind, [first], (1, 8))]
     graph = graph_of(tmp_path, model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
-    assert graph.ops[0].reads[2:] == (Access("subgraph_1/scale", 32), Access("subgraph_2/scale", 32))
+    assert graph.ops[0].reads[2:] == (
+        Access("subgraph_1/scale", 32),
+        Access("subgraph_2/scale", 32),
+    )
 
 
 def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path) -> None:
@@ -195,7 +282,9 @@ def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path)
     assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
 
 
-def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower(tmp_path: Path) -> None:
+def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower(
+    tmp_path: Path,
+) -> None:
     model = Model()
     main = model.subgraph()
     x = main.input((1, 16), "int8", name="x", scale=(0.1,))
@@ -205,10 +294,16 @@ def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower(tm
     assert graph.ops[0].op_class is OpClass.ELEMENTWISE
 
 
-def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read(tmp_path: Path) -> None:
+def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read(
+    tmp_path: Path,
+) -> None:
     for seed in range(40):
         graph = graph_of(tmp_path, random_model(seed))
-        known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+        known = {
+            name
+            for name, tensor in graph.tensors.items()
+            if tensor.kind is not TensorKind.ACTIVATION
+        }
         for op in graph.ops:
             assert {access.tensor for access in op.reads} <= known, (seed, op.name)
             known |= {access.tensor for access in op.writes}
@@ -228,7 +323,9 @@ def complaint(path: Path | str, read: Callable[[Path | str], object] = load) -> 
     return text
 
 
-def refused(tmp_path: Path, model: Model | bytes, read: Callable[[Path | str], object] = load) -> str:
+def refused(
+    tmp_path: Path, model: Model | bytes, read: Callable[[Path | str], object] = load
+) -> str:
     path = tmp_path / "bad.tflite"
     path.write_bytes(model if isinstance(model, bytes) else model.bytes())
     return complaint(path, read)
@@ -251,9 +348,13 @@ def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path:
     path.write_bytes(plain().bytes())
     assert "convert the model for a batch of 4" in complaint(path, lambda name: load(name, batch=4))
     assert load(path, batch=1).batch == 1
-    assert "shapes in a .tflite file are fixed" in complaint(path, lambda name: load(name, dims={"n": 2}))
+    assert "shapes in a .tflite file are fixed" in complaint(
+        path, lambda name: load(name, dims={"n": 2})
+    )
     assert "holds no training step" in complaint(path, lambda name: load(name, training=True))
-    assert "there is no precision 'fp8'" in complaint(path, lambda name: load(name, precision="fp8"))
+    assert "there is no precision 'fp8'" in complaint(
+        path, lambda name: load(name, precision="fp8")
+    )
 
 
 def test_every_beginning_of_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -299,14 +400,19 @@ def test_indices_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
     assert "does not say which subgraphs it runs" in refused(tmp_path, model)
 
 
-def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named(tmp_path: Path) -> None:
-    """Converters leave tensors that nothing writes, which kernels read for their shape or not at all."""
+def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named(
+    tmp_path: Path,
+) -> None:
+    """Converters leave tensors that nothing writes, which kernels read for their shape or not at
+    all."""
     model = plain()
     main = model.subgraphs[0]
     lost = main.tensor((1, 8), name="lost")
     main.outputs = [main.out("TANH", [lost], (1, 8))]
     graph = graph_of(tmp_path, model)
-    assert graph.notes == ("tensor 'lost' is read and nothing writes it: it is planned as a constant",)
+    assert graph.notes == (
+        "tensor 'lost' is read and nothing writes it: it is planned as a constant",
+    )
     assert graph.tensors["lost"].kind is TensorKind.WEIGHT
     main.op("RELU", [0], [lost])
     assert "reads tensor 'lost' before another writes it" in refused(tmp_path, model)
@@ -330,18 +436,28 @@ def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
     main = model.subgraphs[0]
     condition = main.input((1,), "bool")
     main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: i(1), 1: i(1)})]
-    assert "subgraph 1 runs itself" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+    assert "subgraph 1 runs itself" in refused(
+        tmp_path, model, lambda path: export_model(path, scratch="none")
+    )
 
 
-def test_subgraphs_that_run_too_often_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subgraphs_that_run_too_often_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every one runs the next twice, thirty deep: a thousand million runs."""
     monkeypatch.setattr("loadmaster.integrations.tflite.lifetimes.MOST_VISITS", 10_000)
     model = Model()
     for number in range(31):
         subgraph = model.subgraph()
         c, x = subgraph.input((1,), "bool"), subgraph.input((1, 8))
-        subgraph.outputs = [subgraph.out("IF", [c, x], (1, 8), {0: i(number + 1), 1: i(number + 1)}) if number < 30 else x]
-    assert "operators run, those of subgraphs each time" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+        subgraph.outputs = [
+            subgraph.out("IF", [c, x], (1, 8), {0: i(number + 1), 1: i(number + 1)})
+            if number < 30
+            else x
+        ]
+    assert "operators run, those of subgraphs each time" in refused(
+        tmp_path, model, lambda path: export_model(path, scratch="none")
+    )
 
 
 def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
@@ -354,28 +470,37 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
         main = model.subgraph()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
         assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
-    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None))
+    assert "2^62 bytes or more" in refused(
+        tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None)
+    )
     model = Model()
     main = model.subgraph()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
-    assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+    assert "the arena would take 2147483648 bytes" in refused(
+        tmp_path, model, lambda path: export_model(path, scratch="none")
+    )
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path: Path) -> None:
     model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: b(0)})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
     assert graph_of(tmp_path, model).bytes_of(TensorKind.WEIGHT) == 32
-    assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+    assert "has weights outside of the FlatBuffer" in refused(
+        tmp_path, model, lambda path: export_model(path, scratch="none")
+    )
 
 
 def test_a_newer_root_is_not_exported(tmp_path: Path) -> None:
     data = plain().bytes({12: Number("i", 1)})
-    assert "has field 12 in its root" in refused(tmp_path, data, lambda path: export_model(path, scratch="none"))
+    assert "has field 12 in its root" in refused(
+        tmp_path, data, lambda path: export_model(path, scratch="none")
+    )
     assert "has version 7 of the format" in refused(tmp_path, plain().bytes({0: Number("I", 7)}))
 
 
 def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path: Path) -> None:
-    """Ten thousand names of one vector of ten thousand tables are 10^8 reads, from a file of 80 KB."""
+    """Ten thousand names of one vector of ten thousand tables are 10^8 reads, from a file of 80
+    KB."""
     from loadmaster.integrations.tflite.flatbuffer_writer import Existing, write_before
     from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
@@ -384,8 +509,15 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path: Path) 
         inner.subgraphs[0].tensor((1,))
     old = inner.bytes()
     position = next(iter(parse_model(old).root.tables(2))).position
-    fields = {0: Number("I", 3), 1: Tables([NewTable({3: i(19)})]), 2: Tables([Existing(position)] * 20_000), 4: Tables([NewTable({})])}
-    assert "points to the same bytes from too many places" in refused(tmp_path, write_before(old, NewTable(fields), IDENTIFIER))
+    fields = {
+        0: Number("I", 3),
+        1: Tables([NewTable({3: i(19)})]),
+        2: Tables([Existing(position)] * 20_000),
+        4: Tables([NewTable({})]),
+    }
+    assert "points to the same bytes from too many places" in refused(
+        tmp_path, write_before(old, NewTable(fields), IDENTIFIER)
+    )
 
 
 def test_long_and_strange_names_stay_on_one_line(tmp_path: Path) -> None:
@@ -422,7 +554,9 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
             if kind == 0:
                 data[at] = rng.randrange(256)
             elif kind == 1:
-                data[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 4, 2**31, 2**32 - 1, rng.randrange(2**16))))
+                data[at : at + 4] = struct.pack(
+                    "<I", rng.choice((0, 1, 4, 2**31, 2**32 - 1, rng.randrange(2**16)))
+                )
             elif kind == 2:
                 del data[at : at + rng.randint(1, 40)]
             elif kind == 3:
@@ -432,7 +566,11 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
                 data[at], data[other] = data[other], data[at]
         path = tmp_path / "fuzz.tflite"
         path.write_bytes(data)
-        for use in (load, lambda name: lifetimes(parse_model(Path(name).read_bytes())), lambda name: export_model(name, scratch="none")):
+        for use in (
+            load,
+            lambda name: lifetimes(parse_model(Path(name).read_bytes())),
+            lambda name: export_model(name, scratch="none"),
+        ):
             complaint = refusal(use, path)
             read += not complaint
             refusals += bool(complaint)
@@ -446,10 +584,23 @@ def test_a_writer_of_flatbuffers_aligns_every_number() -> None:
     from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
 
     table = NewTable(
-        {0: b(7), 1: Number("Q", 2**40), 2: Text("name"), 5: Numbers("q", (1, -2)), 9: i(-5), 10: Tables([NewTable({3: b(1)})])}
+        {
+            0: b(7),
+            1: Number("Q", 2**40),
+            2: Text("name"),
+            5: Numbers("q", (1, -2)),
+            9: i(-5),
+            10: Tables([NewTable({3: b(1)})]),
+        }
     )
     root = Flatbuffer(write_before(b"old", table, b"TEST")).root
-    assert (root.number(0, "b"), root.number(1, "Q"), root.text(2), root.numbers(5, "q"), root.number(9)) == (7, 2**40, "name", (1, -2), -5)
+    assert (
+        root.number(0, "b"),
+        root.number(1, "Q"),
+        root.text(2),
+        root.numbers(5, "q"),
+        root.number(9),
+    ) == (7, 2**40, "name", (1, -2), -5)
     assert [inner.number(3, "b") for inner in root.tables(10)] == [1]
     assert root.at(4) is None
     assert (root.at(1) or 1) % 8 == 0

@@ -1,4 +1,5 @@
-"""Torch modules as graphs: what is recorded is what eager execution does, tensor by tensor; mistakes are one line."""
+"""Torch modules as graphs: what is recorded is what eager execution does, tensor by tensor;
+mistakes are one line."""
 
 from __future__ import annotations
 
@@ -70,7 +71,15 @@ def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) ->
     graph = load(CONVOLUTIONS, training=True, batch=16)
     assert graph.batch == 16
     assert kernels(graph) == [
-        *("convolution", "add", "native_batch_norm", "relu", "max_pool2d_with_indices", "addmm", "sum"),
+        *(
+            "convolution",
+            "add",
+            "native_batch_norm",
+            "relu",
+            "max_pool2d_with_indices",
+            "addmm",
+            "sum",
+        ),
         *("ones_like", "mm", "mm", "sum", "max_pool2d_with_indices_backward", "threshold_backward"),
         *("native_batch_norm_backward", "convolution_backward"),
     ]
@@ -105,16 +114,31 @@ def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
 
 def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
     steps = sequence(load(CONVOLUTIONS, "adam", training=True))
-    weights = {tensor.name: tensor.bytes for tensor in steps.tensors if tensor.kind is StoredKind.WEIGHT}
+    weights = {
+        tensor.name: tensor.bytes for tensor in steps.tensors if tensor.kind is StoredKind.WEIGHT
+    }
     assert weights["5.weight.exp_avg"] == weights["5.weight"] == 4 * 18000
-    assert not any(tensor.kind is StoredKind.OUTPUT and tensor.bytes > 4 for tensor in steps.tensors)
-    written = {steps.tensors[o.tensor].name for kernel in steps.kernels for o in kernel.operands if o.read and o.write}
+    assert not any(
+        tensor.kind is StoredKind.OUTPUT and tensor.bytes > 4 for tensor in steps.tensors
+    )
+    written = {
+        steps.tensors[o.tensor].name
+        for kernel in steps.kernels
+        for o in kernel.operands
+        if o.read and o.write
+    }
     assert {"0.weight", "0.weight.exp_avg", "0.weight.exp_avg_sq", "5.bias"} <= written
 
 
 def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> None:
     graph = load(CONVOLUTIONS)
-    assert kernels(graph) == ["convolution", "native_batch_norm", "relu", "max_pool2d_with_indices", "addmm"]
+    assert kernels(graph) == [
+        "convolution",
+        "native_batch_norm",
+        "relu",
+        "max_pool2d_with_indices",
+        "addmm",
+    ]
     assert uses(sequence(graph), "native_batch_norm")["1.running_mean"] == "r"
 
 
@@ -130,12 +154,24 @@ def test_a_peak_is_what_lives_at_once(load: Loader) -> None:
     """
     steps = sequence(load(code, training=True, batch=1024))
     size = 4 * 2**20
-    # At the first layer's gradient: two weights, the input, the gradient of the first result, the two gradients of the weights.
+    # At the first layer's gradient: two weights, the input, the gradient of the first result, the
+    # two gradients of the weights.
     assert steps.live_bytes()[-1] // size == 6
-    # One kernel earlier the first result lives too, its gradient before and behind the ReLU, but only one gradient of a weight.
+    # One kernel earlier the first result lives too, its gradient before and behind the ReLU, but
+    # only one gradient of a weight.
     assert steps.peak_bytes // size == 7
     assert [live // size for live in steps.live_bytes()] == [4, 5, 5, 5, 4, 5, 6, 7, 6]
-    assert [k.kind for k in steps.kernels] == ["mm", "relu", "mm", "sum", "ones_like", "mm", "mm", "threshold_backward", "mm"]
+    assert [k.kind for k in steps.kernels] == [
+        "mm",
+        "relu",
+        "mm",
+        "sum",
+        "ones_like",
+        "mm",
+        "mm",
+        "threshold_backward",
+        "mm",
+    ]
 
 
 def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> None:
@@ -179,7 +215,9 @@ def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
     assert uses(steps, "copy__1") == {"mul": "r", "empty": "rw"}
 
 
-def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(load: Loader) -> None:
+def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(
+    load: Loader,
+) -> None:
     code = """
     def net():
         return nn.Embedding(1000, 16), torch.zeros(4, dtype=torch.long)
@@ -188,14 +226,21 @@ def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loop
         return nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)), torch.rand(1, 4, 8, 8)
     """
     (lookup,) = load(code).ops
-    assert {access.tensor: access.bytes for access in lookup.reads} == {"weight": 4 * 16 * 4, "input[0]": 32}
+    assert {access.tensor: access.bytes for access in lookup.reads} == {
+        "weight": 4 * 16 * 4,
+        "input[0]": 32,
+    }
     macs = [op.macs for op in load(code, "strided", training=True).ops if op.nests]
     down, up = 4 * 4 * 8 * 4 * 9, 4 * 4 * 8 * 2 * 4
     assert macs == [down, up, 2 * up, down]
 
 
-@pytest.mark.parametrize("build", ["with torch.device('meta'):\n        return made()", "return SAVED"])
-def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(load: Loader, build: str) -> None:
+@pytest.mark.parametrize(
+    "build", ["with torch.device('meta'):\n        return made()", "return SAVED"]
+)
+def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(
+    load: Loader, build: str
+) -> None:
     code = f"""
 def made():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.rand(4, 8)
@@ -207,7 +252,9 @@ def net():
 """
     plain = load(CONVOLUTIONS.replace("net", "other") + code, "made", training=True)
     other = load(code, training=True)
-    assert [(op.name, op.reads, op.writes) for op in other.ops] == [(op.name, op.reads, op.writes) for op in plain.ops]
+    assert [(op.name, op.reads, op.writes) for op in other.ops] == [
+        (op.name, op.reads, op.writes) for op in plain.ops
+    ]
 
 
 def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
@@ -247,7 +294,9 @@ def test_recorded_kernels_are_those_that_real_tensors_run(load: Loader) -> None:
         torch.autograd.grad(loss_of(x).sum(), list(module.parameters()))
     graph = load(CONVOLUTIONS, training=True)
     names = {op.kind for op in graph.ops if op.op_class is not OpClass.VIEW}
-    assert [name.removesuffix("_") for name in seen if name.removesuffix("_") in names] == kernels(graph)
+    assert [name.removesuffix("_") for name in seen if name.removesuffix("_") in names] == kernels(
+        graph
+    )
 
 
 def test_plans_and_mappings_of_training_steps_hold(load: Loader) -> None:
@@ -269,7 +318,12 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
 
     module = make_fx(step, tracing_mode="fake")(torch.rand(8, 8), torch.rand(4, 8))
     first, second = (node.name for node in module.graph.nodes if node.op == "placeholder")
-    found = convert(module, kinds={first: TensorKind.WEIGHT, second: TensorKind.INPUT}, name="step", source="a test")
+    found = convert(
+        module,
+        kinds={first: TensorKind.WEIGHT, second: TensorKind.INPUT},
+        name="step",
+        source="a test",
+    )
     names = {node.name for node in module.graph.nodes}
     assert {op.name for op in found.graph.ops} <= names
     product = next(op for op in found.graph.ops if op.kind == "mm")
@@ -287,7 +341,11 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
         ("torch:nowhere.to.be:found", {}, "no module 'nowhere'"),
         ("torch:broken:net", {}, "importing broken failed: ZeroDivisionError"),
         ("torch:lacking:net", {}, "importing lacking failed: ModuleNotFoundError"),
-        ("torch:good:missing", {}, "has no function 'missing': it has net, fixed, failing, looking"),
+        (
+            "torch:good:missing",
+            {},
+            "has no function 'missing': it has net, fixed, failing, looking",
+        ),
         ("torch:good:net", {}, "needs a batch size: give --batch N"),
         ("torch:good:fixed", {"batch": 2}, "takes no argument batch"),
         ("torch:good:failing", {}, "the factory failed: ValueError: no luck"),
@@ -303,7 +361,9 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
         ("onnx:squeezenet", {"training": True}, "holds no training step"),
     ],
 )
-def test_mistakes_are_one_line(source: str, options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_line(
+    source: str, options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
@@ -370,17 +430,26 @@ def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    steps = sequence(lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True))
+    steps = sequence(
+        lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True)
+    )
     assert len(steps.kernels) == 1558
     # AutoTM's table has 132 GB.
     assert 128e9 < steps.peak_bytes < 134e9
 
 
-@pytest.mark.parametrize("factory", ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"])
+@pytest.mark.parametrize(
+    "factory",
+    ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"],
+)
 @pytest.mark.slow
-def test_networks_of_the_benchmarks_are_understood(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_the_benchmarks_are_understood(
+    factory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
     assert not graph.unknown_ops
@@ -427,9 +496,14 @@ def swin():
 """
 
 LAYER = 32 * (4 * 32 * 32 + 2 * 16 * 32 + 2 * 32 * 64)
-"""Multiply-accumulates of a layer of two texts of 16 steps: projections, attention, two layers behind it."""
+"""Multiply-accumulates of a layer of two texts of 16 steps: projections, attention, two layers
+behind it."""
 FORWARD = {
-    "vit": 2 * 16 * 32 * 192 + 2 * (34 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 2 * 17 * 17 * 32) + 2 * 2 * 32,
+    "vit": (
+        2 * 16 * 32 * 192
+        + 2 * (34 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 2 * 17 * 17 * 32)
+        + 2 * 2 * 32
+    ),
     "bert": 2 * LAYER + 2 * 32 * (32 + 2),
     "gpt2": 2 * (LAYER + 32 * 2 * 32 * 64) + 32 * 32 * 100,
     "llama": 2 * (LAYER - 32 * 32 * 32 + 32 * 32 * 64) + 32 * 32 * 100,
@@ -439,7 +513,9 @@ FORWARD = {
 
 @pytest.mark.parametrize("factory", ["vit", "bert", "gpt2", "llama", "t5", "mamba", "swin"])
 @pytest.mark.slow
-def test_networks_of_hugging_face_are_understood_forward_and_in_training(load: Loader, factory: str) -> None:
+def test_networks_of_hugging_face_are_understood_forward_and_in_training(
+    load: Loader, factory: str
+) -> None:
     pytest.importorskip("transformers")
     forward, step = load(TRANSFORMERS, factory), load(TRANSFORMERS, factory, training=True)
     assert forward.unknown_ops == step.unknown_ops == {}
@@ -492,5 +568,7 @@ def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(lo
     fill = next(op for op in graph.ops if op.kind == "masked_fill")
     assert (fill.op_class, fill.elements) == (OpClass.ELEMENTWISE, 24)
     assert graph.tensors[fill.reads[-1].tensor].kind is TensorKind.WEIGHT
-    backward = next(op for op in load(code, "trained", training=True).ops if op.kind == "softplus_backward")
+    backward = next(
+        op for op in load(code, "trained", training=True).ops if op.kind == "softplus_backward"
+    )
     assert (backward.op_class, backward.elements) == (OpClass.ELEMENTWISE, 24)

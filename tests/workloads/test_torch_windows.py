@@ -44,13 +44,16 @@ def random_view(owner: torch.Tensor, generator: np.random.Generator) -> torch.Te
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed: int) -> None:
-    """Where only one dimension is cut and none lies beside another in one of the owner, it holds nothing else."""
+    """Where only one dimension is cut and none lies beside another in one of the owner, it holds
+    nothing else."""
     generator, known = np.random.default_rng(seed), 0
     for _ in range(40):
         shape = tuple(generator.integers(1, 7, int(generator.integers(2, 5))).tolist())
         owner = torch.arange(int(np.prod(shape))).reshape(shape)
         view = random_view(owner, generator)
-        windows = in_storage(identity(view.ndim), _described("view", view), _described("owner", owner))
+        windows = in_storage(
+            identity(view.ndim), _described("view", view), _described("owner", owner)
+        )
         if not windows:
             continue
         known += 1
@@ -68,7 +71,8 @@ def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed: int) -> None
 
 
 class Blocks(nn.Module):
-    """Convolutions, pooling, a concatenation, enlarging, and attention between heads that are views of one product."""
+    """Convolutions, pooling, a concatenation, enlarging, and attention between heads that are views
+    of one product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +82,15 @@ class Blocks(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.max_pool2d(torch.relu(self.norm(self.first(x))), 2)
-        x = torch.cat([nn.functional.interpolate(nn.functional.avg_pool2d(self.depthwise(x), 2), scale_factor=2), x], 1)
+        x = torch.cat(
+            [
+                nn.functional.interpolate(
+                    nn.functional.avg_pool2d(self.depthwise(x), 2), scale_factor=2
+                ),
+                x,
+            ],
+            1,
+        )
         steps = x.flatten(2).transpose(1, 2)
         query, key, value = self.project(steps).view(1, -1, 3, 4, 4).permute(2, 0, 3, 1, 4)
         mixed = torch.softmax(query @ key.transpose(-2, -1), -1) @ value
@@ -86,15 +98,31 @@ class Blocks(nn.Module):
 
 
 def test_torch_networks_are_cut_and_their_plans_hold() -> None:
-    graph = capture(lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test")
+    graph = capture(
+        lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test"
+    )
     single = without_updates(graph)
     groups = fuse(single)
     forms = [divisible(single, group) for group in groups]
-    divides = {group.main.kind for group, form in zip(groups, forms, strict=True) if form is not None}
-    assert divides >= {"convolution", "max_pool2d_with_indices", "avg_pool2d", "cat", "upsample_nearest2d", "addmm", "bmm", "_softmax"}
+    divides = {
+        group.main.kind for group, form in zip(groups, forms, strict=True) if form is not None
+    }
+    assert divides >= {
+        "convolution",
+        "max_pool2d_with_indices",
+        "avg_pool2d",
+        "cat",
+        "upsample_nearest2d",
+        "addmm",
+        "bmm",
+        "_softmax",
+    }
     generator = np.random.default_rng(0)
     for _ in range(4):
-        cuts = [WHOLE if form is None else form.grid({int(generator.choice(form.axes)): 3}) for form in forms]
+        cuts = [
+            WHOLE if form is None else form.grid({int(generator.choice(form.axes)): 3})
+            for form in forms
+        ]
         workload = lower([graph], npu(), cuts=[Cuts(cuts)])
         assert sum(bool(job.ranges) for job in workload.jobs) > 10
         assert sum(job.macs for job in workload.jobs) == graph.macs

@@ -11,12 +11,20 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
 def updating() -> Graph:
-    """A convolution, a ReLU in place, a scaled weight, half of the result overwritten through a view, and a sum of both."""
+    """A convolution, a ReLU in place, a scaled weight, half of the result overwritten through a
+    view, and a sum of both."""
     build = GraphBuilder()
     build.conv("y", build.tensor("x", (4, 4, 4), TensorKind.INPUT), 4)
     size = build.tensors["y"].bytes
-    build.tensors["half"] = Tensor("half", (size // 2,), "int8", size // 2, TensorKind.ACTIVATION, "y")
-    elementwise, whole, part, weight = OpClass.ELEMENTWISE, Access("y", size), Access("half", size // 2), Access("y.w", 144)
+    build.tensors["half"] = Tensor(
+        "half", (size // 2,), "int8", size // 2, TensorKind.ACTIVATION, "y"
+    )
+    elementwise, whole, part, weight = (
+        OpClass.ELEMENTWISE,
+        Access("y", size),
+        Access("half", size // 2),
+        Access("y.w", 144),
+    )
     build.ops += [
         Op("relu", "Relu", elementwise, (whole,), (whole,), (), size, 8),
         Op("decay", "Mul", elementwise, (weight,), (weight,), (), 144, 8),
@@ -30,7 +38,12 @@ def updating() -> Graph:
 def test_every_update_is_a_new_tensor() -> None:
     graph = updating()
     new = without_updates(graph)
-    written = [new.tensors[a.tensor].storage for op in new.ops if op.op_class is not OpClass.VIEW for a in op.writes]
+    written = [
+        new.tensors[a.tensor].storage
+        for op in new.ops
+        if op.op_class is not OpClass.VIEW
+        for a in op.writes
+    ]
     assert written == ["y", "y@1", "y.w@1", "y@2", "sum"]
     reads = {op.name: [access.tensor for access in op.reads] for op in new.ops}
     assert reads["relu"] == ["y"]

@@ -1,4 +1,5 @@
-"""Ranges of operands against what operators really read: an element that is poisoned spoils exactly the results that depend on it."""
+"""Ranges of operands against what operators really read: an element that is poisoned spoils exactly
+the results that depend on it."""
 
 from __future__ import annotations
 
@@ -15,16 +16,32 @@ from onnx.reference import ReferenceEvaluator
 from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.window import Box, Window, operand_box, reshaped, reshaped_boxes, volume, whole
+from loadmaster.workloads.window import (
+    Box,
+    Window,
+    operand_box,
+    reshaped,
+    reshaped_boxes,
+    volume,
+    whole,
+)
 
 
 def model_of(
-    kind: str, shapes: list[tuple[int, ...]], constants: dict[int, np.ndarray], attributes: dict, opset: int = 17
+    kind: str,
+    shapes: list[tuple[int, ...]],
+    constants: dict[int, np.ndarray],
+    attributes: dict,
+    opset: int = 17,
 ) -> onnx.ModelProto:
     """One operator whose operands are inputs of the network, or constants."""
     names = [f"x{i}" for i in range(len(shapes) + len(constants))]
     free = iter(shapes)
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, next(free)) for i, n in enumerate(names) if i not in constants]
+    inputs = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, next(free))
+        for i, n in enumerate(names)
+        if i not in constants
+    ]
     initialisers = [numpy_helper.from_array(array, names[i]) for i, array in constants.items()]
     node = helper.make_node(kind, names, ["y"], **attributes)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -37,11 +54,14 @@ def graph_of(model: onnx.ModelProto) -> Graph:
 
 
 def spoiled(model: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
-    """Which results change when one element of an input does. Finite numbers, as the evaluator multiplies what it does not need by zero."""
+    """Which results change when one element of an input does. Finite numbers, as the evaluator
+    multiplies what it does not need by zero."""
     evaluator = ReferenceEvaluator(model)
     generator = np.random.default_rng(0)
     values = {
-        item.name: generator.uniform(1.0, 2.0, [d.dim_value for d in item.type.tensor_type.shape.dim]).astype(np.float32)
+        item.name: generator.uniform(
+            1.0, 2.0, [d.dim_value for d in item.type.tensor_type.shape.dim]
+        ).astype(np.float32)
         for item in model.graph.input
     }
     with np.errstate(all="ignore"):
@@ -49,7 +69,9 @@ def spoiled(model: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.
         changed = np.zeros(before.shape, dtype=bool)
         for poison in (9.0, -9.0):
             values[name][position] = poison
-            changed |= np.abs(evaluator.run(None, values)[0] - before) > 1e-5  # its convolutions round as they please
+            changed |= (
+                np.abs(evaluator.run(None, values)[0] - before) > 1e-5
+            )  # its convolutions round as they please
     return changed
 
 
@@ -59,13 +81,49 @@ def inside(box: Box, position: tuple[int, ...]) -> bool:
 
 CASES = [
     ("Conv", [(1, 3, 7, 6), (4, 3, 3, 2)], {}, {"strides": [2, 1], "pads": [1, 0, 1, 1]}, True),
-    ("Conv", [(1, 4, 9, 5), (6, 2, 3, 3)], {}, {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}, True),
-    ("Conv", [(2, 4, 5, 5), (4, 1, 3, 3), (4,)], {}, {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]}, True),
+    (
+        "Conv",
+        [(1, 4, 9, 5), (6, 2, 3, 3)],
+        {},
+        {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]},
+        True,
+    ),
+    (
+        "Conv",
+        [(2, 4, 5, 5), (4, 1, 3, 3), (4,)],
+        {},
+        {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        True,
+    ),
     ("ConvTranspose", [(1, 2, 3, 3), (2, 4, 2, 2)], {}, {"strides": [2, 2]}, True),
-    ("ConvTranspose", [(1, 2, 4, 5), (2, 3, 3, 4), (3,)], {}, {"strides": [2, 1], "pads": [1, 0, 0, 1]}, True),
-    ("ConvTranspose", [(1, 2, 4, 3), (2, 2, 3, 2)], {}, {"dilations": [2, 1], "strides": [3, 1], "output_padding": [1, 0]}, True),
-    ("ConvTranspose", [(1, 2, 4, 4), (2, 2, 3, 3)], {}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}, True),
-    ("MaxPool", [(1, 2, 7, 7)], {}, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, True),
+    (
+        "ConvTranspose",
+        [(1, 2, 4, 5), (2, 3, 3, 4), (3,)],
+        {},
+        {"strides": [2, 1], "pads": [1, 0, 0, 1]},
+        True,
+    ),
+    (
+        "ConvTranspose",
+        [(1, 2, 4, 3), (2, 2, 3, 2)],
+        {},
+        {"dilations": [2, 1], "strides": [3, 1], "output_padding": [1, 0]},
+        True,
+    ),
+    (
+        "ConvTranspose",
+        [(1, 2, 4, 4), (2, 2, 3, 3)],
+        {},
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+        True,
+    ),
+    (
+        "MaxPool",
+        [(1, 2, 7, 7)],
+        {},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        True,
+    ),
     ("AveragePool", [(1, 2, 6, 5)], {}, {"kernel_shape": [2, 3], "strides": [1, 2]}, True),
     ("GlobalAveragePool", [(2, 3, 4, 4)], {}, {}, True),
     ("MatMul", [(5, 4), (4, 6)], {}, {}, True),
@@ -80,15 +138,33 @@ CASES = [
     ("Transpose", [(2, 3, 4)], {}, {"perm": [2, 0, 1]}, True),
     ("Concat", [(2, 3, 4), (2, 2, 4)], {}, {"axis": 1}, True),
     ("Pad", [(2, 5)], {1: np.array([1, 2, 0, 1], np.int64)}, {}, True),
-    ("Slice", [(6, 9)], {i + 1: np.array(v, np.int64) for i, v in enumerate(([1, -8], [6, 9], [0, 1]))}, {}, True),
+    (
+        "Slice",
+        [(6, 9)],
+        {i + 1: np.array(v, np.int64) for i, v in enumerate(([1, -8], [6, 9], [0, 1]))},
+        {},
+        True,
+    ),
     # The reference leaves out the last channel of a neighbourhood, which the standard counts.
     ("LRN", [(1, 6, 2, 2)], {}, {"size": 3}, False),
     ("Concat", [(2, 2, 3), (2, 1, 3), (2, 4, 3)], {}, {"axis": -2}, True),
     ("Expand", [(3, 1, 4)], {1: np.array([2, 1, 5, 1], np.int64)}, {}, True),
     ("Tile", [(2, 3, 2)], {1: np.array([1, 2, 1], np.int64)}, {}, False),
     ("Pad", [(3, 5)], {1: np.array([0, 2, 0, 1], np.int64)}, {"mode": "reflect"}, False),
-    ("Slice", [(6, 9)], {i + 1: np.array(v, np.int64) for i, v in enumerate(([1], [9], [1], [3]))}, {}, True),
-    ("Slice", [(6, 9)], {i + 1: np.array(v, np.int64) for i, v in enumerate(([8], [1], [1], [-3]))}, {}, False),
+    (
+        "Slice",
+        [(6, 9)],
+        {i + 1: np.array(v, np.int64) for i, v in enumerate(([1], [9], [1], [3]))},
+        {},
+        True,
+    ),
+    (
+        "Slice",
+        [(6, 9)],
+        {i + 1: np.array(v, np.int64) for i, v in enumerate(([8], [1], [1], [-3]))},
+        {},
+        False,
+    ),
     ("Gather", [(6, 3)], {1: np.array(-2, np.int64)}, {"axis": 0}, True),
     ("Gather", [(2, 6, 3)], {1: np.array([2, 3, 4], np.int64)}, {"axis": 1}, True),
     ("ArgMax", [(2, 3, 4)], {}, {"axis": 1, "keepdims": 0}, False),
@@ -105,8 +181,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "shapes", "constants", "attributes", "exact"), CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)])
-def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(kind, shapes, constants, attributes, exact) -> None:
+@pytest.mark.parametrize(
+    ("kind", "shapes", "constants", "attributes", "exact"),
+    CASES,
+    ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)],
+)
+def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(
+    kind, shapes, constants, attributes, exact
+) -> None:
     """``exact``: along every dimension the first and last element of the range are really read."""
     check_ranges(kind, model_of(kind, shapes, constants, attributes), exact)
 
@@ -122,7 +204,11 @@ LATER_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "shapes", "attributes"), LATER_CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(LATER_CASES)])
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes"),
+    LATER_CASES,
+    ids=[f"{c[0]}{i}" for i, c in enumerate(LATER_CASES)],
+)
 def test_ranges_of_operators_of_later_opsets(kind, shapes, attributes) -> None:
     check_ranges(kind, model_of(kind, shapes, {}, attributes, 23), exact=False)
 
@@ -137,19 +223,27 @@ def check_ranges(kind: str, model: onnx.ModelProto, exact: bool) -> None:
             continue
         extent = graph.tensors[read.tensor].shape
         # For every element of the operand, the results that it spoils.
-        reach = {position: spoiled(model, read.tensor, position) for position in itertools.product(*map(range, extent))}
+        reach = {
+            position: spoiled(model, read.tensor, position)
+            for position in itertools.product(*map(range, extent))
+        }
         for axis in op.axes:
             step = op.steps[axis] if op.steps else 1
             for first in range(0, shape[axis], step):
                 last = min(shape[axis], first + 2 * step)
-                box = tuple((first, last) if d == axis else full for d, full in enumerate(whole(shape)))
+                box = tuple(
+                    (first, last) if d == axis else full for d, full in enumerate(whole(shape))
+                )
                 needed = operand_box(read.windows, box, extent) if read.windows else whole(extent)
                 index = tuple(slice(a, b) for a, b in box)
                 used = [position for position, bad in reach.items() if bad[index].any()]
                 assert all(inside(needed, position) for position in used), (axis, first)
                 # At the edge some taps of a kernel meet padding only.
                 if exact and used and not (kind.startswith("Conv") and read.tensor != "x0"):
-                    tight = tuple((min(p[d] for p in used), max(p[d] for p in used) + 1) for d in range(len(extent)))
+                    tight = tuple(
+                        (min(p[d] for p in used), max(p[d] for p in used) + 1)
+                        for d in range(len(extent))
+                    )
                     assert needed == tight, (axis, first)
 
 
@@ -157,36 +251,73 @@ def resized(before: int, scale: float | None, after: int | None, attributes: dic
     """A case that resizes rows, by a scale or to a size."""
     none = np.zeros(0, np.float32)
     if scale is not None:
-        return ("Resize", [(1, 2, before, 3)], {1: none, 2: np.array([1, 1, scale, 1], np.float32)}, attributes, False)
-    return ("Resize", [(1, 2, before, 3)], {1: none, 2: none, 3: np.array([1, 2, after, 3], np.int64)}, attributes, False)
+        return (
+            "Resize",
+            [(1, 2, before, 3)],
+            {1: none, 2: np.array([1, 1, scale, 1], np.float32)},
+            attributes,
+            False,
+        )
+    return (
+        "Resize",
+        [(1, 2, before, 3)],
+        {1: none, 2: none, 3: np.array([1, 2, after, 3], np.int64)},
+        attributes,
+        False,
+    )
 
 
-@pytest.mark.parametrize("coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"])
+@pytest.mark.parametrize(
+    "coordinates",
+    ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"],
+)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-@pytest.mark.parametrize(("before", "scale", "after"), [(4, 2.0, None), (9, 0.3, None), (12, None, 3), (5, None, 8), (6, None, 1)])
-def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, before, scale, after) -> None:
-    for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil") if mode == "nearest" else ("floor",):
-        attributes = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+@pytest.mark.parametrize(
+    ("before", "scale", "after"),
+    [(4, 2.0, None), (9, 0.3, None), (12, None, 3), (5, None, 8), (6, None, 1)],
+)
+def test_resizing_reads_the_neighbours_of_every_position(
+    mode, coordinates, before, scale, after
+) -> None:
+    for rounding in (
+        ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        if mode == "nearest"
+        else ("floor",)
+    ):
+        attributes = {
+            "mode": mode,
+            "coordinate_transformation_mode": coordinates,
+            "nearest_mode": rounding,
+        }
         if coordinates == "align_corners" and scale == 0.3:
             # Which corners these are depends on who evaluates it.
             (op,) = graph_of(model_of(*resized(before, scale, after, attributes)[:4])).ops
             assert not op.axes
             continue
-        test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(*resized(before, scale, after, attributes))
+        test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(
+            *resized(before, scale, after, attributes)
+        )
 
 
 def test_a_resized_range_is_as_long_as_its_neighbours_reach() -> None:
-    """Twice as many rows by the nearest: two rows of the result need one, and by lines between neighbours at most three."""
+    """Twice as many rows by the nearest: two rows of the result need one, and by lines between
+    neighbours at most three."""
     for mode, most in (("nearest", 1), ("linear", 3)):
         graph = graph_of(model_of(*resized(8, 2.0, None, {"mode": mode})[:4]))
         (op,) = graph.ops
-        lengths = {op.reads[0].windows[2].of(((0, 1), (0, 2), (first, first + 2), (0, 3)), 8) for first in range(0, 16, 2)}
+        lengths = {
+            op.reads[0].windows[2].of(((0, 1), (0, 2), (first, first + 2), (0, 3)), 8)
+            for first in range(0, 16, 2)
+        }
         assert max(last - first for first, last in lengths) == most
 
 
 @pytest.mark.parametrize(("opset", "axes"), [(11, (0,)), (13, (0, 2))])
-def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(opset: int, axes: tuple[int, ...]) -> None:
-    """Against sums over the numbers that each definition normalises together; the reference evaluator knows the later one only."""
+def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(
+    opset: int, axes: tuple[int, ...]
+) -> None:
+    """Against sums over the numbers that each definition normalises together; the reference
+    evaluator knows the later one only."""
     graph = graph_of(model_of("Softmax", [(2, 3, 4)], {}, {"axis": 1}, opset))
     (op,) = graph.ops
     assert op.axes == axes
@@ -198,12 +329,22 @@ def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(opset: in
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(data: st.DataObject) -> None:
-    shape = data.draw(st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)]))
-    target = data.draw(st.sampled_from([(2, 3, 4), (24,), (6, 1, 4), (12, 2), (1, 4, 6), (8, 3), (3, 2, 2, 2)]))
-    box = tuple(tuple(sorted(data.draw(st.tuples(st.integers(0, e), st.integers(0, e))))) for e in shape)
+def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(
+    data: st.DataObject,
+) -> None:
+    shape = data.draw(
+        st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)])
+    )
+    target = data.draw(
+        st.sampled_from([(2, 3, 4), (24,), (6, 1, 4), (12, 2), (1, 4, 6), (8, 3), (3, 2, 2, 2)])
+    )
+    box = tuple(
+        tuple(sorted(data.draw(st.tuples(st.integers(0, e), st.integers(0, e))))) for e in shape
+    )
     numbers = np.arange(24).reshape(shape)[tuple(slice(a, b) for a, b in box)]
-    found = np.arange(24).reshape(target)[tuple(slice(a, b) for a, b in reshaped(box, shape, target))]
+    found = np.arange(24).reshape(target)[
+        tuple(slice(a, b) for a, b in reshaped(box, shape, target))
+    ]
     assert set(numbers.ravel().tolist()) <= set(found.ravel().tolist())
     if shape == target:
         assert reshaped(box, shape, target) == box or not volume(box)
@@ -212,10 +353,15 @@ def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensi
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.DataObject) -> None:
-    """Runs of dimensions end where both sides have as many elements, also if a dimension of one element comes next."""
+    """Runs of dimensions end where both sides have as many elements, also if a dimension of one
+    element comes next."""
     shapes = st.sampled_from([(2, 3, 4), (24,), (6, 4), (2, 12), (4, 3, 2), (3, 8), (2, 2, 6)])
     shape, target = (list(data.draw(shapes)) for _ in range(2))
-    box = [(low, data.draw(st.integers(low + 1, extent))) for extent in shape for low in [data.draw(st.integers(0, extent - 1))]]
+    box = [
+        (low, data.draw(st.integers(low + 1, extent)))
+        for extent in shape
+        for low in [data.draw(st.integers(0, extent - 1))]
+    ]
     plain = reshaped(tuple(box), shape, target)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(shape)))
@@ -230,16 +376,24 @@ def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_many_boxes_are_reshaped_as_one_is(data: st.DataObject) -> None:
-    shapes = st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)])
+    shapes = st.sampled_from(
+        [(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)]
+    )
     shape, target = data.draw(shapes), data.draw(shapes)
-    box = st.tuples(*(st.tuples(st.integers(0, extent), st.integers(0, extent)).map(sorted) for extent in shape))
+    box = st.tuples(
+        *(st.tuples(st.integers(0, extent), st.integers(0, extent)).map(sorted) for extent in shape)
+    )
     boxes = data.draw(st.lists(box, min_size=1, max_size=4))
     found = reshaped_boxes(np.array(boxes, dtype=np.int64), shape, target)
-    assert [tuple(map(tuple, each)) for each in found.tolist()] == [reshaped(each, shape, target) for each in boxes]
+    assert [tuple(map(tuple, each)) for each in found.tolist()] == [
+        reshaped(each, shape, target) for each in boxes
+    ]
 
 
 def test_shapes_without_elements_are_reshaped_to_nothing() -> None:
-    assert reshaped_boxes(np.array([[[0, 0], [0, 3]]], dtype=np.int64), (0, 3), (3, 0)).tolist() == [[[0, 0], [0, 0]]]
+    assert reshaped_boxes(
+        np.array([[[0, 0], [0, 3]]], dtype=np.int64), (0, 3), (3, 0)
+    ).tolist() == [[[0, 0], [0, 0]]]
 
 
 def test_a_window_that_needs_padding_only_is_empty() -> None:

@@ -1,4 +1,5 @@
-"""Groups of aliases, each member so many bytes above the group's address: which addresses suit all of them."""
+"""Groups of aliases, each member so many bytes above the group's address: which addresses suit all
+of them."""
 
 from __future__ import annotations
 
@@ -15,20 +16,34 @@ def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
     steps = [(int(problem.alignment[member]), shift) for member, shift in group]
     if common_residue(steps) is None:
         raise AllocationError(
-            f"aliases: no address suits the alignments of {names}, which lie at {[shift for _, shift in group]}: relax one"
+            f"aliases: no address suits the alignments of {names}, which lie at"
+            f" {[shift for _, shift in group]}: relax one"
         )
-    bases = {int(problem.pin[member]) - shift for member, shift in group if problem.pin[member] != FREE}
+    bases = {
+        int(problem.pin[member]) - shift for member, shift in group if problem.pin[member] != FREE
+    }
     if len(bases) > 1:
         pins = sorted({int(problem.pin[member]) for member, _ in group} - {FREE})
-        raise AllocationError(f"aliases: {names} must share an address but are pinned to {pins}: keep one pin")
+        raise AllocationError(
+            f"aliases: {names} must share an address but are pinned to {pins}: keep one pin"
+        )
     for base in bases:
         if base < 0:
-            raise AllocationError(f"aliases: {names} would begin at {base} where one of them is pinned: move the pin up by {-base}")
+            raise AllocationError(
+                f"aliases: {names} would begin at {base} where one of them is pinned: move the pin"
+                f" up by {-base}"
+            )
         for member, shift in group:
             step, name = int(problem.alignment[member]), problem.name(member)
             if (base + shift) % step:
-                at = f"is pinned to {base + shift}, not a multiple of {step}, the alignment of {name!r}"
-                raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
+                at = (
+                    f"is pinned to {base + shift}, not a multiple of {step}, the alignment of"
+                    f" {name!r}"
+                )
+                raise AllocationError(
+                    f"aliases: an address that {name!r} must share {at}: move the pin or relax the"
+                    " alignment"
+                )
 
 
 def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
@@ -37,7 +52,8 @@ def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
 
 
 def common_residue(steps: Sequence[tuple[int, int]]) -> int | None:
-    """The least address that, with each shift added, is a multiple of the alignment beside it; None if there is none.
+    """The least address that, with each shift added, is a multiple of the alignment beside it; None
+    if there is none.
 
     Solved one congruence after another (Chinese remainders of moduli that need not be coprime).
     """
@@ -47,6 +63,8 @@ def common_residue(steps: Sequence[tuple[int, int]]) -> int | None:
         missing = -shift - found
         if missing % common:
             return None
-        found += step * (missing // common * pow(step // common, -1, alignment // common) % (alignment // common))
+        found += step * (
+            missing // common * pow(step // common, -1, alignment // common) % (alignment // common)
+        )
         step = lcm(step, alignment)
     return found % step

@@ -1,4 +1,5 @@
-"""Allocate: check the problem, let a strategy look for a packing, and claim only what an independent check confirms."""
+"""Allocate: check the problem, let a strategy look for a packing, and claim only what an
+independent check confirms."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation import native
-from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
+from loadmaster.allocation.answer import (
+    EXHAUSTED,
+    Allocation,
+    Certificate,
+    Infeasibility,
+    Load,
+    Status,
+)
 from loadmaster.allocation.bounds import packing_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
@@ -28,7 +36,8 @@ from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.units import parse_bytes
 
 _DESCENT_BUDGET_DIVISOR = 8
-"""Where several capacities are tried in turn, the search of each has the usual budget divided by this."""
+"""Where several capacities are tried in turn, the search of each has the usual budget divided by
+this."""
 
 
 def allocate(
@@ -47,17 +56,19 @@ def allocate(
     Parameters
     ----------
     buffers
-        `Buffer` records, or integer arrays (lower, upper, size): lifetimes [lower, upper) and bytes; or a mapping of arrays; or a
-        `Problem`.
+        `Buffer` records, or integer arrays (lower, upper, size): lifetimes [lower, upper) and
+        bytes; or a mapping of arrays; or a `Problem`.
     capacity
-        Bytes, such as ``65536`` or ``"64 KiB"``. With it, any packing that fits will do; without, the peak is minimised.
+        Bytes, such as ``65536`` or ``"64 KiB"``. With it, any packing that fits will do; without,
+        the peak is minimised.
     strategy
         A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
-        Bytes; every offset is a multiple of it, and of the buffer's own alignment. Within an alias group only the group's address is.
+        Bytes; every offset is a multiple of it, and of the buffer's own alignment. Within an alias
+        group only the group's address is.
     time_limit
-        Seconds; the best packing so far comes back. Without it the budget is a count of work, and the answer is the same on every
-        machine.
+        Seconds; the best packing so far comes back. Without it the budget is a count of work, and
+        the answer is the same on every machine.
     seed
         Same input and seed, same answer.
     threads
@@ -68,8 +79,9 @@ def allocate(
     Returns
     -------
     Allocation
-        Offsets, peak and lower bound in bytes, a status, and what proves it. Memory grows with n log n but for ``telamalloc``, and for
-        pairs that are alive together in ``exact`` and ``cp-sat``.
+        Offsets, peak and lower bound in bytes, a status, and what proves it. Memory grows with n
+        log n but for ``telamalloc``, and for pairs that are alive together in ``exact`` and
+        ``cp-sat``.
 
     Raises
     ------
@@ -78,7 +90,13 @@ def allocate(
     """
     if isinstance(capacity, str):
         capacity = parse_bytes(capacity)
-    if type(buffers) is tuple and strategy == "auto" and alignment is None and time_limit is None and not demands:
+    if (
+        type(buffers) is tuple
+        and strategy == "auto"
+        and alignment is None
+        and time_limit is None
+        and not demands
+    ):
         quick = allocate_at_once(buffers, capacity, seed, threads)
         if quick is not None:
             return quick
@@ -86,7 +104,9 @@ def allocate(
     problem = aligned(problem_of(buffers, **demands), alignment)
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
-        raise AllocationError("buffers name memories: say what memories there are, with --memory or allocate_banks")
+        raise AllocationError(
+            "buffers name memories: say what memories there are, with --memory or allocate_banks"
+        )
     return solve(problem, as_whole(capacity), strategy, seed, threads, Deadline.within(time_limit))
 
 
@@ -111,9 +131,19 @@ def solve(
         answer = _descend(problem, ranges, effort)
     else:
         answer = _below_or_above(problem, ranges, effort)
-    for rule, message in () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity):
-        raise LoadmasterError(f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please report it; try another")
-    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu, asked=problem)
+    for rule, message in (
+        () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity)
+    ):
+        raise LoadmasterError(
+            f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please"
+            " report it; try another"
+        )
+    return replace(
+        answer,
+        seconds=time.monotonic() - wall,
+        cpu_seconds=time.process_time() - cpu,
+        asked=problem,
+    )
 
 
 Ranges = Sequence[tuple[int, int]]
@@ -131,7 +161,13 @@ class _Effort:
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
         return Search(
-            reduced.problem, packing_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor
+            reduced.problem,
+            packing_bound(reduced.problem),
+            capacity,
+            self.seed,
+            self.threads,
+            self.deadline,
+            self.budget_divisor,
         )
 
 
@@ -156,11 +192,25 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
     lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound
     peak, counts = None if found.offsets is None else found.peak, dict(found.counters)
     status: Status = found.status
-    return Allocation(status, found.offsets, peak, lower, capacity, "auto", effort.seed, 0.0, 0.0, proof, found.interrupted, counts)
+    return Allocation(
+        status,
+        found.offsets,
+        peak,
+        lower,
+        capacity,
+        "auto",
+        effort.seed,
+        0.0,
+        0.0,
+        proof,
+        found.interrupted,
+        counts,
+    )
 
 
 def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
-    """One search: for the lowest peak where nothing is reserved, else within the capacity, up to which alone ranges matter."""
+    """One search: for the lowest peak where nothing is reserved, else within the capacity, up to
+    which alone ranges matter."""
     reduced = reduce(problem, capacity)
     search = effort.search(reduced, capacity)
     _run(search, effort.strategy)
@@ -172,16 +222,25 @@ def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocati
 
 
 def _whatever_is_reserved(problem: Problem, search: Search) -> Load:
-    """What any packing needs: the search takes ranges within the capacity for granted, but a packing may end below them."""
-    return packing_bound(reduce(replace(problem, reserved=())).problem) if problem.reserved else search.bound
+    """What any packing needs: the search takes ranges within the capacity for granted, but a
+    packing may end below them."""
+    return (
+        packing_bound(reduce(replace(problem, reserved=())).problem)
+        if problem.reserved
+        else search.bound
+    )
 
 
 def _below_or_above(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
-    """The lowest peak, case by case: below the first range, between it and the second, and so on; for buffers that lie across none."""
+    """The lowest peak, case by case: below the first range, between it and the second, and so on;
+    for buffers that lie across none."""
     lowest_open: int | None = None
     for count in range(len(ranges) + 1):
         reduced = reduce(replace(problem, reserved=tuple(ranges[:count])))
-        search, ceiling = effort.search(reduced, None), ranges[count][0] if count < len(ranges) else None
+        search, ceiling = (
+            effort.search(reduced, None),
+            ranges[count][0] if count < len(ranges) else None,
+        )
         if ceiling is None or search.bound.bytes <= ceiling:
             _run(search, effort.strategy)
         lower = max(search.bound.bytes, search.floor)
@@ -191,26 +250,40 @@ def _below_or_above(problem: Problem, ranges: Ranges, effort: _Effort) -> Alloca
             lowest_open = lower if lowest_open is None else min(lower, lowest_open)
     if search.offsets is None:
         return _nothing(problem, reduced, search, effort)
-    return _packing(problem, reduced, search, search.bound, lower if lowest_open is None else min(lower, lowest_open), effort)
+    return _packing(
+        problem,
+        reduced,
+        search,
+        search.bound,
+        lower if lowest_open is None else min(lower, lowest_open),
+        effort,
+    )
 
 
 def _hollow(problem: Problem) -> bool:
-    """Whether some buffer never occupies some of its bytes, so that it may lie across a reserved range."""
+    """Whether some buffer never occupies some of its bytes, so that it may lie across a reserved
+    range."""
     owner, _, _, low, high = problem.parts
     partial = np.unique(owner[(low > 0) | (high < problem.size[owner])])
     whole = np.unique(owner[(low == 0) & (high == problem.size[owner])])
     return any(
-        joined(zip(low[owner == buffer].tolist(), high[owner == buffer].tolist(), strict=True)) != [(0, int(problem.size[buffer]))]
+        joined(zip(low[owner == buffer].tolist(), high[owner == buffer].tolist(), strict=True))
+        != [(0, int(problem.size[buffer]))]
         for buffer in np.setdiff1d(partial, whole).tolist()
     )
 
 
 def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
-    """The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing."""
+    """The lowest peak by halving what lies between a packing and what is proven; a capacity left
+    undecided proves nothing."""
     effort = replace(effort, budget_divisor=effort.budget_divisor * _DESCENT_BUDGET_DIVISOR)
     blocks = merge(problem).problem
-    highest = max(ranges[-1][1], int(blocks.pin.max(initial=0))) + sum((blocks.size + blocks.alignment).tolist())
-    best = _within(problem, highest + sum(abs(shift) for *_, shift in blocks.in_place.tolist()), effort)
+    highest = max(ranges[-1][1], int(blocks.pin.max(initial=0))) + sum(
+        (blocks.size + blocks.alignment).tolist()
+    )
+    best = _within(
+        problem, highest + sum(abs(shift) for *_, shift in blocks.in_place.tolist()), effort
+    )
     peak, proven = best.peak, best.lower_bound
     if peak is None:
         return replace(best, capacity=None)
@@ -226,16 +299,22 @@ def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
     lower = min(proven, peak)
     status: Status = "optimal" if peak == lower else "feasible"
     proof = None if status == "feasible" else best.proof or EXHAUSTED
-    return replace(best, status=status, lower_bound=lower, capacity=None, proof=proof, interrupted=interrupted)
+    return replace(
+        best, status=status, lower_bound=lower, capacity=None, proof=proof, interrupted=interrupted
+    )
 
 
 def aligned(problem: Problem, alignment: int | None) -> Problem:
-    """The problem with every offset a multiple of ``alignment`` as well, but for those within an alias group."""
+    """The problem with every offset a multiple of ``alignment`` as well, but for those within an
+    alias group."""
     if alignment is None:
         return problem
     step = as_whole(alignment)
     if step is None or not 1 <= step < 2**40:
-        raise AllocationError(f"alignment {alignment!r}: give a whole number of bytes of at least 1 and less than 2^40")
+        raise AllocationError(
+            f"alignment {alignment!r}: give a whole number of bytes of at least 1 and less than"
+            " 2^40"
+        )
     within = [member for group in problem.aliases for member, shift in group if shift > 0]
     wanted = np.lcm(problem.alignment, step)
     wanted[within] = problem.alignment[within]
@@ -246,14 +325,24 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
 
 def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
     """Raise `AllocationError` for limits that make no sense."""
-    for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
+    for name, value, kind in (
+        ("time_limit", time_limit or 0, Real),
+        ("seed", seed, Integral),
+        ("threads", threads, Integral),
+    ):
         require_type(value, kind, name, AllocationError)
-    if capacity is not None and not 0 <= (-1 if (room := as_whole(capacity)) is None else room) < WHOLE_LIMIT:
+    if (
+        capacity is not None
+        and not 0 <= (-1 if (room := as_whole(capacity)) is None else room) < WHOLE_LIMIT
+    ):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")
     if seed < 0 or threads < 1:
-        raise AllocationError(f"seed {seed}, threads {threads}: a seed is at least 0, and there is at least one thread")
+        raise AllocationError(
+            f"seed {seed}, threads {threads}: a seed is at least 0, and there is at least one"
+            " thread"
+        )
 
 
 def _run(search: Search, name: str) -> None:
@@ -269,13 +358,19 @@ def _run(search: Search, name: str) -> None:
         search.interrupted = True
 
 
-def _packing(problem: Problem, reduced: Reduced, search: Search, bound: Load, lower: int, effort: _Effort) -> Allocation:
+def _packing(
+    problem: Problem, reduced: Reduced, search: Search, bound: Load, lower: int, effort: _Effort
+) -> Allocation:
     """What was found, and what proves it."""
     assert search.offsets is not None
     peak = reduced.peak(search.offsets)
     status: Status = "optimal" if peak == lower else "feasible"
-    proof: Certificate | None = None if status == "feasible" else (bound if peak == bound.bytes else EXHAUSTED)
-    return _allocation(problem, search, effort, status, reduced.offsets(search.offsets), peak, lower, proof)
+    proof: Certificate | None = (
+        None if status == "feasible" else (bound if peak == bound.bytes else EXHAUSTED)
+    )
+    return _allocation(
+        problem, search, effort, status, reduced.offsets(search.offsets), peak, lower, proof
+    )
 
 
 def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort) -> Allocation:
@@ -285,7 +380,9 @@ def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort
         lower = _whatever_is_reserved(problem, search).bytes if problem.reserved else lower
         return _allocation(problem, search, effort, "unknown", None, None, lower, None)
     reason = explain(reduced, search.capacity)
-    return _allocation(problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason)
+    return _allocation(
+        problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason
+    )
 
 
 def _allocation(
@@ -301,7 +398,18 @@ def _allocation(
     proof = proof if problem.conflicts is None else _without_instant(proof)
     counts = dict(search.counters)
     return Allocation(
-        status, offsets, peak, lower, search.capacity, effort.strategy, effort.seed, 0.0, 0.0, proof, search.interrupted, counts
+        status,
+        offsets,
+        peak,
+        lower,
+        search.capacity,
+        effort.strategy,
+        effort.seed,
+        0.0,
+        0.0,
+        proof,
+        search.interrupted,
+        counts,
     )
 
 

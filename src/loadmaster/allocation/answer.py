@@ -22,9 +22,11 @@ EXHAUSTED = "exhausted search"
 
 @dataclass(frozen=True)
 class Load:
-    """What bounds every packing from below: ``bytes`` that the ``buffers`` (by id) need together at ``instant``.
+    """What bounds every packing from below: ``bytes`` that the ``buffers`` (by id) need together at
+    ``instant``.
 
-    Without an instant, each two of them are alive together at one, though all of them never are; so no two may share an address.
+    Without an instant, each two of them are alive together at one, though all of them never are; so
+    no two may share an address.
     """
 
     bytes: int
@@ -43,13 +45,15 @@ class Infeasibility:
     instant
         Where the buffers named are present together, or None if they never all are.
     kind
-        ``load``: too many bytes at one instant. ``alignment``, ``pins``, ``reserved ranges``, or some of these with "and" between: they
-        would fit without. ``fragmentation``: none of these; at every instant there is room, but no packing uses it.
+        ``load``: too many bytes at one instant. ``alignment``, ``pins``, ``reserved ranges``, or
+        some of these with "and" between: they would fit without. ``fragmentation``: none of these;
+        at every instant there is room, but no packing uses it.
     buffers
-        Ids of buffers that cannot fit together; an alias group is its members' ids with ``+`` between, a reserved range, or several that
-        touch, ``(reserved LOW-HIGH)``.
+        Ids of buffers that cannot fit together; an alias group is its members' ids with ``+``
+        between, a reserved range, or several that touch, ``(reserved LOW-HIGH)``.
     irreducible
-        Whether leaving out any one of ``buffers`` makes the rest fit, each checked by an exhausted search.
+        Whether leaving out any one of ``buffers`` makes the rest fit, each checked by an exhausted
+        search.
     """
 
     required: int
@@ -62,8 +66,13 @@ class Infeasibility:
 
     def __str__(self) -> str:
         at = "" if self.instant is None else f" at instant {self.instant}"
-        shown = ", ".join(self.buffers[:8]) + (f" and {len(self.buffers) - 8} more" if len(self.buffers) > 8 else "")
-        return f"{self.kind}: {self.required} bytes required{at}, {self.available} available, {self.excess} in excess: {shown}"
+        shown = ", ".join(self.buffers[:8]) + (
+            f" and {len(self.buffers) - 8} more" if len(self.buffers) > 8 else ""
+        )
+        return (
+            f"{self.kind}: {self.required} bytes required{at}, {self.available} available,"
+            f" {self.excess} in excess: {shown}"
+        )
 
 
 Certificate = Load | Infeasibility | str
@@ -76,8 +85,9 @@ class Allocation(Shown):
     Attributes
     ----------
     status
-        ``optimal``: proven, see ``certificate``. ``feasible``: a valid packing, not proven to be the lowest. ``infeasible``: proven that
-        there is none. ``unknown``: none was found within the limits.
+        ``optimal``: proven, see ``certificate``. ``feasible``: a valid packing, not proven to be
+        the lowest. ``infeasible``: proven that there is none. ``unknown``: none was found within
+        the limits.
     offsets
         Bytes, one per buffer in the order given; None if there is no packing.
     peak
@@ -87,7 +97,8 @@ class Allocation(Shown):
     proof
         The certificate, or what computes it when it is asked for.
     interrupted
-        A time limit or an interrupt ended the search; without one the answer is the same on every machine.
+        A time limit or an interrupt ended the search; without one the answer is the same on every
+        machine.
     seconds, cpu_seconds
         From the parsed problem to the answer.
     counters
@@ -117,5 +128,6 @@ class Allocation(Shown):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted search"``, or why nothing fits."""
+        """What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted
+        search"``, or why nothing fits."""
         return self.proof() if callable(self.proof) else self.proof

@@ -20,9 +20,11 @@ _STARTS = 64
 def load_bound(problem: Problem) -> Load:
     """Most bytes that must be apart at one instant.
 
-    Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer may save. Of buffers that may share
-    an address only the largest counts, as far as the pairs among those alive at that instant permit. The largest buffer and the highest pin
-    bound the peak as well. O(n log n); with in-place pairs that much for each instant that looks fuller than it is.
+    Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost
+    buffer may save. Of buffers that may share an address only the largest counts, as far as the
+    pairs among those alive at that instant permit. The largest buffer and the highest pin bound the
+    peak as well. O(n log n); with in-place pairs that much for each instant that looks fuller than
+    it is.
     """
     if problem.conflicts is not None:
         return _clique(problem)
@@ -32,17 +34,24 @@ def load_bound(problem: Problem) -> Load:
     step = int(np.gcd.reduce(problem.alignment)) if len(problem) else 1
     if step > 1 and "windows" not in problem.features:
         rounded = -(-bytes_ // step) * step
-        best = max(best, _at(problem, parts, rounded, rounded - bytes_), key=lambda load: load.bytes)
+        best = max(
+            best, _at(problem, parts, rounded, rounded - bytes_), key=lambda load: load.bytes
+        )
     return max(best, _highest_end(problem), key=lambda load: load.bytes)
 
 
 def packing_bound(problem: Problem, load: Load | None = None) -> Load:
-    """`load_bound`, which may be given, or the bytes of buffers that are alive together two by two where a limited search finds more."""
+    """`load_bound`, which may be given, or the bytes of buffers that are alive together two by two
+    where a limited search finds more."""
     load = load or load_bound(problem)
     if not len(problem.gaps.owner) or problem.conflicts is not None or len(problem.in_place):
         return load
     bytes_, members = native.packing_problem(problem).alive_in_pairs(load.bytes)
-    return Load(bytes_, None, tuple(problem.name(i) for i in members.tolist())) if len(members) else load
+    return (
+        Load(bytes_, None, tuple(problem.name(i) for i in members.tolist()))
+        if len(members)
+        else load
+    )
 
 
 def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:
@@ -61,10 +70,14 @@ def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:
 def _apart(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints, instant: int) -> Load:
     alive = (parts.lower <= instant) & (instant < parts.upper)
     total = int(bytes_[alive].sum()) - int(slack[alive].max(initial=0))
-    return Load(total, instant, tuple(problem.name(i) for i in np.unique(parts.owner[alive]).tolist()))
+    return Load(
+        total, instant, tuple(problem.name(i) for i in np.unique(parts.owner[alive]).tolist())
+    )
 
 
-def _shared(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints, when: Ints, level: Ints) -> Load:
+def _shared(
+    problem: Problem, parts: Parts, bytes_: Ints, slack: Ints, when: Ints, level: Ints
+) -> Load:
     """The most bytes at one instant, with as much sharing as in-place pairs permit.
 
     Instants are tried from the fullest on, while one may still say more.
@@ -96,11 +109,16 @@ def _highest_end(problem: Problem) -> Load:
         return Load(0, 0, ())
     ends = np.maximum(problem.pin, 0) + problem.size
     top = int(solid[np.argmax(ends[solid])])
-    return Load(int(ends[top]), int(problem.parts.lower[problem.parts.owner == top].min()), (problem.name(top),))
+    return Load(
+        int(ends[top]),
+        int(problem.parts.lower[problem.parts.owner == top].min()),
+        (problem.name(top),),
+    )
 
 
 def _clique(problem: Problem) -> Load:
-    """Heaviest set of mutually conflicting buffers that greedy growth from each of the largest finds; the instant means nothing."""
+    """Heaviest set of mutually conflicting buffers that greedy growth from each of the largest
+    finds; the instant means nothing."""
     assert problem.conflicts is not None
     order = np.argsort(-problem.size, kind="stable")
     near = neighbours_in(problem, order)
@@ -115,7 +133,11 @@ def _clique(problem: Problem) -> Load:
         while open_:
             members.append((open_ & -open_).bit_length() - 1)
             open_ &= near[members[-1]]
-        best = max(best, (int(problem.size[order[members]].sum()), order[members].tolist()), key=lambda found: found[0])
+        best = max(
+            best,
+            (int(problem.size[order[members]].sum()), order[members].tolist()),
+            key=lambda found: found[0],
+        )
     load = Load(best[0], 0, tuple(problem.name(i) for i in best[1]))
     pins = _highest_end(problem)
     return replace(pins, instant=0) if pins.bytes > load.bytes else load

@@ -1,9 +1,11 @@
 """The CSV form of packing problems and solutions that MiniMalloc reads and writes.
 
-Columns in any order: ``id``, ``lower``, ``upper`` (or ``end``: inclusive) and ``size``, optionally ``alignment``, ``offset`` (a pin; in a
-solution the answer), ``hint``, ``gaps`` such as ``2-8 20-30@0:64``, and ``alias``, the id of a buffer to which this one keeps its
-distance: it lies ``shift`` bytes above it, or at the same address. Where there are several memories also ``memory`` (a pin; in a
-solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, a cost of its own after a colon) and ``accesses``.
+Columns in any order: ``id``, ``lower``, ``upper`` (or ``end``: inclusive) and ``size``, optionally
+``alignment``, ``offset`` (a pin; in a solution the answer), ``hint``, ``gaps`` such as ``2-8
+20-30@0:64``, and ``alias``, the id of a buffer to which this one keeps its distance: it lies
+``shift`` bytes above it, or at the same address. Where there are several memories also ``memory``
+(a pin; in a solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, a cost
+of its own after a colon) and ``accesses``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,22 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.files import replace_file, why_unreadable
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "alias", "shift", "memory", "prefers", "accesses")
+_KNOWN = (
+    "id",
+    "lower",
+    "upper",
+    "end",
+    "size",
+    "alignment",
+    "offset",
+    "hint",
+    "gaps",
+    "alias",
+    "shift",
+    "memory",
+    "prefers",
+    "accesses",
+)
 _TEXT = ("id", "gaps", "alias", "memory", "prefers")
 _DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "shift": 0, "accesses": 1}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
@@ -43,7 +60,8 @@ def read_buffers(path: str | Path) -> Problem:
     Raises
     ------
     AllocationError
-        For a file that cannot be read or is malformed: the message starts with file, line and column.
+        For a file that cannot be read or is malformed: the message starts with file, line and
+        column.
     """
     return parse_buffers(_text(path), str(path))
 
@@ -79,16 +97,22 @@ def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints
         As `read_solution` does, and if a buffer has no memory.
     """
     problem, offsets = read_solution(path)
-    homes = problem.homes or Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+    homes = problem.homes or Homes(
+        (None,) * len(problem), ((),) * len(problem), (1,) * len(problem)
+    )
     for buffer, name in enumerate(homes.memory):
         if name is None:
-            raise AllocationError(f"{path}: buffer {problem.name(buffer)!r} has no memory: give a solution that was made with --memory")
+            raise AllocationError(
+                f"{path}: buffer {problem.name(buffer)!r} has no memory: give a solution that was"
+                " made with --memory"
+            )
     free = homes._replace(memory=(None,) * len(problem))
     return replace(problem, homes=free), tuple(str(name) for name in homes.memory), offsets
 
 
 def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False) -> Problem:
-    """`read_buffers` for text at hand; ``source`` names it in errors, and offsets of a ``solution`` are not judged.
+    """`read_buffers` for text at hand; ``source`` names it in errors, and offsets of a ``solution``
+    are not judged.
 
     O(n), vectorised where columns hold plain numbers.
     """
@@ -98,7 +122,9 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         raise AllocationError(f"{source}:1: is empty: write a header such as id,lower,upper,size")
     header = _header(lines[first], f"{source}:{first + 1}")
     numbers = [number for number, line in enumerate(lines) if number > first and line.strip()]
-    table = _Table(source, header, [lines[number] for number in numbers], [number + 1 for number in numbers])
+    table = _Table(
+        source, header, [lines[number] for number in numbers], [number + 1 for number in numbers]
+    )
     columns = table.plain() or table.careful()
     problem = _problem(columns, table)
     if not solution:
@@ -106,7 +132,8 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in header:
         raise AllocationError(
-            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --out` writes it"
+            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster"
+            " allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
     return problem
@@ -116,7 +143,9 @@ def _header(line: str, spot: str) -> list[str]:
     names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in line.split(",")]
     for name in names:
         if name not in _KNOWN:
-            raise AllocationError(f"{spot}: column {name[:80]!r} is not known: use {', '.join(_KNOWN)}")
+            raise AllocationError(
+                f"{spot}: column {name[:80]!r} is not known: use {', '.join(_KNOWN)}"
+            )
         if names.count(name) > 1:
             raise AllocationError(f"{spot}: column {name!r} is there twice: keep one")
     for needed in ("id", "lower", "size"):
@@ -142,19 +171,35 @@ class _Table:
         return next(csv.reader([self.rows[row]]))[self.header.index("id")].strip()
 
     def plain(self) -> dict[str, Any] | None:
-        """All columns at once, or None if a cell is not a plain number or a row not like the others."""
+        """All columns at once, or None if a cell is not a plain number or a row not like the
+        others."""
         header, commas = self.header, len(self.header) - 1
-        if set(header) & set(_TEXT[1:]) or not self.rows or any(row.count(",") != commas or '"' in row for row in self.rows):
+        if (
+            set(header) & set(_TEXT[1:])
+            or not self.rows
+            or any(row.count(",") != commas or '"' in row for row in self.rows)
+        ):
             return None
         at = header.index("id")
         numeric = [position for position in range(len(header)) if position != at]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                table = np.loadtxt(self.rows, delimiter=",", dtype=np.int64, usecols=numeric, comments=None, ndmin=2)
+                table = np.loadtxt(
+                    self.rows,
+                    delimiter=",",
+                    dtype=np.int64,
+                    usecols=numeric,
+                    comments=None,
+                    ndmin=2,
+                )
         except (ValueError, OverflowError, Warning):
             return None
-        ids = [row[: row.index(",")].strip() for row in self.rows] if at == 0 else [row.split(",", at + 1)[at].strip() for row in self.rows]
+        ids = (
+            [row[: row.index(",")].strip() for row in self.rows]
+            if at == 0
+            else [row.split(",", at + 1)[at].strip() for row in self.rows]
+        )
         return {"id": ids} | {header[position]: table[:, k] for k, position in enumerate(numeric)}
 
     def careful(self) -> dict[str, Any]:
@@ -163,9 +208,18 @@ class _Table:
         for row, cells in enumerate(csv.reader(self.rows)):
             if len(cells) != len(self.header):
                 spot = f"{self.source}:{self.lines[row]}"
-                raise AllocationError(f"{spot}: has {len(cells)} cells where the header has {len(self.header)}: add or drop some")
+                raise AllocationError(
+                    f"{spot}: has {len(cells)} cells where the header has {len(self.header)}: add"
+                    " or drop some"
+                )
             for position, (name, cell) in enumerate(zip(self.header, cells, strict=True)):
-                columns[name].append(self._cell(name, cell.strip(), f"{self.source}:{self.lines[row]}:{position + 1}: {name}"))
+                columns[name].append(
+                    self._cell(
+                        name,
+                        cell.strip(),
+                        f"{self.source}:{self.lines[row]}:{position + 1}: {name}",
+                    )
+                )
         return columns
 
     @staticmethod
@@ -177,21 +231,37 @@ class _Table:
         if not _WHOLE.fullmatch(cell):
             raise AllocationError(f"{spot} is {cell[:80]!r}: write a whole number")
         if abs(_whole(cell)) >= WHOLE_LIMIT:
-            raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
+            raise AllocationError(
+                f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down"
+            )
         return int(cell)
 
 
 def _whole(digits: str) -> int:
-    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would refuse to read."""
+    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would
+    refuse to read."""
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
     inclusive = "end" in columns
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
-    numbers = {"upper": upper + 1 if inclusive else upper, "lower": columns["lower"], "size": columns["size"]}
-    numbers |= {new: columns[name] for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint")) if name in columns}
-    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), _demands(columns, table))
+    numbers = {
+        "upper": upper + 1 if inclusive else upper,
+        "lower": columns["lower"],
+        "size": columns["size"],
+    }
+    numbers |= {
+        new: columns[name]
+        for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint"))
+        if name in columns
+    }
+    return from_columns(
+        numbers,
+        tuple(columns["id"]),
+        _gaps(columns.get("gaps", ()), int(inclusive), table),
+        _demands(columns, table),
+    )
 
 
 def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
@@ -207,11 +277,16 @@ def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, i
         if not base:
             continue
         if base not in number:
-            raise AllocationError(f"{table.where(row, 'alias')} is {base!r}, and there is no buffer of that id")
+            raise AllocationError(
+                f"{table.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
+            )
         mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
         up = theirs[number[base]] + int(columns.get("shift", {row: 0})[row]) - mine[row]
         if mine is theirs and up:
-            raise AllocationError(f"{table.where(row, 'alias')} contradicts what other rows say of its distance to {base!r}: drop one")
+            raise AllocationError(
+                f"{table.where(row, 'alias')} contradicts what other rows say of its distance to"
+                f" {base!r}: drop one"
+            )
         if len(mine) > len(theirs):
             mine, theirs, up = theirs, mine, -up
         for member in mine if mine is not theirs else ():
@@ -225,7 +300,9 @@ def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
     """What the file says of memories, if anything."""
     count = len(columns["id"])
     memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
-    prefers = tuple(_choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count)))
+    prefers = tuple(
+        _choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count))
+    )
     accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
     if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
         return {}
@@ -239,7 +316,10 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
     for word in cell.split():
         match = _CHOICE.fullmatch(word)
         if match is None:
-            raise AllocationError(f"{table.where(row, 'prefers')} has {word[:80]!r}: write memories like sram dram, or sram:0 dram:500")
+            raise AllocationError(
+                f"{table.where(row, 'prefers')} has {word[:80]!r}: write memories like sram dram,"
+                " or sram:0 dram:500"
+            )
         found.append((match[1], None if match[2] is None else _whole(match[2])))
     return tuple(found)
 
@@ -250,14 +330,31 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
         for word in cell.split():
             match = _GAP.fullmatch(word)
             if match is None or max(map(_whole, filter(None, match.groups()))) >= WHOLE_LIMIT:
-                raise AllocationError(f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or 20-30@0:64")
-            rows.append((owner, int(match[1]), int(match[2]) + addend, int(match[3] or 0), int(match[4] or 0)))
+                raise AllocationError(
+                    f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or"
+                    " 20-30@0:64"
+                )
+            rows.append(
+                (
+                    owner,
+                    int(match[1]),
+                    int(match[2]) + addend,
+                    int(match[3] or 0),
+                    int(match[4] or 0),
+                )
+            )
     return gaps_from(rows) if rows else NO_GAPS
 
 
 @takes(AllocationError, path=(str, Path), problem=Problem)
-def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> Path:
-    """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the file appears whole or not at all.
+def write_buffers(
+    path: str | Path,
+    problem: Problem,
+    offsets: Ints | None = None,
+    memory: Sequence[str] | None = None,
+) -> Path:
+    """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the
+    file appears whole or not at all.
 
     Raises
     ------
@@ -267,10 +364,15 @@ def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = Non
     return replace_file(path, format_buffers(problem, offsets, memory), "the buffers")
 
 
-def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> str:
+def format_buffers(
+    problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None
+) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
     columns: dict[str, list[str]] = {"id": [_quoted(problem.name(i)) for i in range(len(problem))]}
-    columns |= {name: [str(v) for v in getattr(problem, name).tolist()] for name in ("lower", "upper", "size")}
+    columns |= {
+        name: [str(v) for v in getattr(problem, name).tolist()]
+        for name in ("lower", "upper", "size")
+    }
     if "alignment" in problem.features:
         columns["alignment"] = [str(v) for v in problem.alignment.tolist()]
     if (problem.hint >= 0).any():
@@ -280,9 +382,13 @@ def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequen
     if problem.aliases:
         columns |= _alias_columns(problem)
     if offsets is not None or "pins" in problem.features:
-        columns["offset"] = ["" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()]
+        columns["offset"] = [
+            "" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()
+        ]
     columns |= _home_columns(problem.homes, memory)
-    return "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
+    return (
+        "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
+    )
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:
@@ -303,7 +409,10 @@ def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str
     if memory is None and any(homes.memory):
         columns["memory"] = [name or "" for name in homes.memory]
     if any(homes.prefers):
-        words = ([name if cost is None else f"{name}:{cost}" for name, cost in row] for row in homes.prefers)
+        words = (
+            [name if cost is None else f"{name}:{cost}" for name, cost in row]
+            for row in homes.prefers
+        )
         columns["prefers"] = [" ".join(row) for row in words]
     if any(value != 1 for value in homes.accesses):
         columns["accesses"] = [str(value) for value in homes.accesses]
@@ -312,7 +421,9 @@ def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str
 
 def _gap_cells(problem: Problem) -> list[str]:
     cells: list[list[str]] = [[] for _ in range(len(problem))]
-    for owner, lower, upper, low, high in zip(*(column.tolist() for column in problem.gaps), strict=True):
+    for owner, lower, upper, low, high in zip(
+        *(column.tolist() for column in problem.gaps), strict=True
+    ):
         cells[owner].append(f"{lower}-{upper}" + (f"@{low}:{high}" if low < high else ""))
     return [" ".join(cell) for cell in cells]
 

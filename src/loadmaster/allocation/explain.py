@@ -1,4 +1,5 @@
-"""Why buffers do not fit: how many bytes too many, where, of which kind, and a small set of buffers that cannot fit together."""
+"""Why buffers do not fit: how many bytes too many, where, of which kind, and a small set of buffers
+that cannot fit together."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _CASES = 8
 
 
 def explain(reduced: Reduced, capacity: int) -> Infeasibility:
-    """Explain a problem that has been proven not to fit; reserved ranges are buffers of it, which names tell."""
+    """Explain a problem that has been proven not to fit; reserved ranges are buffers of it, which
+    names tell."""
     problem, own = reduced.problem, reduced.own
     load = load_bound(problem)
     if load.bytes > capacity:
@@ -37,11 +39,15 @@ def explain(reduced: Reduced, capacity: int) -> Infeasibility:
     return _of(problem, own, keep, max(required or 0, capacity + 1), capacity, irreducible)
 
 
-def _of(problem: Problem, own: int, keep: Ints, required: int, capacity: int, irreducible: bool) -> Infeasibility:
+def _of(
+    problem: Problem, own: int, keep: Ints, required: int, capacity: int, irreducible: bool
+) -> Infeasibility:
     core = problem.only(keep)
     kind = _kind(core, int((keep < own).sum()), capacity)
     names = tuple(core.name(i) for i in range(len(core)))
-    return Infeasibility(required, capacity, required - capacity, _instant(core), kind, names, irreducible)
+    return Infeasibility(
+        required, capacity, required - capacity, _instant(core), kind, names, irreducible
+    )
 
 
 def _members(problem: Problem, bound: Load) -> Ints:
@@ -51,7 +57,8 @@ def _members(problem: Problem, bound: Load) -> Ints:
 
 
 def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasibility:
-    """The largest of the buffers that are alive together, as many as it takes; reserved ranges only if it takes them."""
+    """The largest of the buffers that are alive together, as many as it takes; reserved ranges only
+    if it takes them."""
     members = _members(problem, bound)
     assert bound.instant is not None
     bytes_ = _bytes_at(problem, bound.instant)
@@ -60,33 +67,56 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
         bytes_ = problem.size
     if int(bytes_[members].sum()) <= capacity:
         plain = not problem.features - {"alignment"}
-        return _of(problem, own, members, bound.bytes, capacity, len(members) == 1 or (plain and _each_counts(problem, members, capacity)))
+        return _of(
+            problem,
+            own,
+            members,
+            bound.bytes,
+            capacity,
+            len(members) == 1 or (plain and _each_counts(problem, members, capacity)),
+        )
     if len(problem.in_place):
-        return _by_shared_load(problem, own, bound, members[np.lexsort((members, -bytes_[members]))], capacity)
+        return _by_shared_load(
+            problem, own, bound, members[np.lexsort((members, -bytes_[members]))], capacity
+        )
     order = members[np.lexsort((members, -bytes_[members], members >= own))]
     alone = int(bytes_[members[members < own]].sum())
     if alone <= capacity:
         order = members[np.lexsort((members, -bytes_[members], members < own))]
     members = np.sort(order[: int(np.argmax(np.cumsum(bytes_[order]) > capacity)) + 1])
     least = int(bytes_[members].min())
-    kind = LOAD if alone > capacity else _kind(problem.only(members), int((members < own).sum()), capacity)
-    irreducible = len(members) == 1 or (not problem.features - {"conflict pairs"} and int(bytes_[members].sum()) - least <= capacity)
+    kind = (
+        LOAD
+        if alone > capacity
+        else _kind(problem.only(members), int((members < own).sum()), capacity)
+    )
+    irreducible = len(members) == 1 or (
+        not problem.features - {"conflict pairs"} and int(bytes_[members].sum()) - least <= capacity
+    )
     instant = None if problem.conflicts is not None else bound.instant
     names = tuple(problem.name(i) for i in members.tolist())
-    return Infeasibility(bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, irreducible)
+    return Infeasibility(
+        bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, irreducible
+    )
 
 
 def _by_pairs(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasibility:
-    """The largest of the buffers that are alive together two by two, as many as it takes; reserved ranges only if it takes them."""
+    """The largest of the buffers that are alive together two by two, as many as it takes; reserved
+    ranges only if it takes them."""
     members = _members(problem, bound)
     order = members[np.lexsort((members, -problem.size[members], members >= own))]
     members = np.sort(order[: int(np.argmax(np.cumsum(problem.size[order]) > capacity)) + 1])
     rest_fits = int(problem.size[members].sum()) - int(problem.size[members].min()) <= capacity
-    return _of(problem, own, members, bound.bytes, capacity, rest_fits and not problem.features - {"gaps"})
+    return _of(
+        problem, own, members, bound.bytes, capacity, rest_fits and not problem.features - {"gaps"}
+    )
 
 
-def _by_shared_load(problem: Problem, own: int, bound: Load, order: Ints, capacity: int) -> Infeasibility:
-    """The same where some may share an address: the shortest beginning of a list that is too much however they share."""
+def _by_shared_load(
+    problem: Problem, own: int, bound: Load, order: Ints, capacity: int
+) -> Infeasibility:
+    """The same where some may share an address: the shortest beginning of a list that is too much
+    however they share."""
 
     def exceeds(members: Ints) -> bool:
         return load_bound(problem.only(np.sort(members))).bytes > capacity
@@ -102,7 +132,9 @@ def _by_shared_load(problem: Problem, own: int, bound: Load, order: Ints, capaci
     kind = LOAD if alone else _kind(problem.only(members), int((members < own).sum()), capacity)
     instant = None if problem.conflicts is not None else bound.instant
     names = tuple(problem.name(i) for i in members.tolist())
-    return Infeasibility(bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, len(members) == 1)
+    return Infeasibility(
+        bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, len(members) == 1
+    )
 
 
 def _bytes_at(problem: Problem, instant: int) -> Ints:
@@ -118,7 +150,10 @@ def _bytes_at(problem: Problem, instant: int) -> Ints:
 
 def _each_counts(problem: Problem, members: Ints, capacity: int) -> bool:
     """Whether what remains fits whichever is left out."""
-    return all(_fits(problem.only(np.delete(members, at)), capacity) is True for at in range(min(len(members), _TESTS)))
+    return all(
+        _fits(problem.only(np.delete(members, at)), capacity) is True
+        for at in range(min(len(members), _TESTS))
+    )
 
 
 def _instant(core: Problem) -> int | None:
@@ -134,16 +169,20 @@ def _instant(core: Problem) -> int | None:
 
 
 def _fits(problem: Problem, capacity: int) -> bool | None:
-    """Whether a packing within a capacity exists, if that is quickly told; with in-place pairs case by case."""
+    """Whether a packing within a capacity exists, if that is quickly told; with in-place pairs case
+    by case."""
     if not len(problem.in_place):
         return native.fits(problem, capacity, _NODES)
     reduced, complete = cases(problem, _CASES)
-    verdicts = [native.fits(case.problem, capacity, _NODES) for _, case in reduced] if complete else [None]
+    verdicts = (
+        [native.fits(case.problem, capacity, _NODES) for _, case in reduced] if complete else [None]
+    )
     return True if True in verdicts else None if None in verdicts else False
 
 
 def _irreducible(problem: Problem, capacity: int) -> tuple[Ints, bool]:
-    """Deletion filter: leave out ever smaller blocks while what remains is still proven not to fit."""
+    """Deletion filter: leave out ever smaller blocks while what remains is still proven not to
+    fit."""
     keep = np.arange(len(problem))
     tests, block = 0, max(1, len(problem) // 2)
     while True:
@@ -169,7 +208,9 @@ def _kind(core: Problem, own: int, capacity: int) -> str:
         *(["pins"] if (core.pin[:own] >= 0).any() else []),
         *(["alignment"] if "alignment" in found else []),
     ]
-    for some in (some for count in range(1, len(demands) + 1) for some in combinations(demands, count)):
+    for some in (
+        some for count in range(1, len(demands) + 1) for some in combinations(demands, count)
+    ):
         if _fits(_without(core, own, some), capacity):
             return " and ".join(some)
     return FRAGMENTATION
@@ -179,5 +220,9 @@ def _without(core: Problem, own: int, demands: tuple[str, ...]) -> Problem:
     pin = core.pin.copy()
     if "pins" in demands:
         pin[:own] = FREE
-    looser = replace(core, pin=pin, alignment=np.ones_like(core.alignment) if "alignment" in demands else core.alignment)
+    looser = replace(
+        core,
+        pin=pin,
+        alignment=np.ones_like(core.alignment) if "alignment" in demands else core.alignment,
+    )
     return looser.only(np.arange(own)) if "reserved ranges" in demands else looser

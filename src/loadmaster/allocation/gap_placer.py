@@ -11,7 +11,8 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 
 Choice = Callable[[Ints, Ints], int]
-"""Picks one of several free gaps, given the lowest aligned offset and the room beyond it in each."""
+"""Picks one of several free gaps, given the lowest aligned offset and the room beyond it in
+each."""
 
 
 def lowest(start: Ints, room: Ints) -> int:
@@ -25,9 +26,11 @@ def tightest(start: Ints, room: Ints) -> int:
 
 
 def place(problem: Problem, order: Ints, *, best_fit: bool = False) -> Ints:
-    """Place pinned buffers, then the others in ``order``, each at its lowest gap or in its tightest.
+    """Place pinned buffers, then the others in ``order``, each at its lowest gap or in its
+    tightest.
 
-    In native code, in time that grows with n log n or with conflict pairs; with in-place pairs, in O(n) vectorised steps for each buffer.
+    In native code, in time that grows with n log n or with conflict pairs; with in-place pairs, in
+    O(n) vectorised steps for each buffer.
     """
     if problem.conflicts is not None:
         return native.apart(problem, order, best_fit)
@@ -47,7 +50,9 @@ class Placer:
         self.offsets = np.full(len(problem), -1, dtype=np.int64)
         size = len(self._parts.owner)
         self._count = 0
-        self._lower, self._upper, self._low, self._high = (np.zeros(size, dtype=np.int64) for _ in range(4))
+        self._lower, self._upper, self._low, self._high = (
+            np.zeros(size, dtype=np.int64) for _ in range(4)
+        )
 
     def run(self, order: Iterable[int], choose: Choice) -> Ints:
         """Place everything."""
@@ -67,7 +72,10 @@ class Placer:
         mine = self._of[buffer]
         at = slice(self._count, self._count + len(mine))
         self._lower[at], self._upper[at] = self._parts.lower[mine], self._parts.upper[mine]
-        self._low[at], self._high[at] = self._parts.low[mine] + offset, self._parts.high[mine] + offset
+        self._low[at], self._high[at] = (
+            self._parts.low[mine] + offset,
+            self._parts.high[mine] + offset,
+        )
         self._count += len(mine)
 
     def find(self, buffer: int, choose: Choice = lowest) -> int:
@@ -88,4 +96,8 @@ class Placer:
             hit = (lower < self._parts.upper[part]) & (upper > self._parts.lower[part])
             above.append(self._low[: self._count][hit] - self._parts.high[part])
             below.append(self._high[: self._count][hit] - self._parts.low[part])
-        return (above[0], below[0]) if len(above) == 1 else (np.concatenate(above), np.concatenate(below))
+        return (
+            (above[0], below[0])
+            if len(above) == 1
+            else (np.concatenate(above), np.concatenate(below))
+        )

@@ -20,11 +20,17 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
 
 
 def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
-    """Offer what one of the native strategies finds; ``in_passing``: of ``auto`` only the greedy orders and the exact search."""
+    """Offer what one of the native strategies finds; ``in_passing``: of ``auto`` only the greedy
+    orders and the exact search."""
     limits = effort(search.seed, search.threads, search.deadline, search.budget_divisor)
     capacity = -1 if search.capacity is None else search.capacity
     found = packing_problem(search.problem).search(
-        strategy, capacity=capacity, bound=search.bound.bytes, hint=_hint(search.problem), effort=limits, in_passing=in_passing
+        strategy,
+        capacity=capacity,
+        bound=search.bound.bytes,
+        hint=_hint(search.problem),
+        effort=limits,
+        in_passing=in_passing,
     )
     for name, more in found.counters.items():
         search.count(name, more)
@@ -36,11 +42,14 @@ def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
 
 def effort(seed: int, threads: int, deadline: Deadline, budget_divisor: int) -> _native.Effort:
     """How long to look, as the native core takes it."""
-    return _native.Effort(seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=100 / budget_divisor)
+    return _native.Effort(
+        seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=100 / budget_divisor
+    )
 
 
 def allocate(problem: Problem, capacity: int | None, limits: _native.Effort) -> _native.Packed:
-    """The whole way from demands to a checked answer, for problems without in-place pairs and conflicts."""
+    """The whole way from demands to a checked answer, for problems without in-place pairs and
+    conflicts."""
     members = [member for group in problem.aliases for member in group]
     first = np.cumsum([0, *(len(group) for group in problem.aliases)], dtype=np.int64)
     member, shift = np.array(members, dtype=np.int64).reshape(-1, 2).T
@@ -64,12 +73,21 @@ def allocate(problem: Problem, capacity: int | None, limits: _native.Effort) -> 
 
 def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     """Offsets when buffers are placed one after another, each at its lowest gap or its tightest."""
-    return packing_problem(problem).place_in_order(np.ascontiguousarray(order, dtype=np.int64), best_fit).offsets
+    return (
+        packing_problem(problem)
+        .place_in_order(np.ascontiguousarray(order, dtype=np.int64), best_fit)
+        .offsets
+    )
 
 
 def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     """`in_order` for buffers that conflict by pairs."""
-    return _native.place_apart(*_columns(problem), *problem.neighbours, np.ascontiguousarray(order, dtype=np.int64), best_fit).offsets
+    return _native.place_apart(
+        *_columns(problem),
+        *problem.neighbours,
+        np.ascontiguousarray(order, dtype=np.int64),
+        best_fit,
+    ).offsets
 
 
 def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
@@ -91,14 +109,17 @@ def lowest_peak(problem: Problem, nodes: int) -> int | None:
 def orderly(problem: Problem) -> bool:
     """Whether of two buffers that are alive together one must lie above the other throughout.
 
-    The search decides who is above once for each pair. Where windows leave a buffer's low bytes free, two buffers could lie above one
-    another in turn, and an exhausted search has not seen that.
+    The search decides who is above once for each pair. Where windows leave a buffer's low bytes
+    free, two buffers could lie above one another in turn, and an exhausted search has not seen
+    that.
     """
     return bool((problem.parts.low == 0).all())
 
 
 def _columns(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
+    size, alignment, pin = (
+        np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin)
+    )
     return size, alignment, pin
 
 

@@ -1,8 +1,8 @@
 """A packing problem: buffers that are alive for a while and need addresses in one memory.
 
-`Buffer` is one buffer as a record; `Problem` is all of them as arrays, which every engine works on. Lifetimes are half-open
-[lower, upper) in any unit of time; sizes and addresses are bytes. A buffer of size zero or with an empty lifetime takes no space
-and conflicts with nothing.
+`Buffer` is one buffer as a record; `Problem` is all of them as arrays, which every engine works on.
+Lifetimes are half-open [lower, upper) in any unit of time; sizes and addresses are bytes. A buffer
+of size zero or with an empty lifetime takes no space and conflicts with nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ NO_IN_PLACE: Ints = np.empty((0, 3), dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Instants [lower, upper) at which a buffer is absent, or occupies only the bytes [window[0], window[1]) of itself."""
+    """Instants [lower, upper) at which a buffer is absent, or occupies only the bytes [window[0],
+    window[1]) of itself."""
 
     lower: int
     upper: int
@@ -35,11 +36,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One buffer: alive over [lower, upper) but for its gaps, ``size`` bytes at a multiple of ``alignment``.
+    """One buffer: alive over [lower, upper) but for its gaps, ``size`` bytes at a multiple of
+    ``alignment``.
 
-    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody. Where there are several memories,
-    ``memory`` pins it to one; ``prefers`` names those it may live in, the best first, each with what it costs there if that is not its
-    size, times ``accesses``, for every step down the list.
+    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody.
+    Where there are several memories, ``memory`` pins it to one; ``prefers`` names those it may live
+    in, the best first, each with what it costs there if that is not its size, times ``accesses``,
+    for every step down the list.
     """
 
     id: str
@@ -55,15 +58,22 @@ class Buffer:
     accesses: int = 1
 
     @classmethod
-    def during(cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: Any) -> Buffer:
+    def during(
+        cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: Any
+    ) -> Buffer:
         """Make a buffer that is alive in several lifetimes, at one address in all of them."""
         spans = sorted(lifetimes)
-        gaps = tuple(Gap(first[1], second[0]) for first, second in itertools.pairwise(spans) if first[1] < second[0])
+        gaps = tuple(
+            Gap(first[1], second[0])
+            for first, second in itertools.pairwise(spans)
+            if first[1] < second[0]
+        )
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
 
 
 class Homes(NamedTuple):
-    """What each buffer says of memories: the one it is pinned to, those it may live in with their costs (None: by rank), accesses."""
+    """What each buffer says of memories: the one it is pinned to, those it may live in with their
+    costs (None: by rank), accesses."""
 
     memory: tuple[str | None, ...]
     prefers: tuple[tuple[tuple[str, int | None], ...], ...]
@@ -71,7 +81,8 @@ class Homes(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high) stays occupied (empty: nothing).
+    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high)
+    stays occupied (empty: nothing).
 
     Rows of one buffer at the same instants are several windows, which do not touch.
     """
@@ -84,7 +95,8 @@ class Gaps(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What buffers occupy, as rectangles: ``owner`` at [lower, upper) takes the bytes [low, high) from its offset on."""
+    """What buffers occupy, as rectangles: ``owner`` at [lower, upper) takes the bytes [low, high)
+    from its offset on."""
 
     owner: Ints
     lower: Ints
@@ -111,16 +123,17 @@ class Problem:
     gaps
         The gaps of all buffers.
     reserved
-        Address ranges [low, high) in which nothing is ever occupied. Bytes that a buffer never occupies may lie in them, as they may in
-        other buffers.
+        Address ranges [low, high) in which nothing is ever occupied. Bytes that a buffer never
+        occupies may lie in them, as they may in other buffers.
     aliases
-        Groups of (buffer, shift): all of a group move as one, each so many bytes above the group's address. Where two of a group are alive
-        together they share what bytes they have in common.
+        Groups of (buffer, shift): all of a group move as one, each so many bytes above the group's
+        address. Where two of a group are alive together they share what bytes they have in common.
     in_place
-        Rows (one, other, shift): these two may have ``other`` lie ``shift`` bytes above ``one`` instead of being apart.
+        Rows (one, other, shift): these two may have ``other`` lie ``shift`` bytes above ``one``
+        instead of being apart.
     conflicts
-        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock. Gaps then mean
-        nothing.
+        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers
+        without a common clock. Gaps then mean nothing.
     homes
         Which memories buffers may live in, where there are several.
     """
@@ -148,7 +161,8 @@ class Problem:
 
     @cached_property
     def solid(self) -> Mask:
-        """Which buffers take space at all: they have bytes, and are not absent during their whole life."""
+        """Which buffers take space at all: they have bytes, and are not absent during their whole
+        life."""
         alive = self.upper - self.lower
         if self.conflicts is None and len(self.gaps.owner):
             owner, lower, upper, low, high = self.gaps
@@ -172,40 +186,67 @@ class Problem:
 
     @cached_property
     def parts(self) -> Parts:
-        """The rectangles that buffers occupy, wholly where pairs conflict without a clock; O(n + gaps log gaps)."""
+        """The rectangles that buffers occupy, wholly where pairs conflict without a clock; O(n +
+        gaps log gaps)."""
         gaps = self.gaps if self.conflicts is None else NO_GAPS
         whole = self.solid.copy()
         whole[gaps.owner] = False
         index = np.flatnonzero(whole)
-        plain = Parts(index, self.lower[index], self.upper[index], np.zeros(len(index), dtype=np.int64), self.size[index])
+        plain = Parts(
+            index,
+            self.lower[index],
+            self.upper[index],
+            np.zeros(len(index), dtype=np.int64),
+            self.size[index],
+        )
         if not len(gaps.owner):
             return plain
-        rows = [row for buffer in np.unique(gaps.owner) if self.solid[buffer] for row in self._split(int(buffer))]
+        rows = [
+            row
+            for buffer in np.unique(gaps.owner)
+            if self.solid[buffer]
+            for row in self._split(int(buffer))
+        ]
         split = np.array(rows, dtype=np.int64).reshape(-1, 5).T
         return Parts(*(np.concatenate(pair) for pair in zip(plain, split, strict=True)))
 
     @cached_property
     def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Parts sorted by owner, without the owner but with where each one's parts begin: first, lower, upper, low, high."""
+        """Parts sorted by owner, without the owner but with where each one's parts begin: first,
+        lower, upper, low, high."""
         if not len(self.gaps.owner) and self.solid.all():
             count = len(self)
-            lower, upper, size = (np.ascontiguousarray(column) for column in (self.lower, self.upper, self.size))
-            return np.arange(count + 1, dtype=np.int64), lower, upper, np.zeros(count, dtype=np.int64), size
+            lower, upper, size = (
+                np.ascontiguousarray(column) for column in (self.lower, self.upper, self.size)
+            )
+            return (
+                np.arange(count + 1, dtype=np.int64),
+                lower,
+                upper,
+                np.zeros(count, dtype=np.int64),
+                size,
+            )
         parts = self.parts
         order = np.argsort(parts.owner, kind="stable")
         first = np.searchsorted(parts.owner[order], np.arange(len(self) + 1)).astype(np.int64)
-        lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
+        lower, upper, low, high = (
+            np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:]
+        )
         return first, lower, upper, low, high
 
     def meet(self, one: int, other: int, shift: int = 0) -> bool:
-        """Whether two buffers that must be apart would share bytes with ``other`` at ``shift`` bytes above ``one``."""
+        """Whether two buffers that must be apart would share bytes with ``other`` at ``shift``
+        bytes above ``one``."""
         if self.conflicts is not None:
             touch = shift < int(self.size[one]) and -shift < int(self.size[other])
             return touch and (min(one, other), max(one, other)) in self._conflicting
         first, lower, upper, low, high = self._section_lists
         mine, theirs = (range(first[buffer], first[buffer + 1]) for buffer in (one, other))
         return any(
-            lower[a] < upper[b] and lower[b] < upper[a] and low[a] < high[b] + shift and low[b] + shift < high[a]
+            lower[a] < upper[b]
+            and lower[b] < upper[a]
+            and low[a] < high[b] + shift
+            and low[b] + shift < high[a]
             for a in mine
             for b in theirs
         )
@@ -216,7 +257,8 @@ class Problem:
 
     @cached_property
     def neighbours(self) -> tuple[Ints, Ints]:
-        """With conflict pairs: whom each buffer must be apart from, as where each one's begin, and all of them, ascending."""
+        """With conflict pairs: whom each buffer must be apart from, as where each one's begin, and
+        all of them, ascending."""
         assert self.conflicts is not None
         one, other = self.conflicts[self.conflicts[:, 0] != self.conflicts[:, 1]].T
         keys = np.sort(np.concatenate([one * len(self) + other, other * len(self) + one]))
@@ -227,12 +269,22 @@ class Problem:
     @cached_property
     def _conflicting(self) -> frozenset[tuple[int, int]]:
         assert self.conflicts is not None
-        return frozenset(zip(self.conflicts.min(axis=1).tolist(), self.conflicts.max(axis=1).tolist(), strict=True))
+        return frozenset(
+            zip(
+                self.conflicts.min(axis=1).tolist(),
+                self.conflicts.max(axis=1).tolist(),
+                strict=True,
+            )
+        )
 
     def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
         """Parts of one buffer with gaps, in time order."""
         rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
-        mine = np.flatnonzero(self.gaps.owner == buffer) if len(self.gaps.owner) < 64 else self._gaps_of[buffer]
+        mine = (
+            np.flatnonzero(self.gaps.owner == buffer)
+            if len(self.gaps.owner) < 64
+            else self._gaps_of[buffer]
+        )
         for at in mine[np.argsort(self.gaps.lower[mine], kind="stable")]:
             lower, upper, low, high = (int(column[at]) for column in self.gaps[1:])
             rows += [(buffer, now, lower, 0, size)] if now < lower else []
@@ -248,15 +300,22 @@ class Problem:
         return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))
 
     def only(self, keep: Ints) -> Problem:
-        """The problem of some buffers, given by index, under the same demands but for those on memories."""
+        """The problem of some buffers, given by index, under the same demands but for those on
+        memories."""
         place = np.full(len(self), -1, dtype=np.int64)
         place[keep] = np.arange(len(keep))
         gapped = place[self.gaps.owner] >= 0
         gaps = Gaps(place[self.gaps.owner[gapped]], *(column[gapped] for column in self.gaps[1:]))
-        aliases = tuple(tuple((int(place[i]), shift) for i, shift in group if place[i] >= 0) for group in self.aliases)
+        aliases = tuple(
+            tuple((int(place[i]), shift) for i, shift in group if place[i] >= 0)
+            for group in self.aliases
+        )
         return replace(
             self,
-            **{name: getattr(self, name)[keep] for name in ("lower", "upper", "size", "alignment", "pin", "hint")},
+            **{
+                name: getattr(self, name)[keep]
+                for name in ("lower", "upper", "size", "alignment", "pin", "hint")
+            },
             ids=tuple(self.name(int(i)) for i in keep),
             gaps=gaps,
             aliases=tuple(group for group in aliases if len(group) > 1),
@@ -281,7 +340,8 @@ def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> 
     count
         Number of buffers.
     before
-        Pairs (i, j): buffer ``i`` is dead before ``j`` is born, on whatever core. The order's transitive closure is taken.
+        Pairs (i, j): buffer ``i`` is dead before ``j`` is born, on whatever core. The order's
+        transitive closure is taken.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""What makes a packing problem well formed, and the way from records and arrays to a checked `Problem`."""
+"""What makes a packing problem well formed, and the way from records and arrays to a checked
+`Problem`."""
 
 from __future__ import annotations
 
@@ -21,14 +22,17 @@ Where = Callable[[int, str], str]
 """Names a buffer and one of its fields in an error."""
 
 
-def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any) -> Problem:
+def problem_of(
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any
+) -> Problem:
     """Make a checked problem of records or arrays.
 
     Parameters
     ----------
     buffers
-        `Buffer` records; or three integer arrays (lower, upper, size), also as one array of shape (n, 3); or a mapping of arrays that
-        may add ``alignment``, ``pin``, ``hint`` and ``ids``; or a problem, which is taken as it is.
+        `Buffer` records; or three integer arrays (lower, upper, size), also as one array of shape
+        (n, 3); or a mapping of arrays that may add ``alignment``, ``pin``, ``hint`` and ``ids``; or
+        a problem, which is taken as it is.
     **demands
         Further fields of `Problem`: ``reserved``, ``aliases``, ``in_place``, ``conflicts``.
 
@@ -44,31 +48,45 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
     return problem
 
 
-def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any) -> Problem:
-    """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so that they do not meet."""
+def problem_of_banks(
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any
+) -> Problem:
+    """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so
+    that they do not meet."""
     problem = _assembled(buffers, demands)
     if problem.homes is None:
-        problem = replace(problem, homes=Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem)))
+        problem = replace(
+            problem, homes=Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+        )
     if not isinstance(buffers, Problem) or demands:
         check(problem)
     return problem
 
 
-def _assembled(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, demands: dict[str, Any]) -> Problem:
+def _assembled(
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
+    demands: dict[str, Any],
+) -> Problem:
     if isinstance(buffers, Problem):
         return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
     elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
-        columns, ids, gaps = _columns_of(list(buffers)), tuple(str(buffer.id) for buffer in buffers), _gaps_of(list(buffers))
+        columns, ids, gaps = (
+            _columns_of(list(buffers)),
+            tuple(str(buffer.id) for buffer in buffers),
+            _gaps_of(list(buffers)),
+        )
         demands = {"homes": _homes_of(list(buffers))} | demands
     else:
         columns, ids, gaps = _three(buffers), None, NO_GAPS
     return from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
 
 
-def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
+def from_columns(
+    columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]
+) -> Problem:
     """Fill in what is absent and see to it that columns are whole numbers of one length."""
     missing = [name for name in ("lower", "upper", "size") if name not in columns]
     if missing:
@@ -76,10 +94,17 @@ def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: 
     size = whole(columns["size"], "size")
     filled: dict[str, Any] = {name: whole(columns[name], name) for name in ("lower", "upper")}
     for name, default in (("alignment", 1), ("pin", FREE), ("hint", FREE)):
-        filled[name] = whole(columns[name], name) if name in columns else np.full(len(size), default, dtype=np.int64)
+        filled[name] = (
+            whole(columns[name], name)
+            if name in columns
+            else np.full(len(size), default, dtype=np.int64)
+        )
     for name, column in [*filled.items(), ("ids", ids)]:
         if column is not None and len(column) != len(size):
-            raise AllocationError(f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as many of each")
+            raise AllocationError(
+                f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as"
+                " many of each"
+            )
     return Problem(size=size, **filled, ids=ids, gaps=gaps, **_checked_demands(demands))
 
 
@@ -92,29 +117,51 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     checked = dict(demands)
     if checked.get("in_place") is not None:
         checked["in_place"] = _rows(
-            checked["in_place"], "in_place", (2, 3), "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)"
+            checked["in_place"],
+            "in_place",
+            (2, 3),
+            "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)",
         )
     if checked.get("conflicts") is not None:
         checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
     if "reserved" in checked:
-        checked["reserved"] = tuple((int(low), int(high)) for low, high in _rows(checked["reserved"], "reserved", (2,), _TWO).tolist())
+        checked["reserved"] = tuple(
+            (int(low), int(high))
+            for low, high in _rows(checked["reserved"], "reserved", (2,), _TWO).tolist()
+        )
     if "aliases" in checked:
-        if not isinstance(checked["aliases"], Sequence) or not all(isinstance(group, Sequence) for group in checked["aliases"]):
+        if not isinstance(checked["aliases"], Sequence) or not all(
+            isinstance(group, Sequence) for group in checked["aliases"]
+        ):
             raise AllocationError(f"aliases: {_GROUPS}")
         checked["aliases"] = tuple(_group(group) for group in checked["aliases"])
     return checked
 
 
 _TWO = "pairs of whole numbers, such as [(0, 1), (4, 5)]"
-_GROUPS = "give groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1, 64))"
+_GROUPS = (
+    "give groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1,"
+    " 64))"
+)
 
 
 def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     """Buffers with their shifts, the lowest of which is 0."""
-    rows = [tuple(member) if isinstance(member, Sequence) and not isinstance(member, str) else (member, 0) for member in members]
+    rows = [
+        (
+            tuple(member)
+            if isinstance(member, Sequence) and not isinstance(member, str)
+            else (member, 0)
+        )
+        for member in members
+    ]
     if any(len(row) != 2 for row in rows):
         raise AllocationError(f"aliases: {_GROUPS}")
-    flat = whole(np.array([number for row in rows for number in row], dtype=object), "aliases").reshape(-1, 2).tolist()
+    flat = (
+        whole(np.array([number for row in rows for number in row], dtype=object), "aliases")
+        .reshape(-1, 2)
+        .tolist()
+    )
     lowest = min((shift for _, shift in flat), default=0)
     return tuple((buffer, shift - lowest) for buffer, shift in flat)
 
@@ -122,7 +169,10 @@ def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
 def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:
     """Rows of whole numbers, as wide as the widest permitted."""
     if not isinstance(values, np.ndarray) and isinstance(values, Sequence) and len(widths) > 1:
-        values = [[*row, 0] if isinstance(row, Sequence) and len(row) == widths[0] else row for row in values]
+        values = [
+            [*row, 0] if isinstance(row, Sequence) and len(row) == widths[0] else row
+            for row in values
+        ]
     try:
         rows = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
     except ValueError:
@@ -138,8 +188,15 @@ def whole(values: Any, name: str) -> Ints:
     """One-dimensional int64 array; anything that is not a whole number below 2^62 is an error."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise AllocationError(f"buffers: {name!r} must be a list of whole numbers, not an array of shape {array.shape}")
-    if (array.dtype.kind in "iu" and array.dtype.itemsize < 8) or array.dtype == np.int64 or not len(array):
+        raise AllocationError(
+            f"buffers: {name!r} must be a list of whole numbers, not an array of shape"
+            f" {array.shape}"
+        )
+    if (
+        (array.dtype.kind in "iu" and array.dtype.itemsize < 8)
+        or array.dtype == np.int64
+        or not len(array)
+    ):
         return np.ascontiguousarray(array, dtype=np.int64)
     numbers = [_number(value, at, name) for at, value in enumerate(array.tolist())]
     return np.array(numbers, dtype=np.int64)
@@ -151,7 +208,9 @@ def _number(value: Any, at: int, name: str) -> int:
     if number is None:
         raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
     if abs(number) >= WHOLE_LIMIT:
-        raise AllocationError(f"buffer {at}: {name} is {number}, which is 2^62 or more: scale the problem down")
+        raise AllocationError(
+            f"buffer {at}: {name} is {number}, which is 2^62 or more: scale the problem down"
+        )
     return number
 
 
@@ -160,7 +219,9 @@ def _three(buffers: Any) -> dict[str, Any]:
         buffers = tuple(buffers.T)
     if len(buffers) == 0:
         buffers = ([], [], [])
-    if len(buffers) != 3 or any(isinstance(column, str | int | float | Buffer) for column in buffers):
+    if len(buffers) != 3 or any(
+        isinstance(column, str | int | float | Buffer) for column in buffers
+    ):
         raise AllocationError("buffers: give Buffer records, or three arrays (lower, upper, size)")
     return dict(zip(("lower", "upper", "size"), buffers, strict=True))
 
@@ -168,11 +229,21 @@ def _three(buffers: Any) -> dict[str, Any]:
 def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
     def addresses(field: str) -> list[Any]:
         values = [getattr(buffer, field) for buffer in buffers]
-        if bad := [at for at, value in enumerate(values) if value is not None and (as_whole(value) or 0) < 0]:
-            raise AllocationError(f"buffer {buffers[bad[0]].id!r}: {field} is {as_whole(values[bad[0]])}: an address is at least 0")
+        if bad := [
+            at
+            for at, value in enumerate(values)
+            if value is not None and (as_whole(value) or 0) < 0
+        ]:
+            raise AllocationError(
+                f"buffer {buffers[bad[0]].id!r}: {field} is {as_whole(values[bad[0]])}: an address"
+                " is at least 0"
+            )
         return [FREE if value is None else value for value in values]
 
-    columns: dict[str, Any] = {name: [getattr(buffer, name) for buffer in buffers] for name in ("lower", "upper", "size", "alignment")}
+    columns: dict[str, Any] = {
+        name: [getattr(buffer, name) for buffer in buffers]
+        for name in ("lower", "upper", "size", "alignment")
+    }
     return columns | {"pin": addresses("offset"), "hint": addresses("hint")}
 
 
@@ -186,24 +257,45 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
 
 
 def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
-    if all(buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers):
+    if all(
+        buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers
+    ):
         return None
-    prefers = tuple(tuple((item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers) for buffer in buffers)
-    homes = Homes(tuple(buffer.memory for buffer in buffers), prefers, tuple(buffer.accesses for buffer in buffers))
+    prefers = tuple(
+        tuple(
+            (item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers
+        )
+        for buffer in buffers
+    )
+    homes = Homes(
+        tuple(buffer.memory for buffer in buffers),
+        prefers,
+        tuple(buffer.accesses for buffer in buffers),
+    )
     check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
     plain = tuple(tuple((name, as_whole(cost)) for name, cost in choices) for choices in prefers)
-    return homes._replace(prefers=plain, accesses=tuple(index(accesses) for accesses in homes.accesses))
+    return homes._replace(
+        prefers=plain, accesses=tuple(index(accesses) for accesses in homes.accesses)
+    )
 
 
 def check_homes(homes: Homes, where: Where) -> None:
-    """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
+    """Raise for accesses or costs that are no whole numbers, and for memories that are listed
+    twice."""
     for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
-        for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
+        for field, value in [
+            ("accesses", accesses),
+            *(("prefers", cost) for _, cost in prefers if cost is not None),
+        ]:
             if not 0 <= (-1 if (number := as_whole(value)) is None else number) < WHOLE_LIMIT:
-                raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
+                raise AllocationError(
+                    f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62"
+                )
         names = [name for name, _ in prefers]
         if len(set(names)) < len(names):
-            raise AllocationError(f"{where(buffer, 'prefers')} names a memory twice: name each once")
+            raise AllocationError(
+                f"{where(buffer, 'prefers')} names a memory twice: name each once"
+            )
 
 
 def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
@@ -217,7 +309,10 @@ def check(problem: Problem, where: Where | None = None) -> None:
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
-            values = {name: int(getattr(problem, name)[buffer]) for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
+            values = {
+                name: int(getattr(problem, name)[buffer])
+                for name in ("lower", "upper", "size", "alignment", "pin", "hint")
+            }
             raise AllocationError(f"{place(buffer, field)} {what.format(**values)}")
     _check_members(problem)
     _check_sums(problem)
@@ -250,23 +345,35 @@ def _check_members(problem: Problem) -> None:
     for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
         unknown = named[(named < 0) | (named >= len(problem))]
         if len(unknown):
-            raise AllocationError(f"buffer {unknown[0]} of an alias group or a pair does not exist: there are {len(problem)}")
+            raise AllocationError(
+                f"buffer {unknown[0]} of an alias group or a pair does not exist: there are"
+                f" {len(problem)}"
+            )
 
 
 def _check_sums(problem: Problem) -> None:
     """Every packing that an engine may try must have addresses below 2^62."""
     if not len(problem):
         return
-    highest = max(int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0)
+    highest = max(
+        int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0
+    )
     widest = int(problem.size.max()) + int(problem.alignment.max())
     # A group is as long as its shifts say, and as aligned as all of its members together.
-    far = sum(max(shift for _, shift in group) + 2 * common_step(problem, group) for group in problem.aliases if group)
+    far = sum(
+        max(shift for _, shift in group) + 2 * common_step(problem, group)
+        for group in problem.aliases
+        if group
+    )
     far += sum(abs(shift) for *_, shift in problem.in_place.tolist())
     if highest + widest * (len(problem) + 1) + far < WHOLE_LIMIT:
         return
     total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist()) + far
     if total >= WHOLE_LIMIT:
-        raise AllocationError(f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more: scale them down")
+        raise AllocationError(
+            f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more:"
+            " scale them down"
+        )
 
 
 def _check_ids(problem: Problem, place: Where) -> None:
@@ -275,29 +382,45 @@ def _check_ids(problem: Problem, place: Where) -> None:
     seen: dict[str, int] = {}
     for buffer, name in enumerate(problem.ids):
         if name in seen:
-            raise AllocationError(f"{place(buffer, 'id')} is taken already, by buffer number {seen[name] + 1}: give each buffer its own")
+            raise AllocationError(
+                f"{place(buffer, 'id')} is taken already, by buffer number {seen[name] + 1}: give"
+                " each buffer its own"
+            )
         seen[name] = buffer
 
 
 def _check_gaps(problem: Problem, place: Where) -> None:
     last: dict[int, int] = {}
     order = np.lexsort((problem.gaps.lower, problem.gaps.owner))
-    for owner, lower, upper, low, high in zip(*(column[order].tolist() for column in problem.gaps), strict=True):
-        begin, end, size = int(problem.lower[owner]), int(problem.upper[owner]), int(problem.size[owner])
+    for owner, lower, upper, low, high in zip(
+        *(column[order].tolist() for column in problem.gaps), strict=True
+    ):
+        begin, end, size = (
+            int(problem.lower[owner]),
+            int(problem.upper[owner]),
+            int(problem.size[owner]),
+        )
         spot = f"{place(owner, 'gaps')} has {lower}-{upper}"
         if not begin <= lower <= upper <= end:
-            raise AllocationError(f"{spot}, which is not within its lifetime {begin}-{end}: shorten the gap")
+            raise AllocationError(
+                f"{spot}, which is not within its lifetime {begin}-{end}: shorten the gap"
+            )
         if lower < last.get(owner, lower):
             raise AllocationError(f"{spot}, which overlaps the gap before it: join the two")
         if not 0 <= low <= high <= size:
-            raise AllocationError(f"{spot}@{low}:{high}, which is not within its {size} bytes: shorten the window")
+            raise AllocationError(
+                f"{spot}@{low}:{high}, which is not within its {size} bytes: shorten the window"
+            )
         last[owner] = upper
 
 
 def _check_groups(problem: Problem) -> None:
     for low, high in problem.reserved:
         if not 0 <= low <= high < WHOLE_LIMIT:
-            raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
+            raise AllocationError(
+                f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and"
+                " 2^62"
+            )
     grouped = [member for group in problem.aliases for member, _ in group]
     if len(set(grouped)) < len(grouped):
         raise AllocationError("aliases: a buffer is in two groups: join the groups")
@@ -306,7 +429,8 @@ def _check_groups(problem: Problem) -> None:
 
 
 def check_pins(problem: Problem, where: Where | None = None) -> None:
-    """Pins keep to alignments and reserved ranges, and no two claim one byte at one instant, unless they share their address or may.
+    """Pins keep to alignments and reserved ranges, and no two claim one byte at one instant, unless
+    they share their address or may.
 
     O(n log n) but for pinned buffers that share an address.
     """
@@ -314,7 +438,10 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
     off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
     if len(off):
         at, step = int(problem.pin[off[0]]), int(problem.alignment[off[0]])
-        what = f"is {at}, not a multiple of its alignment ({step}): move the pin or relax the alignment"
+        what = (
+            f"is {at}, not a multiple of its alignment ({step}): move the pin or relax the"
+            " alignment"
+        )
         raise AllocationError(f"{place(int(off[0]), 'offset')} {what}")
     if not (problem.pin >= 0).any():
         return
@@ -325,15 +452,25 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
         if inside.any():
             buffer = int(owner[inside].min())
             at = int(problem.pin[buffer])
-            raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
+            raise AllocationError(
+                f"{place(buffer, 'offset')} is {at}, which touches the reserved range"
+                f" {begin}-{end}: move one"
+            )
     if problem.homes is not None:
-        # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
+        # Pins to different memories do not meet: each memory is looked at when it is known who
+        # lives there.
         return
-    group = {member: number for number, members in enumerate(problem.aliases) for member, _ in members}
+    group = {
+        member: number for number, members in enumerate(problem.aliases) for member, _ in members
+    }
     in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
     for one, other, when in _pinned_together(problem):
         a, b = int(problem.pin[one]), int(problem.pin[other])
-        if group.get(one, -1) != group.get(other, -2) and (one, other, b - a) not in in_place and (other, one, a - b) not in in_place:
+        if (
+            group.get(one, -1) != group.get(other, -2)
+            and (one, other, b - a) not in in_place
+            and (other, one, a - b) not in in_place
+        ):
             both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
             raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
 
@@ -343,17 +480,23 @@ def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
     if problem.conflicts is not None:
         one, other = problem.conflicts.T
         pin, top = problem.pin, problem.pin + problem.size
-        clash = (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+        clash = (
+            (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+        )
         clash &= problem.solid[one] & problem.solid[other]
         yield from ((a, b, "") for a, b in problem.conflicts[clash].tolist())
         return
     owner, lower, upper, low, high = problem.parts
     pinned = np.flatnonzero(problem.pin[owner] >= 0)
     columns = (lower, upper, problem.pin[owner] + low, problem.pin[owner] + high, owner)
-    apart: list[tuple[int, int, int, int]] = []  # live: first byte, end, death, owner; no two overlap
+    apart: list[
+        tuple[int, int, int, int]
+    ] = []  # live: first byte, end, death, owner; no two overlap
     shared: list[tuple[int, int, int, int]] = []  # live, and overlaps one of these
     deaths: list[tuple[int, tuple[int, int, int, int]]] = []
-    for birth, death, first, last, buffer in sorted(zip(*(column[pinned].tolist() for column in columns), strict=True)):
+    for birth, death, first, last, buffer in sorted(
+        zip(*(column[pinned].tolist() for column in columns), strict=True)
+    ):
         while deaths and deaths[0][0] <= birth:
             dead = heapq.heappop(deaths)[1]
             at = bisect_left(apart, dead)

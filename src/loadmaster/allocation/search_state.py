@@ -17,9 +17,9 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 class Search:
     """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
 
-    Strategies read the first group of fields, call `offer` for every packing that they find, and raise ``floor`` to the bytes that any
-    packing needs as far as an exhausted search has shown. ``budget_divisor`` divides default
-    budgets where a problem is solved in so many cases.
+    Strategies read the first group of fields, call `offer` for every packing that they find, and
+    raise ``floor`` to the bytes that any packing needs as far as an exhausted search has shown.
+    ``budget_divisor`` divides default budgets where a problem is solved in so many cases.
     """
 
     problem: Problem
@@ -61,7 +61,8 @@ class Search:
         return self.deadline.left()
 
     def expired(self) -> bool:
-        """Whether the time limit has struck; the answer then depends on the machine, and says so."""
+        """Whether the time limit has struck; the answer then depends on the machine, and says
+        so."""
         if self.deadline.passed():
             self.interrupted = True
             return True
@@ -74,7 +75,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for packings: what it honours beyond lifetimes and sizes, and how it goes about it."""
+    """A way to look for packings: what it honours beyond lifetimes and sizes, and how it goes about
+    it."""
 
     honours: frozenset[str]
     run: Callable[[Search], None]

@@ -1,7 +1,8 @@
-"""Whether addresses hold: a naive sweep over time that shares nothing with the engines, not even how they see gaps.
+"""Whether addresses hold: a naive sweep over time that shares nothing with the engines, not even
+how they see gaps.
 
-O(n log n) comparisons for buffers with lifetimes and gaps; where aliases or in-place pairs are in play, every pair that lives at one
-instant is compared, and all conflict pairs are.
+O(n log n) comparisons for buffers with lifetimes and gaps; where aliases or in-place pairs are in
+play, every pair that lives at one instant is compared, and all conflict pairs are.
 """
 
 from __future__ import annotations
@@ -36,13 +37,19 @@ _REBUILD_FROM = 64
 """If so many buffers end at one instant, rebuild the live list instead of deleting one by one."""
 
 
-def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None) -> tuple[Violation, ...]:
-    """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations; empty if they do."""
+def verify_buffers(
+    problem: Problem, offsets: Ints, capacity: int | None = None
+) -> tuple[Violation, ...]:
+    """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations;
+    empty if they do."""
     return first_violations(broken_rules(problem, offsets, capacity))
 
 
-def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -> Iterator[tuple[str, str]]:
-    """Rule and message for everything that is wrong with a packing; a buffer at a negative offset counts as not placed."""
+def broken_rules(
+    problem: Problem, offsets: Ints, capacity: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """Rule and message for everything that is wrong with a packing; a buffer at a negative offset
+    counts as not placed."""
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
@@ -52,36 +59,68 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
     yield from _shared(problem, offsets)
     yield from _reserved(problem, pieces)
     loose = bool(problem.aliases) or len(problem.in_place) > 0
-    overlaps = _listed(problem, offsets) if problem.conflicts is not None else _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
+    overlaps = (
+        _listed(problem, offsets)
+        if problem.conflicts is not None
+        else _pairs(problem, offsets, pieces)
+        if loose
+        else _sweep(pieces)
+    )
     for one, other, instant in overlaps:
-        yield "overlap", f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant {instant}"
+        yield (
+            "overlap",
+            (
+                f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant"
+                f" {instant}"
+            ),
+        )
 
 
 def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
-    wrong = (offsets < 0) | (offsets % problem.alignment != 0) | ((problem.pin >= 0) & (problem.pin != offsets))
+    wrong = (
+        (offsets < 0)
+        | (offsets % problem.alignment != 0)
+        | ((problem.pin >= 0) & (problem.pin != offsets))
+    )
     for i in np.flatnonzero(wrong).tolist():
-        alignment, pin, at = (int(column[i]) for column in (problem.alignment, problem.pin, offsets))
+        alignment, pin, at = (
+            int(column[i]) for column in (problem.alignment, problem.pin, offsets)
+        )
         if at < 0:
             yield "complete", f"buffer {problem.name(i)!r} has no offset"
         elif at % alignment:
-            yield "alignment", f"buffer {problem.name(i)!r} is at {at}, not a multiple of {alignment}"
+            yield (
+                "alignment",
+                f"buffer {problem.name(i)!r} is at {at}, not a multiple of {alignment}",
+            )
         if pin >= 0 and pin != at:
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
 
 
-def _fitting(problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None) -> Iterator[tuple[str, str]]:
+def _fitting(
+    problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
+) -> Iterator[tuple[str, str]]:
     """Whoever occupies anything ends within the capacity, with all bytes."""
     if capacity is None:
         return
     end = offsets[occupying] + problem.size[occupying]
     for row in np.flatnonzero(end > capacity):
-        yield "capacity", f"buffer {problem.name(occupying[row])!r} ends at {end[row]}, past the capacity of {capacity}"
+        yield (
+            "capacity",
+            (
+                f"buffer {problem.name(occupying[row])!r} ends at {end[row]}, past the capacity of"
+                f" {capacity}"
+            ),
+        )
 
 
 def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
     for group in problem.aliases:
         if len({int(offsets[i]) - shift for i, shift in group}) > 1:
-            wanted = ", ".join(f"{problem.name(i)!r}" + (f" {shift} bytes above it" if shift else "") for i, shift in group)
+            wanted = ", ".join(
+                f"{problem.name(i)!r}" + (f" {shift} bytes above it" if shift else "")
+                for i, shift in group
+            )
             yield "alias", f"buffers {wanted} must share their offset"
 
 
@@ -89,39 +128,69 @@ def _reserved(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
     for low, high in problem.reserved:
         for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
             name, first, last = problem.name(pieces.owner[row]), pieces.first[row], pieces.last[row]
-            yield "reserved", f"buffer {name!r} at {first}-{last} touches the reserved range {low}-{high}"
+            yield (
+                "reserved",
+                f"buffer {name!r} at {first}-{last} touches the reserved range {low}-{high}",
+            )
 
 
 def _pieces(problem: Problem, offsets: Ints) -> Pieces:
     """Cut every lifetime at its gaps, which mean nothing without a clock."""
     gaps: dict[int, list[tuple[int, int, int, int]]] = {}
-    for owner, *gap in zip(*(column.tolist() for column in problem.gaps), strict=True) if problem.conflicts is None else ():
+    for owner, *gap in (
+        zip(*(column.tolist() for column in problem.gaps), strict=True)
+        if problem.conflicts is None
+        else ()
+    ):
         gaps.setdefault(owner, []).append((gap[0], gap[1], gap[2], gap[3]))
     there = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
-    rows = [(owner, *piece) for owner in gaps if there[owner] for piece in _between_gaps(problem, owner, int(offsets[owner]), gaps[owner])]
+    rows = [
+        (owner, *piece)
+        for owner in gaps
+        if there[owner]
+        for piece in _between_gaps(problem, owner, int(offsets[owner]), gaps[owner])
+    ]
     there[list(gaps)] = False
     whole = np.flatnonzero(there)
     at = offsets[whole]
     plain = Pieces(whole, problem.lower[whole], problem.upper[whole], at, at + problem.size[whole])
-    return Pieces(*(np.concatenate(pair) for pair in zip(plain, np.array(rows, dtype=np.int64).reshape(-1, 5).T, strict=True)))
+    return Pieces(
+        *(
+            np.concatenate(pair)
+            for pair in zip(plain, np.array(rows, dtype=np.int64).reshape(-1, 5).T, strict=True)
+        )
+    )
 
 
-def _between_gaps(problem: Problem, owner: int, offset: int, gaps: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+def _between_gaps(
+    problem: Problem, owner: int, offset: int, gaps: list[tuple[int, int, int, int]]
+) -> Iterator[tuple[int, int, int, int]]:
     """When a buffer with gaps is there, and at which addresses."""
-    lower, upper, size = int(problem.lower[owner]), int(problem.upper[owner]), int(problem.size[owner])
-    for begin, end in pairwise(sorted({lower, upper, *(instant for gap in gaps for instant in gap[:2])})):
-        first, last = next(((low, high) for a, b, low, high in gaps if a <= begin and end <= b), (0, size))
+    lower, upper, size = (
+        int(problem.lower[owner]),
+        int(problem.upper[owner]),
+        int(problem.size[owner]),
+    )
+    for begin, end in pairwise(
+        sorted({lower, upper, *(instant for gap in gaps for instant in gap[:2])})
+    ):
+        first, last = next(
+            ((low, high) for a, b, low, high in gaps if a <= begin and end <= b), (0, size)
+        )
         if first < last:
             yield begin, end, offset + first, offset + last
 
 
 def _sweep(pieces: Pieces) -> Iterator[tuple[int, int, int]]:
-    """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so neighbours are enough."""
+    """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so
+    neighbours are enough."""
     order = np.lexsort((pieces.first, pieces.begin))
     live: list[tuple[int, int, int]] = []
     deaths: list[tuple[int, tuple[int, int, int]]] = []
     for chunk in np.split(order, range(_AT_ONCE, len(order), _AT_ONCE)):
-        for owner, begin, end, first, last in zip(*(column[chunk].tolist() for column in pieces), strict=True):
+        for owner, begin, end, first, last in zip(
+            *(column[chunk].tolist() for column in pieces), strict=True
+        ):
             dead = []
             while deaths and deaths[0][0] <= begin:
                 dead.append(heappop(deaths)[1])
@@ -153,7 +222,13 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
     one, other = problem.conflicts.T
     solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
     top = offsets + problem.size
-    clash = solid[one] & solid[other] & (one != other) & (offsets[one] < top[other]) & (offsets[other] < top[one])
+    clash = (
+        solid[one]
+        & solid[other]
+        & (one != other)
+        & (offsets[one] < top[other])
+        & (offsets[other] < top[one])
+    )
     together = _together(problem, offsets)
     for a, b in problem.conflicts[clash].tolist():
         if not together(a, b):
@@ -161,13 +236,16 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
-    """Overlapping pairs that may not: every piece is compared with those that are born while it lives."""
+    """Overlapping pairs that may not: every piece is compared with those that are born while it
+    lives."""
     together = _together(problem, offsets)
     order = np.argsort(pieces.begin, kind="stable")
     owner, begin, end, first, last = (column[order] for column in pieces)
     for row, stop in enumerate(np.searchsorted(begin, end).tolist()):
         later = slice(row + 1, stop)
-        meets = (first[later] < last[row]) & (first[row] < last[later]) & (owner[later] != owner[row])
+        meets = (
+            (first[later] < last[row]) & (first[row] < last[later]) & (owner[later] != owner[row])
+        )
         for other in (np.flatnonzero(meets) + row + 1).tolist():
             one, two = sorted((int(owner[row]), int(owner[other])))
             if not together(one, two):
@@ -175,12 +253,19 @@ def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[in
 
 
 def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
-    """Tells whether two buffers may share bytes: they are aliases, or lie to each other as their in-place pair says."""
-    group_of = {member: number for number, group in enumerate(problem.aliases) for member, _ in group}
+    """Tells whether two buffers may share bytes: they are aliases, or lie to each other as their
+    in-place pair says."""
+    group_of = {
+        member: number for number, group in enumerate(problem.aliases) for member, _ in group
+    }
     in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
 
     def together(one: int, other: int) -> bool:
         up = int(offsets[other]) - int(offsets[one])
-        return group_of.get(one, -1) == group_of.get(other, -2) or (one, other, up) in in_place or (other, one, -up) in in_place
+        return (
+            group_of.get(one, -1) == group_of.get(other, -2)
+            or (one, other, up) in in_place
+            or (other, one, -up) in in_place
+        )
 
     return together

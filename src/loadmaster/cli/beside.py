@@ -1,4 +1,5 @@
-"""Does what a large plan takes long for in processes of their own: it is checked and drawn while this process writes it down."""
+"""Does what a large plan takes long for in processes of their own: it is checked and drawn while
+this process writes it down."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ Result = TypeVar("Result")
 
 @contextmanager
 def beside(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Callable[[], Result]]:
-    """Begin something that takes the longer the larger a plan is; what is given waits for its result. Nobody awaits it afterwards.
+    """Begin something that takes the longer the larger a plan is; what is given waits for its
+    result. Nobody awaits it afterwards.
 
-    For small plans it is done at once, and for all where no second processor is there or Python cannot well copy a process.
+    For small plans it is done at once, and for all where no second processor is there or Python
+    cannot well copy a process.
     """
     if len(plan.jobs) < _MANY_JOBS or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         found = function()
@@ -43,7 +46,8 @@ def beside(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Callabl
         try:
             answer: Result = receiver.recv()
         except EOFError:
-            # It ended before its time, as for want of memory, or of room on a disk: here it can be told.
+            # It ended before its time, as for want of memory, or of room on a disk: here it can be
+            # told.
             answer = function()
         return answer
 

@@ -1,4 +1,5 @@
-"""When the program began: who waits for a command waits for its modules and its networks to be read, too."""
+"""When the program began: who waits for a command waits for its modules and its networks to be
+read, too."""
 
 from __future__ import annotations
 

@@ -36,8 +36,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
-    "and at which address.",
+    help=(
+        "Plans neural networks onto accelerators: which core runs each layer and when, which memory"
+        " holds each tensor, and at which address."
+    ),
 )
 
 
@@ -49,7 +51,12 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Declare the options before any command."""
 
@@ -75,8 +82,8 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 def main() -> NoReturn:
     """Run the command line.
 
-    Any error is one line on standard error and exit code 2. Signals and a closed pipe end it as they end other programs: with 128 and the
-    signal's number.
+    Any error is one line on standard error and exit code 2. Signals and a closed pipe end it as
+    they end other programs: with 128 and the signal's number.
     """
     code = 0
     # Of what is there when the process ends, nothing is worth looking through for cycles.
@@ -107,7 +114,8 @@ def main() -> NoReturn:
 
 
 def _end_properly_at(*signals: signal.Signals) -> None:
-    """Have signals unwind the process, so that no half-written file remains; signals that are ignored stay ignored."""
+    """Have signals unwind the process, so that no half-written file remains; signals that are
+    ignored stay ignored."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)

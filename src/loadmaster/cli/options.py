@@ -1,4 +1,5 @@
-"""Options of several commands, and their parsers; ``--set`` is parsed in ``targets/overrides.py``."""
+"""Options of several commands, and their parsers; ``--set`` is parsed in
+``targets/overrides.py``."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 NETWORKS = " ".join(FRONTENDS.summaries().values())
 """What a network may be given as, for help texts."""
 
-NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = "Networks", "Machine", "Goal", "Limits of sweeps and sizes", "Search", "Output"
+NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = (
+    "Networks",
+    "Machine",
+    "Goal",
+    "Limits of sweeps and sizes",
+    "Search",
+    "Output",
+)
 """Groups of options in help texts."""
 
 
@@ -33,28 +41,48 @@ def _target_names() -> list[str]:
 Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=NETWORKS)]
 Batch = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="Leading dimension of the networks' inputs. Default: the file's."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=NETWORK,
+        help="Leading dimension of the networks' inputs. Default: the file's.",
+    ),
 ]
 Dim = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=N", rich_help_panel=NETWORK, help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated."),
+    typer.Option(
+        metavar="NAME=N",
+        rich_help_panel=NETWORK,
+        help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.",
+    ),
 ]
 Training = Annotated[
     bool,
     typer.Option(
         "--training",
         rich_help_panel=NETWORK,
-        help="Take a torch module's whole training step: forward, loss, backward, optimiser. Default: inference.",
+        help=(
+            "Take a torch module's whole training step: forward, loss, backward, optimiser."
+            " Default: inference."
+        ),
     ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
-        metavar="int8|fp16|fp32", rich_help_panel=NETWORK, help="Plan floating-point tensors at this width. Default: as the file has them."
+        metavar="int8|fp16|fp32",
+        rich_help_panel=NETWORK,
+        help="Plan floating-point tensors at this width. Default: as the file has them.",
     ),
 ]
 MiniBatches = Annotated[
-    int, typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="Instances of every network; they share its weights.")
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=NETWORK,
+        help="Instances of every network; they share its weights.",
+    ),
 ]
 MachineTarget = Annotated[
     str,
@@ -71,37 +99,53 @@ OptionalTarget = Annotated[
         metavar="NAME|FILE.toml",
         rich_help_panel=MACHINE,
         autocompletion=_target_names,
-        help="A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input must then say what everything costs.",
+        help=(
+            "A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input"
+            " must then say what everything costs."
+        ),
     ),
 ]
 
 
 def overrides_of(fields: str) -> Any:
     """The option ``--set`` of a command; ``fields`` says what it overrides."""
-    return typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=MACHINE, help=f"Override {fields}. May be repeated.")
+    return typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        rich_help_panel=MACHINE,
+        help=f"Override {fields}. May be repeated.",
+    )
 
 
-Overrides = Annotated[list[str] | None, overrides_of('a field of the target: `dram.bandwidth="8 GB/s"`')]
+Overrides = Annotated[
+    list[str] | None, overrides_of('a field of the target: `dram.bandwidth="8 GB/s"`')
+]
 Memory = Annotated[
     list[str] | None,
     typer.Option(
         "--memory",
         metavar="NAME[=BYTES]",
         rich_help_panel=MACHINE,
-        help="A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without BYTES it takes whatever is spilled. "
-        "May be repeated.",
+        help=(
+            "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
+            " BYTES it takes whatever is spilled. May be repeated."
+        ),
     ),
 ]
 Deadline = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=S", rich_help_panel=GOAL, help="A network's mini-batches are due so long after release. Default: never due."
+        metavar="NAME=S",
+        rich_help_panel=GOAL,
+        help="A network's mini-batches are due so long after release. Default: never due.",
     ),
 ]
 Period = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=S", rich_help_panel=GOAL, help="Mini-batch k of a network is released at k times this. Default: all at once."
+        metavar="NAME=S",
+        rich_help_panel=GOAL,
+        help="Mini-batch k of a network is released at k times this. Default: all at once.",
     ),
 ]
 Fps = Annotated[
@@ -110,25 +154,37 @@ Fps = Annotated[
         "--fps",
         metavar="N",
         rich_help_panel=LIMITS,
-        help="Frames per second that every network must reach: samples of its batches. Default: no limit.",
+        help=(
+            "Frames per second that every network must reach: samples of its batches. Default: no"
+            " limit."
+        ),
     ),
 ]
 MakespanLimit = Annotated[
     str | None,
     typer.Option(
-        "--makespan", metavar="S", rich_help_panel=LIMITS, help="Time that a plan may take at most, such as `2ms`. Default: no limit."
+        "--makespan",
+        metavar="S",
+        rich_help_panel=LIMITS,
+        help="Time that a plan may take at most, such as `2ms`. Default: no limit.",
     ),
 ]
 EnergyLimit = Annotated[
     str | None,
     typer.Option(
-        "--energy", metavar="J", rich_help_panel=LIMITS, help="Energy that a plan may take at most, such as `5mJ`. Default: no limit."
+        "--energy",
+        metavar="J",
+        rich_help_panel=LIMITS,
+        help="Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
     ),
 ]
 Rounds = Annotated[
     int | None,
     typer.Option(
-        min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4."
+        min=0,
+        metavar="N",
+        rich_help_panel=SEARCH,
+        help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4.",
     ),
 ]
 TimeLimit = Annotated[
@@ -136,24 +192,62 @@ TimeLimit = Annotated[
     typer.Option(
         metavar="S",
         rich_help_panel=SEARCH,
-        help="Stop after so long, such as `5` or `2 min`, with the best so far. Default: no limit; the work itself is bounded.",
+        help=(
+            "Stop after so long, such as `5` or `2 min`, with the best so far. Default: no limit;"
+            " the work itself is bounded."
+        ),
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", rich_help_panel=SEARCH, help="Same input and seed, same answer.")]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Use up to so many threads.")]
-Json = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print exactly one JSON object on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Print nothing but errors and what `--json` asks for.")]
-NoReport = Annotated[bool, typer.Option("--no-report", rich_help_panel=OUTPUT, help="Write data only, no page to look at.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=2**63 - 1,
+        metavar="N",
+        rich_help_panel=SEARCH,
+        help="Same input and seed, same answer.",
+    ),
+]
+Threads = Annotated[
+    int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Use up to so many threads.")
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", rich_help_panel=OUTPUT, help="Print exactly one JSON object on standard output."
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        rich_help_panel=OUTPUT,
+        help="Print nothing but errors and what `--json` asks for.",
+    ),
+]
+NoReport = Annotated[
+    bool,
+    typer.Option(
+        "--no-report", rich_help_panel=OUTPUT, help="Write data only, no page to look at."
+    ),
+]
 
 
 def out_to(files: str, metavar: str = "DIR") -> Any:
-    """The option ``--out`` of a command; ``files`` names what goes there and what happens without it."""
+    """The option ``--out`` of a command; ``files`` names what goes there and what happens without
+    it."""
     return typer.Option("--out", metavar=metavar, rich_help_panel=OUTPUT, help=files)
 
 
 def strategy_of(names: Sequence[str]) -> Any:
     """The option ``--strategy`` of a command, with its strategies by name."""
-    return typer.Option(metavar="NAME", rich_help_panel=SEARCH, autocompletion=lambda: list(names), help=one_of(names))
+    return typer.Option(
+        metavar="NAME",
+        rich_help_panel=SEARCH,
+        autocompletion=lambda: list(names),
+        help=one_of(names),
+    )
 
 
 def one_of(names: Sequence[str]) -> str:
@@ -162,24 +256,38 @@ def one_of(names: Sequence[str]) -> str:
 
 
 def load_networks(
-    models: list[str], batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
+    models: list[str],
+    batch: int | None,
+    dim: list[str] | None,
+    precision: str | None,
+    training: bool = False,
 ) -> list[Graph]:
     """Load the networks that the options of a command name."""
     from loadmaster.workloads.frontends.load import load
 
-    return [load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training) for model in models]
+    return [
+        load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training)
+        for model in models
+    ]
 
 
-def limits_of(fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None) -> Limits:
+def limits_of(
+    fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None
+) -> Limits:
     """What plans must reach, from the options of a command. Raises `PlanError` or `UnitError`."""
     from loadmaster.core.units import parse_joules, parse_seconds
     from loadmaster.planning.sweep.limits import Limits
 
-    longest, most = (None if text is None else read(text) for text, read in ((makespan, parse_seconds), (energy, parse_joules)))
+    longest, most = (
+        None if text is None else read(text)
+        for text, read in ((makespan, parse_seconds), (energy, parse_joules))
+    )
     return Limits(longest, most, fps, deadlines)
 
 
-def times_of(option: str, texts: list[str] | None, error: type[LoadmasterError]) -> dict[str, float]:
+def times_of(
+    option: str, texts: list[str] | None, error: type[LoadmasterError]
+) -> dict[str, float]:
     """Seconds by network, from `NAME=S`."""
     from loadmaster.core.units import parse_seconds
 
@@ -187,7 +295,11 @@ def times_of(option: str, texts: list[str] | None, error: type[LoadmasterError])
 
 
 def by_network(
-    option: str, texts: list[str] | None, read: Callable[[str], float], form: str, error: type[LoadmasterError]
+    option: str,
+    texts: list[str] | None,
+    read: Callable[[str], float],
+    form: str,
+    error: type[LoadmasterError],
 ) -> dict[str, float]:
     """Figures by network, from `NAME=FIGURE`; ``form`` says in errors how to write them."""
     found: dict[str, float] = {}
@@ -205,13 +317,17 @@ def sizes_of(options: list[str]) -> dict[str, int]:
     for option in options:
         name, _, size = option.rpartition("=")
         if not name or not size.strip().isascii() or not size.strip().isdecimal() or int(size) < 1:
-            raise ModelError(f"--dim {option!r}: write NAME=N with a whole number of at least 1, such as sequence=128")
+            raise ModelError(
+                f"--dim {option!r}: write NAME=N with a whole number of at least 1, such as"
+                " sequence=128"
+            )
         sizes[name.strip()] = int(size)
     return sizes
 
 
 def memories_of(options: list[str]) -> tuple[Bank, ...]:
-    """Parse `--memory NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`. Raises `AllocationError`."""
+    """Parse `--memory NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`. Raises
+    `AllocationError`."""
     from loadmaster.allocation.memories.problem import Bank, check_banks
     from loadmaster.core.units import parse_bytes
 
@@ -227,6 +343,16 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
                 low, _, high = value.partition("-")
                 reserved.append((parse_bytes(low), parse_bytes(high)))
             else:
-                raise AllocationError(f"--memory {option!r}: write NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH], such as sram=1MiB")
-        banks.append(Bank(name.strip(), parse_bytes(capacity) if capacity else None, alignment, tuple(reserved)))
+                raise AllocationError(
+                    f"--memory {option!r}: write"
+                    " NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH], such as sram=1MiB"
+                )
+        banks.append(
+            Bank(
+                name.strip(),
+                parse_bytes(capacity) if capacity else None,
+                alignment,
+                tuple(reserved),
+            )
+        )
     return check_banks(banks)

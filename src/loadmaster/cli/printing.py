@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 _SCHEMAS = Path(__file__).parent / "schemas"
 _NARROWEST = 80
-"""Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal breaks the lines."""
+"""Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal
+breaks the lines."""
 _WIDEST = 1000
 """Columns within which the width is measured that a table needs."""
 
 
 def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
-    """Put the version that its schema states in front of a command's JSON object; ``name`` is that of the schema's file."""
+    """Put the version that its schema states in front of a command's JSON object; ``name`` is that
+    of the schema's file."""
     schema = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
     return {"version": schema["properties"]["version"]["const"], **shown}
 
@@ -33,9 +35,15 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_results(
-    shown: dict[str, Any], tables: Callable[[], Sequence[RenderableType]], files: Sequence[Path] = (), *, as_json: bool, quiet: bool
+    shown: dict[str, Any],
+    tables: Callable[[], Sequence[RenderableType]],
+    files: Sequence[Path] = (),
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Print what came of a command: its JSON object with the paths of its files, or tables and those paths, or nothing."""
+    """Print what came of a command: its JSON object with the paths of its files, or tables and
+    those paths, or nothing."""
     if as_json:
         print_json(shown | {"files": [str(file) for file in files]})
     elif not quiet:
@@ -45,13 +53,16 @@ def print_results(
 
 
 def print_tables(*parts: RenderableType) -> None:
-    """Print tables and text on standard output, as wide as the terminal but never so narrow that figures would be cut."""
+    """Print tables and text on standard output, as wide as the terminal but never so narrow that
+    figures would be cut."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console()
     unlimited = console.options.update(width=_WIDEST)
-    needed = max([_NARROWEST, *(Measurement.get(console, unlimited, part).minimum for part in parts)])
+    needed = max(
+        [_NARROWEST, *(Measurement.get(console, unlimited, part).minimum for part in parts)]
+    )
     if console.width < needed:
         console = Console(width=needed, soft_wrap=True)
     for part in parts:

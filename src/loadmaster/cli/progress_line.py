@@ -16,10 +16,12 @@ _ESTIMATE_AFTER_SECONDS, _ESTIMATE_AFTER_SHARE = 2.0, 0.02
 
 
 class LateProgress:
-    """A progress line that is shown late, unless ``quiet``: call it with a stage and the share done.
+    """A progress line that is shown late, unless ``quiet``: call it with a stage and the share
+    done.
 
-    The first call after a second shows the line; leaving the context removes it. Once a stage has gone on for some seconds, the line says
-    how long the rest of it will take at the same pace; a share that falls begins a new stage.
+    The first call after a second shows the line; leaving the context removes it. Once a stage has
+    gone on for some seconds, the line says how long the rest of it will take at the same pace; a
+    share that falls begins a new stage.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -36,18 +38,29 @@ class LateProgress:
         if share < self._last:
             self._begun, self._first = time.monotonic(), share
         self._last = share
-        if self._bar is None and not self._quiet and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
+        if (
+            self._bar is None
+            and not self._quiet
+            and time.monotonic() - self._started > _SHOW_AFTER_SECONDS
+        ):
             self._show()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=stage + self._left(share), completed=share)
+            self._bar.update(
+                self._bar.task_ids[0], description=stage + self._left(share), completed=share
+            )
 
     def _left(self, share: float) -> str:
-        """How much longer the stage will take, in words; nothing as long as that would be a guess."""
+        """How much longer the stage will take, in words; nothing as long as that would be a
+        guess."""
         elapsed, done = time.monotonic() - self._begun, share - self._first
         if elapsed < _ESTIMATE_AFTER_SECONDS or done < _ESTIMATE_AFTER_SHARE or share >= 1:
             return ""
         seconds = elapsed * (1 - share) / done
-        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {max(1, round(seconds))} s left"
+        return (
+            f", about {seconds / 60:.0f} min left"
+            if seconds >= 90
+            else f", about {max(1, round(seconds))} s left"
+        )
 
     def _show(self) -> None:
         from rich.console import Console
@@ -56,10 +69,17 @@ class LateProgress:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
         # What is written into a file or a pipe cannot be removed again.
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self._bar.add_task("", total=1.0)
         self._bar.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()

@@ -1,4 +1,5 @@
-"""Where the ``loadmaster`` program begins: Ctrl-C ends it properly from the start, while its modules are still being loaded."""
+"""Where the ``loadmaster`` program begins: Ctrl-C ends it properly from the start, while its
+modules are still being loaded."""
 
 from __future__ import annotations
 

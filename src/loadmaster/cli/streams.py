@@ -1,4 +1,5 @@
-"""Standard output and error with our own exceptions: a stream that cannot be written ends the command with a clear error."""
+"""Standard output and error with our own exceptions: a stream that cannot be written ends the
+command with a clear error."""
 
 from __future__ import annotations
 
@@ -13,17 +14,21 @@ from loadmaster.core.errors import OutputError
 
 
 class ClosedPipe(OutputError):
-    """Raised when the reader of standard output has closed the pipe, as ``head`` does after ten lines; this is no error."""
+    """Raised when the reader of standard output has closed the pipe, as ``head`` does after ten
+    lines; this is no error."""
 
 
 class CheckedStream(io.TextIOWrapper):
     """A text stream that raises our own errors, and replaces characters that its encoding lacks.
 
-    After a failure the rest goes to the null device, so that the interpreter's last flush does not fail again.
+    After a failure the rest goes to the null device, so that the interpreter's last flush does not
+    fail again.
     """
 
     def __init__(self, stream: TextIO, title: str, errors: str) -> None:
-        super().__init__(stream.buffer, encoding=stream.encoding, errors=errors, line_buffering=stream.isatty())
+        super().__init__(
+            stream.buffer, encoding=stream.encoding, errors=errors, line_buffering=stream.isatty()
+        )
         self._title = title
 
     def write(self, text: str) -> int:
@@ -59,5 +64,7 @@ def check_streams() -> None:
     if sys.stderr is not None:
         sys.stderr = CheckedStream(sys.stderr, "standard error", "backslashreplace")
     if sys.stdout is None:
-        raise OutputError("standard output is closed: leave it open, or send it to a file or /dev/null")
+        raise OutputError(
+            "standard output is closed: leave it open, or send it to a file or /dev/null"
+        )
     sys.stdout = CheckedStream(sys.stdout, "standard output", "replace")

@@ -1,1 +1,2 @@
-"""What every package stands on: errors, units, files, and small pieces that know nothing of networks."""
+"""What every package stands on: errors, units, files, and small pieces that know nothing of
+networks."""

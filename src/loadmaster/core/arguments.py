@@ -1,4 +1,5 @@
-"""What callers may pass: values of the right type, and names that there are, with the one that was probably meant."""
+"""What callers may pass: values of the right type, and names that there are, with the one that was
+probably meant."""
 
 from __future__ import annotations
 
@@ -19,15 +20,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def require_known(what: str, name: str, known: Iterable[str], error: type[LoadmasterError], otherwise: str = "") -> None:
-    """Raise ``error`` unless a name is among those that are known; ``otherwise`` says what else may be given."""
+def require_known(
+    what: str, name: str, known: Iterable[str], error: type[LoadmasterError], otherwise: str = ""
+) -> None:
+    """Raise ``error`` unless a name is among those that are known; ``otherwise`` says what else may
+    be given."""
     names = tuple(known)
     if name not in names:
         raise error(f"there is no {what} {name!r}: {instead(name, names, otherwise)}")
 
 
 def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """``"did you mean edge-npu?"`` where a known name is close to what was written, else which names there are."""
+    """``"did you mean edge-npu?"`` where a known name is close to what was written, else which
+    names there are."""
     names = tuple(known)
     near = get_close_matches(str(name).lower(), names, n=1)
     if near:
@@ -36,7 +41,8 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function refuse, with ``error``, arguments that are not of the types given here by name.
+    """Have a function refuse, with ``error``, arguments that are not of the types given here by
+    name.
 
     None is taken wherever it is the default. No truth value counts as a number. A package that the
     function needs and that is not installed is an error that says how to install it.
@@ -65,12 +71,17 @@ def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R
 def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterError]) -> None:
     """Raise ``error`` unless a value is of one of the types. No truth value counts as a number."""
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
-        raise error(f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}")
+    if not isinstance(value, wanted) or (
+        isinstance(value, bool) and bool not in wanted and object not in wanted
+    ):
+        raise error(
+            f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
+        )
 
 
 def as_whole(value: object) -> int | None:
-    """A whole number of any type, such as NumPy's or SymPy's, as a Python one; None for anything else, truth values included."""
+    """A whole number of any type, such as NumPy's or SymPy's, as a Python one; None for anything
+    else, truth values included."""
     if isinstance(value, bool):
         return None
     try:
@@ -81,7 +92,9 @@ def as_whole(value: object) -> int | None:
 
 def _title(kind: Any) -> str:
     name = kind.__name__
-    return _TITLES.get(kind) or (f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}")
+    return _TITLES.get(kind) or (
+        f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}"
+    )
 
 
 _SOURCES = {
@@ -108,4 +121,8 @@ _TITLES: dict[Any, str] = {
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return f"of type {type(value).__name__}" if len(text) > 60 else f"{text}, of type {type(value).__name__}"
+    return (
+        f"of type {type(value).__name__}"
+        if len(text) > 60
+        else f"{text}, of type {type(value).__name__}"
+    )

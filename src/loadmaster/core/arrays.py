@@ -1,4 +1,5 @@
-"""The types of arrays, so that every signature names them alike, and what their whole numbers stay below."""
+"""The types of arrays, so that every signature names them alike, and what their whole numbers stay
+below."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 """Whole numbers: bytes, picoseconds, indices."""
 WHOLE_LIMIT = 2**62
-"""Bytes, addresses, instants, costs and operations stay below this, so that the sum of two fits 64 bits."""
+"""Bytes, addresses, instants, costs and operations stay below this, so that the sum of two fits 64
+bits."""
 Floats = NDArray[np.float64]
 """Real numbers in double precision: seconds, bytes per second, costs."""
 Mask = NDArray[np.bool_]

@@ -12,7 +12,8 @@ _MANY = 1_000_000
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Look for cycles less often, unless they are looked for less often still; afterwards what was set before holds again."""
+    """Look for cycles less often, unless they are looked for less often still; afterwards what was
+    set before holds again."""
     first, *others = gc.get_threshold()
     if not 0 < first < _MANY:
         yield

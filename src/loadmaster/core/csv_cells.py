@@ -21,7 +21,8 @@ _MOST_CHARACTERS = 30
 
 @dataclass(frozen=True)
 class Row:
-    """One row: ``place`` is the file and line, ``cells`` are the texts by column name, in the header's order."""
+    """One row: ``place`` is the file and line, ``cells`` are the texts by column name, in the
+    header's order."""
 
     place: str
     cells: dict[str, str]
@@ -40,10 +41,16 @@ class Row:
         """A whole number from ``least`` on and less than ``below``."""
         cell = self.cells[column]
         if not _WHOLE.fullmatch(cell):
-            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a whole number of at least {least}")
+            raise JobError(
+                f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a whole number of at"
+                f" least {least}"
+            )
         value = int(cell) if len(cell.lstrip("0")) <= _MOST_CHARACTERS else below
         if not least <= value < below:
-            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]}: it must be at least {least} and less than {below}")
+            raise JobError(
+                f"{self.where(column)} is {cell[:_MOST_CHARACTERS]}: it must be at least {least}"
+                f" and less than {below}"
+            )
         return value
 
     def number(self, column: str, *, positive: bool = False) -> float:
@@ -52,7 +59,10 @@ class Row:
         value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
         if not math.isfinite(value) or value < 0 or (positive and value == 0):
             demand = "more than zero" if positive else "of at least zero"
-            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a finite number {demand}")
+            raise JobError(
+                f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a finite number"
+                f" {demand}"
+            )
         return value
 
 
@@ -72,13 +82,17 @@ def header_of(text: str) -> tuple[str, ...]:
     return tuple(name.strip().strip('"').lower() for name in first.split(","))
 
 
-def rows_of(text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
-    """Rows below the header, whose columns come in any order and are known by their names, whatever their case.
+def rows_of(
+    text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[Row]:
+    """Rows below the header, whose columns come in any order and are known by their names, whatever
+    their case.
 
     Raises
     ------
     JobError
-        For a missing, unknown or repeated column, a row with more or fewer cells than the header, or no row at all.
+        For a missing, unknown or repeated column, a row with more or fewer cells than the header,
+        or no row at all.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: tuple[str, ...] = ()
@@ -92,7 +106,10 @@ def rows_of(text: str, source: str, needed: Sequence[str], optional: Sequence[st
                 header = _header(cells, place, needed, optional)
                 continue
             if len(cells) != len(header):
-                raise JobError(f"{place}: has {len(cells)} cells where the header has {len(header)}: add or drop some")
+                raise JobError(
+                    f"{place}: has {len(cells)} cells where the header has {len(header)}: add or"
+                    " drop some"
+                )
             found = True
             yield Row(place, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
@@ -103,12 +120,17 @@ def rows_of(text: str, source: str, needed: Sequence[str], optional: Sequence[st
         raise JobError(f"{source}: holds a header and no rows: add some")
 
 
-def _header(cells: Sequence[str], place: str, needed: Sequence[str], optional: Sequence[str]) -> tuple[str, ...]:
+def _header(
+    cells: Sequence[str], place: str, needed: Sequence[str], optional: Sequence[str]
+) -> tuple[str, ...]:
     names = [cell.strip().lower() for cell in cells]
     known = {name.lower(): name for name in (*needed, *optional)}
     for position, name in enumerate(names):
         if name not in known:
-            raise JobError(f"{place}:{position + 1}: column {name[:_MOST_CHARACTERS]!r} is not known: use {','.join(known.values())}")
+            raise JobError(
+                f"{place}:{position + 1}: column {name[:_MOST_CHARACTERS]!r} is not known: use"
+                f" {','.join(known.values())}"
+            )
         if name in names[:position]:
             raise JobError(f"{place}:{position + 1}: column {name!r} is there twice: keep one")
     for name in needed:

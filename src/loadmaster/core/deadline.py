@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Deadline:
     """A moment after which no further search is begun.
 
-    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means that there is no deadline, and budgets count work.
+    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means that there
+    is no deadline, and budgets count work.
     """
 
     begin: float = 0.0
@@ -40,11 +41,20 @@ class Deadline:
         """Fraction of the time given that is over, from 0 to 1; 0 where there is no deadline."""
         if self.end is None:
             return 0.0
-        return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
+        return (
+            1.0
+            if self.end <= self.begin
+            else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
+        )
 
     def before(self, seconds: float) -> Deadline:
-        """The deadline of work after which something is to be done that takes so many seconds, of the time left at most three quarters."""
-        return self if self.end is None else Deadline(self.begin, self.end - min(seconds, self.left() * 3 / 4))
+        """The deadline of work after which something is to be done that takes so many seconds, of
+        the time left at most three quarters."""
+        return (
+            self
+            if self.end is None
+            else Deadline(self.begin, self.end - min(seconds, self.left() * 3 / 4))
+        )
 
     def part(self, fraction: float) -> Deadline:
         """The deadline, from now on, of work that may take this fraction of the time left."""
@@ -52,4 +62,5 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline()
-"""For work whose budget counts evaluations, so that the same input and seed give the same answer on any machine."""
+"""For work whose budget counts evaluations, so that the same input and seed give the same answer on
+any machine."""

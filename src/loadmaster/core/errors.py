@@ -30,7 +30,8 @@ class PlanError(LoadmasterError):
 
 
 class JobError(LoadmasterError):
-    """A job list or a table of job costs is malformed, or a cost model cannot say what a job costs."""
+    """A job list or a table of job costs is malformed, or a cost model cannot say what a job
+    costs."""
 
 
 class MissingPackageError(LoadmasterError):
@@ -42,7 +43,8 @@ class OutputError(LoadmasterError):
 
 
 class AllocationError(LoadmasterError):
-    """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks for."""
+    """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks
+    for."""
 
 
 class MappingError(LoadmasterError):
@@ -50,7 +52,8 @@ class MappingError(LoadmasterError):
 
 
 class PlacementError(LoadmasterError):
-    """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy cannot do what is asked for."""
+    """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy cannot do
+    what is asked for."""
 
 
 class RuntimeUnavailable(LoadmasterError):

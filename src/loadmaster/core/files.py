@@ -1,4 +1,5 @@
-"""Files are written as a whole or not at all; the results of one command appear in a directory together or not at all."""
+"""Files are written as a whole or not at all; the results of one command appear in a directory
+together or not at all."""
 
 from __future__ import annotations
 
@@ -14,13 +15,16 @@ from pathlib import Path
 from loadmaster.core.errors import OutputError
 
 _ALIKE = 0.75
-"""How much two file names must have in common for one to be taken for a misspelling of the other."""
+"""How much two file names must have in common for one to be taken for a misspelling of the
+other."""
 
 
 def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
-    """Write ``data``, text in UTF-8, under a temporary name beside ``path``, then rename it, so that readers never see half a file.
+    """Write ``data``, text in UTF-8, under a temporary name beside ``path``, then rename it, so
+    that readers never see half a file.
 
-    A link stays, and what it points to is replaced; devices and pipes are written to directly. ``what`` says in errors what is written.
+    A link stays, and what it points to is replaced; devices and pipes are written to directly.
+    ``what`` says in errors what is written.
 
     Raises
     ------
@@ -51,7 +55,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def why_unreadable(path: str | Path, error: Exception) -> str:
-    """Say why a file cannot be read, and which file beside it was probably meant if it is not there. Lists the folder once."""
+    """Say why a file cannot be read, and which file beside it was probably meant if it is not
+    there. Lists the folder once."""
     reason = _reason(error)
     if not isinstance(error, FileNotFoundError):
         return reason
@@ -76,7 +81,8 @@ class OutputDirectory:
     draft: Path
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when a disk is full."""
+        """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when
+        a disk is full."""
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -87,11 +93,15 @@ class OutputDirectory:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 
     def publish(self) -> list[Path]:
-        """Move every file of the draft into place and return their paths; nothing is moved if something is in the way."""
+        """Move every file of the draft into place and return their paths; nothing is moved if
+        something is in the way."""
         names = sorted(file.name for file in self.draft.iterdir())
         for name in names:
             if (self.final / name).is_dir():
-                raise OutputError(f"{self.final / name}: a directory is in the way: remove it, or choose another --out")
+                raise OutputError(
+                    f"{self.final / name}: a directory is in the way: remove it, or choose another"
+                    " --out"
+                )
         try:
             for name in names:
                 os.replace(self.draft / name, self.final / name)
@@ -107,7 +117,8 @@ def directory_if_asked(path: Path | None) -> AbstractContextManager[OutputDirect
 
 @contextmanager
 def output_directory(path: Path) -> Iterator[OutputDirectory]:
-    """Make ``path`` if need be, before the work rather than after it; take it away again if the work fails and it is new.
+    """Make ``path`` if need be, before the work rather than after it; take it away again if the
+    work fails and it is new.
 
     Raises
     ------
@@ -125,7 +136,9 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
             raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
         yield OutputDirectory(path, draft)
     except OutputError as error:
-        raise OutputError(str(error).replace(str(draft), str(path))) from None  # drafts are gone when this is read
+        raise OutputError(
+            str(error).replace(str(draft), str(path))
+        ) from None  # drafts are gone when this is read
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         for folder in made:

@@ -1,4 +1,5 @@
-"""Ctrl-C during work whose result must not be lost: it is noted, and raised only where nothing is lost by it."""
+"""Ctrl-C during work whose result must not be lost: it is noted, and raised only where nothing is
+lost by it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 class Interrupts:
     """What has come of Ctrl-C since the work began; called by the interpreter when it comes.
 
-    The first is noted in ``requested``, and raised only inside :meth:`breakable`; a second one is raised wherever it comes.
+    The first is noted in ``requested``, and raised only inside :meth:`breakable`; a second one is
+    raised wherever it comes.
     """
 
     def __init__(self) -> None:
@@ -40,7 +42,8 @@ class Interrupts:
 def deferred_interrupts() -> Iterator[Interrupts]:
     """Note Ctrl-C instead of raising it at once; within another such block, go on with its notes.
 
-    Only the main thread of a program that handles Ctrl-C as Python does is changed; elsewhere KeyboardInterrupt may come at any time.
+    Only the main thread of a program that handles Ctrl-C as Python does is changed; elsewhere
+    KeyboardInterrupt may come at any time.
     """
     interrupts = Interrupts()
     if threading.current_thread() is threading.main_thread():

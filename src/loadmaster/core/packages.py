@@ -1,4 +1,5 @@
-"""Packages that only parts of the program need, and the extra of Loadmaster's own that installs each."""
+"""Packages that only parts of the program need, and the extra of Loadmaster's own that installs
+each."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _EXTRAS = {
     "iree": "iree",
     "tflite_micro": "tflite",
 }
-"""The extra that brings a package, by the name under which the package is imported; the allocator needs none of them."""
+"""The extra that brings a package, by the name under which the package is imported; the allocator
+needs none of them."""
 
 
 def package(name: str, purpose: str) -> ModuleType:
@@ -49,8 +51,11 @@ def package(name: str, purpose: str) -> ModuleType:
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> ModuleNotFoundError | MissingPackageError:
-    """What to raise for an import that failed: an error that says what to install, or the same error if no extra brings the module."""
+    """What to raise for an import that failed: an error that says what to install, or the same
+    error if no extra brings the module."""
     root = (error.name or "").partition(".")[0]
     if root not in _EXTRAS:
         return error
-    return MissingPackageError(f"{purpose} needs {root}, which is not installed: pip install 'loadmaster[{_EXTRAS[root]}]'")
+    return MissingPackageError(
+        f"{purpose} needs {root}, which is not installed: pip install 'loadmaster[{_EXTRAS[root]}]'"
+    )

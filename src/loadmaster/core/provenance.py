@@ -1,4 +1,5 @@
-"""Where cost figures come from: one label for each, from the target or table to the terminal, the JSON and the report."""
+"""Where cost figures come from: one label for each, from the target or table to the terminal, the
+JSON and the report."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Label(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The label of ``count`` figures, and what they come from in a few words: a target, a file, a paper."""
+    """The label of ``count`` figures, and what they come from in a few words: a target, a file, a
+    paper."""
 
     label: Label
     source: str
@@ -35,7 +37,8 @@ class Provenance:
 
 
 def merged(parts: Iterable[Provenance]) -> tuple[Provenance, ...]:
-    """Add up the counts of parts with one label and one source, in order of their first appearance."""
+    """Add up the counts of parts with one label and one source, in order of their first
+    appearance."""
     counts: dict[tuple[Label, str], int] = {}
     for part in parts:
         counts[part.label, part.source] = counts.get((part.label, part.source), 0) + part.count
@@ -43,13 +46,15 @@ def merged(parts: Iterable[Provenance]) -> tuple[Provenance, ...]:
 
 
 def weakest(parts: Sequence[Provenance]) -> Label:
-    """Return the label of a figure that rests on all of the parts; what rests on nothing is estimated."""
+    """Return the label of a figure that rests on all of the parts; what rests on nothing is
+    estimated."""
     order = list(Label)
     return min((part.label for part in parts), key=order.index, default=Label.ESTIMATED)
 
 
 def described(parts: Sequence[Provenance]) -> str:
-    """Describe the parts in a line: ``"measured (times.csv)"`` or ``"45 measured (times.csv), 3 estimated (roofline of x)"``."""
+    """Describe the parts in a line: ``"measured (times.csv)"`` or ``"45 measured (times.csv), 3
+    estimated (roofline of x)"``."""
     if len(parts) == 1:
         return str(parts[0])
     return ", ".join(f"{part.count} {part}" for part in parts) or str(Label.ESTIMATED)
@@ -59,5 +64,7 @@ def costs_json(parts: Sequence[Provenance]) -> dict[str, Any]:
     """Return the label and its parts as every ``--json`` has them, under ``costs``."""
     return {
         "label": str(weakest(parts)),
-        "from": [{"label": str(part.label), "source": part.source, "count": part.count} for part in parts],
+        "from": [
+            {"label": str(part.label), "source": part.source, "count": part.count} for part in parts
+        ],
     }

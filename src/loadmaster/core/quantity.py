@@ -30,7 +30,8 @@ class Quantity:
 
     @property
     def exact(self) -> str:
-        """The number without its unit, so that it reads as the same number again; whole ones without a point."""
+        """The number without its unit, so that it reads as the same number again; whole ones
+        without a point."""
         whole = int(self.value) if float(self.value).is_integer() else None
         return str(self.value if whole is None else whole)
 
@@ -46,7 +47,8 @@ class Quantity:
 
 
 def parse_quantity(text: str) -> Quantity:
-    """Read a number with a unit that targets have, or none; raises :class:`~loadmaster.core.errors.UnitError`."""
+    """Read a number with a unit that targets have, or none; raises
+    :class:`~loadmaster.core.errors.UnitError`."""
     stripped = text.strip()
     for ending, parse in _PARSERS.items():
         if stripped.endswith(ending):
@@ -54,4 +56,6 @@ def parse_quantity(text: str) -> Quantity:
     try:
         return Quantity(int(stripped) if stripped.isdecimal() else float(stripped))
     except ValueError:
-        raise UnitError(f"{text!r} is not a number with a unit, such as '8 MiB', '34 GB/s', '1 GHz' or 3") from None
+        raise UnitError(
+            f"{text!r} is not a number with a unit, such as '8 MiB', '34 GB/s', '1 GHz' or 3"
+        ) from None

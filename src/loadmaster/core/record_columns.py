@@ -12,10 +12,12 @@ Record = TypeVar("Record")
 
 
 def records_of(kind: type[Record], count: int, *columns: Iterable[Any]) -> list[Record]:
-    """``count`` records of a frozen dataclass with slots, given a value of every field for each of them, field by field.
+    """``count`` records of a frozen dataclass with slots, given a value of every field for each of
+    them, field by field.
 
-    As calling it ``count`` times, in a third of the time: the loops over records are those of :func:`map` and not Python's. Fields have no
-    defaults here, and ``__post_init__`` is not called. O(count x fields).
+    As calling it ``count`` times, in a third of the time: the loops over records are those of
+    :func:`map` and not Python's. Fields have no defaults here, and ``__post_init__`` is not called.
+    O(count x fields).
     """
     made = list(map(object.__new__, repeat(kind, count)))
     for field, column in zip(fields(kind), columns, strict=True):  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Frozen dataclasses as JSON and back, checked field by field: the layout of plan files.
 
-A record is an object whose keys are the names of its fields; ``field(metadata={"key": ...})`` writes a field under another key. Numbers
-are not negative and fit 64 bits.
+A record is an object whose keys are the names of its fields; ``field(metadata={"key": ...})``
+writes a field under another key. Numbers are not negative and fit 64 bits.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ _ERRORS_SHOWN = 3
 
 
 def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Iterator[str]:
-    """JSON text of a record of a dataclass ``kind``, top-level key after top-level key; the same record gives the same text.
+    """JSON text of a record of a dataclass ``kind``, top-level key after top-level key; the same
+    record gives the same text.
 
-    ``levels`` says how many levels below a top-level key get lines of their own; one if it is not listed.
+    ``levels`` says how many levels below a top-level key get lines of their own; one if it is not
+    listed.
     """
     hints, before = get_type_hints(kind), "{\n"
     for name, key in _keys(kind).items():
@@ -45,7 +47,8 @@ def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Ite
 
 
 def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) -> dict[str, Any]:
-    """JSON object in a text that errors call ``name`` and that should be ``what``, each key once; raises ``error`` otherwise."""
+    """JSON object in a text that errors call ``name`` and that should be ``what``, each key once;
+    raises ``error`` otherwise."""
     repeated: list[tuple[object, str]] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,9 +62,13 @@ def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) 
         data = json.loads(text, object_pairs_hook=unique)
         if repeated:
             where = _path_to(data, repeated[0][0]) or ()
-            raise error(f"{name}: {_dotted((*where, repeated[0][1]))}: the key occurs more than once")
+            raise error(
+                f"{name}: {_dotted((*where, repeated[0][1]))}: the key occurs more than once"
+            )
     except json.JSONDecodeError as wrong:
-        raise error(f"{name}: not JSON from line {wrong.lineno}, column {wrong.colno} on: {wrong.msg}") from wrong
+        raise error(
+            f"{name}: not JSON from line {wrong.lineno}, column {wrong.colno} on: {wrong.msg}"
+        ) from wrong
     except RecursionError:
         raise error(f"{name}: not a {what}: nested too deeply") from None
     except ValueError as wrong:
@@ -71,19 +78,26 @@ def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) 
     return data
 
 
-def record_from(data: Mapping[str, Any], kind: type[Record], name: str, what: str, error: type[LoadmasterError]) -> Record:
-    """Record of a dataclass ``kind`` from a parsed JSON object; raises ``error`` naming missing, unknown or wrong fields."""
+def record_from(
+    data: Mapping[str, Any], kind: type[Record], name: str, what: str, error: type[LoadmasterError]
+) -> Record:
+    """Record of a dataclass ``kind`` from a parsed JSON object; raises ``error`` naming missing,
+    unknown or wrong fields."""
     from pydantic_core import ValidationError
 
     try:
         record: Record = _validator(cast(Any, kind)).validate_python(data)
     except ValidationError as wrong:
-        raise error(f"{name}: {_summary(wrong.errors(include_url=False, include_context=False, include_input=False), what)}") from wrong
+        raise error(
+            f"{name}:"
+            f" {_summary(wrong.errors(include_url=False, include_context=False, include_input=False), what)}"
+        ) from wrong
     return record
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of what :func:`record_to_text` writes of a type, without descriptions; fields that have a default are written too."""
+    """The JSON Schema of what :func:`record_to_text` writes of a type, without descriptions; fields
+    that have a default are written too."""
     simple: dict[Any, dict[str, Any]] = {
         int: {"type": "integer"},
         float: {"type": "number"},
@@ -94,8 +108,16 @@ def json_schema(kind: Any) -> dict[str, Any]:
         return simple[kind]
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        parts = {field.metadata.get("key", field.name): json_schema(hints[field.name]) for field in fields(kind)}
-        return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+        parts = {
+            field.metadata.get("key", field.name): json_schema(hints[field.name])
+            for field in fields(kind)
+        }
+        return {
+            "type": "object",
+            "properties": parts,
+            "required": list(parts),
+            "additionalProperties": False,
+        }
     if isinstance(kind, EnumType):
         return {"enum": list(map(str, kind.__members__.values()))}
     arguments = get_args(kind)
@@ -110,7 +132,13 @@ def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
     """Keys and indices that lead to an object inside parsed JSON."""
     if data is record:
         return ()
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     for key, value in items:
         if (path := _path_to(value, record)) is not None:
             return (key, *path)
@@ -124,13 +152,17 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 
 def _summary(errors: list[ErrorDetails], what: str) -> str:
     """The first few errors, each with the path of its field, and how many more there are."""
-    shown = [f"{_dotted(error['loc']) or what}: {error['msg'][:1].lower()}{error['msg'][1:]}" for error in errors[:_ERRORS_SHOWN]]
+    shown = [
+        f"{_dotted(error['loc']) or what}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+        for error in errors[:_ERRORS_SHOWN]
+    ]
     more = len(errors) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
-    """JSON text of a value of a type in which every item of the first ``levels`` levels has a line of its own."""
+    """JSON text of a value of a type in which every item of the first ``levels`` levels has a line
+    of its own."""
     if isinstance(kind, types.UnionType) and value is not None:
         kind = next(argument for argument in get_args(kind) if argument is not type(None))
     nested = is_dataclass(kind) or get_origin(kind) in (tuple, Mapping)
@@ -138,15 +170,21 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
         return next(iter(_writer(kind)([value])))
     inner = margin + " "
     if get_origin(kind) is tuple:
-        (item, *_) = get_args(kind)
-        lines = _writer(item)(value) if levels == 1 else (_layout(each, item, levels - 1, inner) for each in value)
+        item, *_ = get_args(kind)
+        lines = (
+            _writer(item)(value)
+            if levels == 1
+            else (_layout(each, item, levels - 1, inner) for each in value)
+        )
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         items = [(key, getattr(value, name), hints[name]) for name, key in _keys(kind).items()]
     else:
         items = [(str(key), each, get_args(kind)[1]) for key, each in value.items()]
-    lines = (f"{_quoted(key)}: {_layout(each, hint, levels - 1, inner)}" for key, each, hint in items)
+    lines = (
+        f"{_quoted(key)}: {_layout(each, hint, levels - 1, inner)}" for key, each, hint in items
+    )
     return f"{{\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}}}"
 
 
@@ -174,7 +212,8 @@ Writer = Callable[[Sequence[Any]], Iterable[str]]
 def _writer(kind: Any) -> Writer:
     """Writer for values of a type; equal values are written alike, whatever their class.
 
-    It takes many values at once and goes through records field by field, so that the loops are those of :func:`map` and not Python's.
+    It takes many values at once and goes through records field by field, so that the loops are
+    those of :func:`map` and not Python's.
     """
     simple: dict[Any, Writer] = {
         int: lambda values: map(int.__repr__, map(int, values)),
@@ -188,18 +227,26 @@ def _writer(kind: Any) -> Writer:
         return _record_writer(kind)
     if isinstance(kind, EnumType):
         return lambda values: map(_quoted, values)
-    inner = [_writer(argument) for argument in get_args(kind) if argument not in (type(None), Ellipsis)]
+    inner = [
+        _writer(argument) for argument in get_args(kind) if argument not in (type(None), Ellipsis)
+    ]
     if get_origin(kind) is tuple:
         return _once(_groups_writer(inner[0])) if _is_plain(kind) else _groups_writer(inner[0])
     if get_origin(kind) is Mapping:
-        pairs = _groups_writer(lambda items: map("{}: {}".format, map(_quoted, _nth(items, 0)), inner[1](_nth(items, 1))), "{}")
+        pairs = _groups_writer(
+            lambda items: map(
+                "{}: {}".format, map(_quoted, _nth(items, 0)), inner[1](_nth(items, 1))
+            ),
+            "{}",
+        )
         return lambda values: pairs([mapping.items() for mapping in values])
     assert isinstance(kind, types.UnionType)
     return lambda values: _with_nulls(values, inner[0])
 
 
 def _once(write: Writer) -> Writer:
-    """Writer that turns each of the values into text once, however often it is there: times, names and empty lists come again and again."""
+    """Writer that turns each of the values into text once, however often it is there: times, names
+    and empty lists come again and again."""
 
     def written(values: Sequence[Any]) -> Iterator[str]:
         distinct = list(dict.fromkeys(values))
@@ -209,7 +256,8 @@ def _once(write: Writer) -> Writer:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether values of a type hold no records, which take as long to compare as to write, and no mappings, which cannot be compared."""
+    """Whether values of a type hold no records, which take as long to compare as to write, and no
+    mappings, which cannot be compared."""
     if get_origin(kind) is tuple:
         return all(_is_plain(argument) for argument in get_args(kind) if argument is not Ellipsis)
     return kind in (int, float, bool, str)
@@ -217,9 +265,16 @@ def _is_plain(kind: Any) -> bool:
 
 def _record_writer(kind: Any) -> Writer:
     hints, keys = get_type_hints(kind), _keys(kind)
-    template = "{" + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for key in keys.values()) + "}"
+    template = (
+        "{"
+        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for key in keys.values())
+        + "}"
+    )
     columns = [(attrgetter(name), _writer(hints[name])) for name in keys]
-    return lambda records: map(template.__mod__, zip(*(write(list(map(value, records))) for value, write in columns), strict=True))
+    return lambda records: map(
+        template.__mod__,
+        zip(*(write(list(map(value, records))) for value, write in columns), strict=True),
+    )
 
 
 def _groups_writer(write: Writer, brackets: str = "[]") -> Writer:
@@ -251,14 +306,16 @@ def _validator(kind: type) -> SchemaValidator:
 
 
 def _schema(kind: Any) -> CoreSchema:
-    """What pydantic checks for a type: records know their fields and no others, numbers are finite, not negative and fit 64 bits."""
+    """What pydantic checks for a type: records know their fields and no others, numbers are finite,
+    not negative and fit 64 bits."""
     from pydantic_core import core_schema as core
 
     simple: dict[Any, CoreSchema] = {
         int: core.int_schema(strict=True, ge=0, le=_LARGEST_INTEGER),
         float: core.float_schema(strict=True, ge=0, allow_inf_nan=False),
         bool: core.bool_schema(strict=True),
-        # With a limit on the length pydantic looks at the characters, and refuses halves of surrogate pairs.
+        # With a limit on the length pydantic looks at the characters, and refuses halves of
+        # surrogate pairs.
         str: core.str_schema(strict=True, max_length=_LARGEST_INTEGER),
     }
     if kind in simple:
@@ -287,13 +344,19 @@ def _record_schema(kind: Any) -> CoreSchema:
             schema = core.with_default_schema(schema, default=field.default)
         elif field.default_factory is not MISSING:
             schema = core.with_default_schema(schema, default_factory=field.default_factory)
-        columns.append(core.dataclass_field(field.name, schema, validation_alias=field.metadata.get("key")))
+        columns.append(
+            core.dataclass_field(field.name, schema, validation_alias=field.metadata.get("key"))
+        )
     checked = core.dataclass_args_schema(kind.__name__, columns, extra_behavior="forbid")
-    return core.dataclass_schema(kind, checked, list(hints), frozen=True, slots=hasattr(kind, "__slots__"))
+    return core.dataclass_schema(
+        kind, checked, list(hints), frozen=True, slots=hasattr(kind, "__slots__")
+    )
 
 
 def _whole_number_schema() -> CoreSchema:
     """Integer written as a JSON key, in the one spelling that :func:`record_to_text` gives it."""
     from pydantic_core import core_schema as core
 
-    return core.no_info_after_validator_function(int, core.str_schema(pattern=r"^[1-9][0-9]{0,17}$"))
+    return core.no_info_after_validator_function(
+        int, core.str_schema(pattern=r"^[1-9][0-9]{0,17}$")
+    )

@@ -1,4 +1,5 @@
-"""What a package offers by name, one file each: found by looking at its files, imported when asked for."""
+"""What a package offers by name, one file each: found by looking at its files, imported when asked
+for."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ _FIRST = "auto"
 
 
 class Registry(Generic[Entry]):
-    """The modules of a package that assign an attribute at module level; what they assign is an entry.
+    """The modules of a package that assign an attribute at module level; what they assign is an
+    entry.
 
-    An entry is called as its file, with hyphens for underscores, or as the module's constant ``NAME`` says where no file can be called so.
-    A file that is added to the package is an entry without any other change. Looking at the files takes time linear in their size, once;
-    none of them is imported before it is asked for.
+    An entry is called as its file, with hyphens for underscores, or as the module's constant
+    ``NAME`` says where no file can be called so. A file that is added to the package is an entry
+    without any other change. Looking at the files takes time linear in their size, once; none of
+    them is imported before it is asked for.
 
     Parameters
     ----------
@@ -41,7 +44,14 @@ class Registry(Generic[Entry]):
         What errors say may be given instead of a name.
     """
 
-    def __init__(self, package: str, attribute: str, kind: str, error: type[LoadmasterError], otherwise: str = "") -> None:
+    def __init__(
+        self,
+        package: str,
+        attribute: str,
+        kind: str,
+        error: type[LoadmasterError],
+        otherwise: str = "",
+    ) -> None:
         self._package, self._attribute = package, attribute
         self._kind, self._error, self._otherwise = kind, error, otherwise
 
@@ -51,10 +61,17 @@ class Registry(Generic[Entry]):
         return tuple(self._modules)
 
     def find(self, name: str) -> Entry:
-        """Import an entry. Raises the registry's error, with the name that was probably meant, if there is none."""
+        """Import an entry. Raises the registry's error, with the name that was probably meant, if
+        there is none."""
         modules = self._modules
         require_known(self._kind, name, modules, self._error, self._otherwise)
-        return cast(Entry, getattr(package(f"{self._package}.{modules[name].stem}", f"{self._kind} {name!r}"), self._attribute))
+        return cast(
+            Entry,
+            getattr(
+                package(f"{self._package}.{modules[name].stem}", f"{self._kind} {name!r}"),
+                self._attribute,
+            ),
+        )
 
     def summaries(self) -> dict[str, str]:
         """The first sentence of the docstring of every entry's module, by the entry's name."""
@@ -83,7 +100,9 @@ def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
         source = path.read_text(encoding="utf-8")
         if assigned.search(source):
             name = named.search(source)
-            found.setdefault(name[1] if name else path.stem.replace("_", "-"), _Module(path.stem, path))
+            found.setdefault(
+                name[1] if name else path.stem.replace("_", "-"), _Module(path.stem, path)
+            )
     return dict(sorted(found.items(), key=lambda item: (item[0] != _FIRST, item[0])))
 
 

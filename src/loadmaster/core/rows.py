@@ -13,9 +13,11 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
-    """Distinct rows in ascending order, the distinct row that each row is, and how often each comes; O(rows log rows x columns).
+    """Distinct rows in ascending order, the distinct row that each row is, and how often each
+    comes; O(rows log rows x columns).
 
-    ``numpy.unique`` with an axis compares structured arrays, in whose Python helpers NumPy turns a KeyboardInterrupt into a TypeError.
+    ``numpy.unique`` with an axis compares structured arrays, in whose Python helpers NumPy turns a
+    KeyboardInterrupt into a TypeError.
     """
     order = np.lexsort(rows.T[::-1]) if rows.size else np.arange(len(rows))
     ordered = rows[order]
@@ -28,6 +30,10 @@ def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
 
 
 def ranges(first: Ints, count: Ints) -> Ints:
-    """The numbers ``first[i]`` up to ``first[i] + count[i]``, one range after another. O(numbers)."""
+    """The numbers ``first[i]`` up to ``first[i] + count[i]``, one range after another.
+    O(numbers)."""
     ends = np.cumsum(count)
-    return np.asarray(np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count), dtype=np.int64)
+    return np.asarray(
+        np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count),
+        dtype=np.int64,
+    )

@@ -1,4 +1,5 @@
-"""Answers that show themselves: in one line, as a summary, in a notebook, and as a table of pandas."""
+"""Answers that show themselves: in one line, as a summary, in a notebook, and as a table of
+pandas."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any
 class Shown:
     """An answer with a short ``repr``, a summary, a picture for notebooks, and a table.
 
-    A dataclass that inherits from it is made with ``repr=False``. How each class is shown is in :mod:`loadmaster.report.notebook`,
-    which is imported when something is shown.
+    A dataclass that inherits from it is made with ``repr=False``. How each class is shown is in
+    :mod:`loadmaster.report.notebook`, which is imported when something is shown.
     """
 
     __slots__ = ()
@@ -28,7 +29,8 @@ class Shown:
         return str(import_module("loadmaster.report.notebook").html(self))
 
     def to_pandas(self) -> Any:
-        """Return the parts of this answer as a pandas ``DataFrame``, one a row: jobs, buffers, stays in the fast memory, or operators.
+        """Return the parts of this answer as a pandas ``DataFrame``, one a row: jobs, buffers,
+        stays in the fast memory, or operators.
 
         Times are seconds, energies joules, sizes bytes.
 

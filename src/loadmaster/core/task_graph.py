@@ -11,7 +11,8 @@ from loadmaster.core.arrays import Ints
 
 
 def task_graph(edges: Ints | Sequence[tuple[int, int]], tasks: int) -> _native.TaskGraph:
-    """The graph of so many tasks in which each edge is (a task, one that waits for it). O(edges log edges)."""
+    """The graph of so many tasks in which each edge is (a task, one that waits for it). O(edges log
+    edges)."""
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     first = np.zeros(tasks + 1, dtype=np.int64)

@@ -22,7 +22,9 @@ _SMALL = _FRACTIONS | {"p": Decimal("1e-12"), "f": Decimal("1e-15")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
 
 
-def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
+def _quantity(
+    text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str
+) -> Decimal:
     """Number of base units in ``text``; a bare number is taken to be in base units."""
     match = _QUANTITY.fullmatch(str(text))
     if isinstance(text, bool) or match is None:
@@ -30,13 +32,17 @@ def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal
     suffix = match[2] or ""
     prefix = suffix.removesuffix(unit) if suffix.endswith(unit) else suffix
     if (suffix and not suffix.endswith(unit)) or prefix not in prefixes:
-        raise UnitError(f"{text!r} has the unit {suffix!r}, which is not {what}: write it like {example!r}")
+        raise UnitError(
+            f"{text!r} has the unit {suffix!r}, which is not {what}: write it like {example!r}"
+        )
     try:
         value = Decimal(match[1].replace("_", "")) * prefixes[prefix]
     except InvalidOperation:
         raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
     if value < 0:
-        raise UnitError(f"{text!r} is less than nothing: write {what} of at least 0, such as {example!r}")
+        raise UnitError(
+            f"{text!r} is less than nothing: write {what} of at least 0, such as {example!r}"
+        )
     if value > WHOLE_LIMIT:
         raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
     return value
@@ -58,7 +64,9 @@ def parse_bytes_of(text: str | int | float, whole: int) -> int:
     match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
     share = Decimal(match[1].replace("_", "")) if match is not None and not match[2] else None
     if share is None or not 0 <= share <= 100:
-        raise UnitError(f"{text!r} is no share of the whole: write one from 0% to 100%, such as '50%', or bytes")
+        raise UnitError(
+            f"{text!r} is no share of the whole: write one from 0% to 100%, such as '50%', or bytes"
+        )
     return int(share * whole / 100)
 
 
@@ -76,7 +84,13 @@ def parse_seconds(text: str | int | float) -> float:
     """Seconds, from ``"5 s"``, ``"200 ms"``, ``"2 min"`` or a number."""
     stripped = str(text).strip()
     minutes = stripped.endswith("min")
-    value = _quantity(stripped.removesuffix("min") if minutes else text, "" if minutes else "s", _FRACTIONS, "a time", "5 s")
+    value = _quantity(
+        stripped.removesuffix("min") if minutes else text,
+        "" if minutes else "s",
+        _FRACTIONS,
+        "a time",
+        "5 s",
+    )
     return float(value) * (60 if minutes else 1)
 
 
@@ -123,12 +137,19 @@ def format_bandwidth(bytes_per_second: float) -> str:
 
 def format_rate(per_second: float, unit: str) -> str:
     """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
-    return _scaled(per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P")))
+    return _scaled(
+        per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P"))
+    )
 
 
 def rate_unit(precisions: Iterable[str]) -> str:
-    """The unit of arithmetic rates at some precisions: operations a second if any of them is of integers, else floating-point ones."""
-    return "OP/s" if any(precision.startswith(("int", "uint")) for precision in precisions) else "FLOP/s"
+    """The unit of arithmetic rates at some precisions: operations a second if any of them is of
+    integers, else floating-point ones."""
+    return (
+        "OP/s"
+        if any(precision.startswith(("int", "uint")) for precision in precisions)
+        else "FLOP/s"
+    )
 
 
 def format_count(count: float) -> str:

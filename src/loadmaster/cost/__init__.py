@@ -1,1 +1,2 @@
-"""What everything costs: seconds, bytes and joules of jobs and kernels. No other package knows a layer type."""
+"""What everything costs: seconds, bytes and joules of jobs and kernels. No other package knows a
+layer type."""

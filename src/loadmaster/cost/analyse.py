@@ -1,4 +1,5 @@
-"""M3E's job analyser: latency and bandwidth of every job on every core, from a cost model or from the user's own table."""
+"""M3E's job analyser: latency and bandwidth of every job on every core, from a cost model or from
+the user's own table."""
 
 from __future__ import annotations
 
@@ -26,12 +27,16 @@ from loadmaster.workloads.job import Workload
 __all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
 _LONG_TEXT = 2**18
-"""Characters of a table from which on the cache is faster than parsing it (`python -m benchmarks.costs`)."""
+"""Characters of a table from which on the cache is faster than parsing it (`python -m
+benchmarks.costs`)."""
 
 
 @takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
-def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str | Path | None = None) -> JobAnalysis:
-    """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their operands.
+def analyse(
+    jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str | Path | None = None
+) -> JobAnalysis:
+    """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their
+    operands.
 
     Parameters
     ----------
@@ -40,64 +45,88 @@ def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str |
     target : Target
         The machine whose cores run the jobs; its memories have no influence.
     cost : str
-        A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that takes a table, such as MAESTRO's of
-        energies (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv`` table of measured costs
-        (:class:`~loadmaster.cost.models.measured.Measured`).
+        A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that
+        takes a table, such as MAESTRO's of energies
+        (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv``
+        table of measured costs (:class:`~loadmaster.cost.models.measured.Measured`).
     cache : str or Path
-        An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without one, large analyses only are
-        kept, in the file that the environment variable ``LOADMASTER_CACHE`` names (nowhere if it is empty), else in the user's folder
-        for caches.
+        An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without
+        one, large analyses only are kept, in the file that the environment variable
+        ``LOADMASTER_CACHE`` names (nowhere if it is empty), else in the user's folder for caches.
 
     Returns
     -------
     JobAnalysis
-        Jobs in the order of the workload, cores in that of the target. Latencies are more than zero, and infinite (with bandwidth 0 and
-        energy infinite) only where a measured table has no row for a pair; every job has a core that can run it. Energy is None
-        for models and tables without it.
+        Jobs in the order of the workload, cores in that of the target. Latencies are more than
+        zero, and infinite (with bandwidth 0 and energy infinite) only where a measured table has no
+        row for a pair; every job has a core that can run it. Energy is None for models and tables
+        without it.
 
     Raises
     ------
     JobError
-        For an unknown model, a malformed table or one that does not match, and jobs or cores that the model cannot cost.
+        For an unknown model, a malformed table or one that does not match, and jobs or cores that
+        the model cannot cost.
     TargetError
         If a core's private buffer cannot hold a job's smallest tile.
     """
     name, _, table = cost.partition(":")
-    tabled = COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
+    tabled = (
+        COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
+    )
     if tabled is not None:
         return _labelled(tabled.analyse(jobs, target), tabled, name, target)
     if cost.lower().endswith(".csv"):
-        return _measured(Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost)
+        return _measured(
+            Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
+        )
     model = COST_MODELS.find(cost)
-    store = _store(cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from)
-    found = model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
+    store = _store(
+        cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from
+    )
+    found = (
+        model.analyse(jobs, target)
+        if store is None
+        else _looked_up(store, cost, model, jobs, target)
+    )
     return _labelled(found, model, cost, target)
 
 
 def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target) -> JobAnalysis:
-    """The analysis with what its costs come from: a model takes over the label of the target's figures, if it looks at all of them."""
+    """The analysis with what its costs come from: a model takes over the label of the target's
+    figures, if it looks at all of them."""
     costs = target.costs_by(f"{name} model", len(analysis.jobs))
-    return replace(analysis, provenance=(costs if model.heeds_calibration else replace(costs, label=Label.ESTIMATED),))
+    return replace(
+        analysis,
+        provenance=(costs if model.heeds_calibration else replace(costs, label=Label.ESTIMATED),),
+    )
 
 
 def _measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
     return replace(analysis, provenance=(Provenance(Label.MEASURED, source, len(analysis.jobs)),))
 
 
-def _looked_up(store: AnalysisCache, cost: str, model: CostModel, jobs: Workload, target: Target) -> JobAnalysis:
+def _looked_up(
+    store: AnalysisCache, cost: str, model: CostModel, jobs: Workload, target: Target
+) -> JobAnalysis:
     key = work_key(cost, jobs.jobs, target)
     known = store.get(key)
     if known is None:
         known = model.analyse(jobs, target)
         store.put(key, known)
     # Equal work on equal cores may go by other names.
-    return replace(known, jobs=tuple(job.name for job in jobs.jobs), cores=tuple(core.name for core in target.cores))
+    return replace(
+        known,
+        jobs=tuple(job.name for job in jobs.jobs),
+        cores=tuple(core.name for core in target.cores),
+    )
 
 
 def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
     """Join several tables to one of all their jobs, in their order.
 
-    Energy and clock are known if every part has them, the clock the same. A job name that an earlier part has gets a number: ``name-2``.
+    Energy and clock are known if every part has them, the clock the same. A job name that an
+    earlier part has gets a number: ``name-2``.
 
     Raises
     ------
@@ -105,11 +134,16 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
         If there is no part, or they are for other cores, or for the same in another order.
     """
     if not parts:
-        raise JobError("there are no jobs: give at least one network, job list or job analysis table")
+        raise JobError(
+            "there are no jobs: give at least one network, job list or job analysis table"
+        )
     cores = parts[0].cores
     for part in parts:
         if part.cores != cores:
-            raise JobError(f"job analyses are for different cores, {', '.join(cores)} and {', '.join(part.cores)}: give the same to all")
+            raise JobError(
+                f"job analyses are for different cores, {', '.join(cores)} and"
+                f" {', '.join(part.cores)}: give the same to all"
+            )
     energies = [part.energy for part in parts if part.energy is not None]
     clocks = {part.clock for part in parts}
     return JobAnalysis(
@@ -125,20 +159,25 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
 
 
 def read_jobs(path: str | Path) -> Workload | JobAnalysis:
-    """Read a CSV file of jobs by its header: a job list has a column ``K``, a ready job analysis table one named ``latency_s``."""
+    """Read a CSV file of jobs by its header: a job list has a column ``K``, a ready job analysis
+    table one named ``latency_s``."""
     header = header_of(read_text(path))
     if "k" in header:
         return read_job_list(path)
     if "latency_s" in header:
         return read_job_analysis(path)
-    raise JobError(f"{path}:1: neither K,C,Y,X,R,S,type (a job list) nor job,core,latency_s,bandwidth_bytes_per_s (a job analysis table)")
+    raise JobError(
+        f"{path}:1: neither K,C,Y,X,R,S,type (a job list) nor"
+        " job,core,latency_s,bandwidth_bytes_per_s (a job analysis table)"
+    )
 
 
 def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> JobAnalysis:
-    """Read a ready job analysis table, as :func:`~loadmaster.cost.tables.job_analysis_csv.parse_job_analysis` has it.
+    """Read a ready job analysis table, as
+    :func:`~loadmaster.cost.tables.job_analysis_csv.parse_job_analysis` has it.
 
-    What was read of a long file is kept in ``cache``, as in :func:`analyse`. Raises :class:`~loadmaster.core.errors.JobError`, naming file,
-    line and column.
+    What was read of a long file is kept in ``cache``, as in :func:`analyse`. Raises
+    :class:`~loadmaster.core.errors.JobError`, naming file, line and column.
     """
     text = read_text(path)
     store = _store(cache, worthwhile=len(text) >= _LONG_TEXT)

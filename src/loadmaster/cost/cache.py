@@ -1,7 +1,8 @@
-"""A cache of job analyses in an sqlite file, by content: equal work on equal cores is analysed once.
+"""A cache of job analyses in an sqlite file, by content: equal work on equal cores is analysed
+once.
 
-Nothing depends on the file: where it cannot be opened, read or written, or holds anything else than what
-was put there, work is done again.
+Nothing depends on the file: where it cannot be opened, read or written, or holds anything else than
+what was put there, work is done again.
 """
 
 from __future__ import annotations
@@ -34,29 +35,42 @@ _PRUNE = """
 DELETE FROM analyses WHERE rowid IN (
     SELECT row FROM (SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses) WHERE bytes > ?)
 """
-_SCHEMA = "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB NOT NULL)"
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB"
+    " NOT NULL)"
+)
 
 
 def default_place() -> Path | None:
-    """Return the file that ``LOADMASTER_CACHE`` names, None if that is empty; without it, one in the user's folder for caches."""
+    """Return the file that ``LOADMASTER_CACHE`` names, None if that is empty; without it, one in
+    the user's folder for caches."""
     if _VARIABLE in os.environ:
         return Path(os.environ[_VARIABLE]) if os.environ[_VARIABLE] else None
     try:
         home = Path.home()
     except RuntimeError:
         return None
-    usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}.get(sys.platform, home / ".cache")
+    usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}.get(
+        sys.platform, home / ".cache"
+    )
     return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "loadmaster" / "job-analyses.sqlite"
 
 
 def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
-    """Return the key of an analysis: all of jobs and cores but their names, the energy of main memory, and the models' code."""
+    """Return the key of an analysis: all of jobs and cores but their names, the energy of main
+    memory, and the models' code."""
     digest = _started(f"{model} {target.main.energy}")
     for core in target.cores:
         digest.update(kind_key(core).encode())
     for job in jobs:
-        operands = [(operand.bytes, operand.role, operand.nest) for side in (job.reads, job.writes) for operand in side]
-        digest.update(repr((job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)).encode())
+        operands = [
+            (operand.bytes, operand.role, operand.nest)
+            for side in (job.reads, job.writes)
+            for operand in side
+        ]
+        digest.update(
+            repr((job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)).encode()
+        )
     return digest.hexdigest()
 
 
@@ -73,9 +87,14 @@ def _started(what: str) -> hashlib._Hash:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """Return the digest of the source of cost models and readers, so that results of another version are not used."""
-    sources = [file for package in _CODE for file in files(package).iterdir() if file.name.endswith(".py")]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources, key=lambda file: str(file)))).hexdigest()
+    """Return the digest of the source of cost models and readers, so that results of another
+    version are not used."""
+    sources = [
+        file for package in _CODE for file in files(package).iterdir() if file.name.endswith(".py")
+    ]
+    return hashlib.sha256(
+        b"".join(file.read_bytes() for file in sorted(sources, key=lambda file: str(file)))
+    ).hexdigest()
 
 
 class AnalysisCache:
@@ -90,10 +109,16 @@ class AnalysisCache:
             if not self._place.is_file():
                 return None
             with closing(self._connect()) as connection:
-                row = connection.execute("SELECT digest, content FROM analyses WHERE key = ?", (key,)).fetchone()
+                row = connection.execute(
+                    "SELECT digest, content FROM analyses WHERE key = ?", (key,)
+                ).fetchone()
         except (sqlite3.Error, OSError):
             return None
-        if row is None or not isinstance(row[1], bytes) or hashlib.sha256(row[1]).digest() != row[0]:
+        if (
+            row is None
+            or not isinstance(row[1], bytes)
+            or hashlib.sha256(row[1]).digest() != row[0]
+        ):
             return None
         return _unpacked(row[1])
 
@@ -104,7 +129,10 @@ class AnalysisCache:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._connect()) as connection, connection:
                 connection.execute(_SCHEMA)
-                connection.execute("INSERT OR REPLACE INTO analyses VALUES (?, ?, ?)", (key, hashlib.sha256(content).digest(), content))
+                connection.execute(
+                    "INSERT OR REPLACE INTO analyses VALUES (?, ?, ?)",
+                    (key, hashlib.sha256(content).digest(), content),
+                )
                 connection.execute(_PRUNE, (_LARGEST,))
         except (sqlite3.Error, OSError):
             return
@@ -114,10 +142,17 @@ class AnalysisCache:
 
 
 def _packed(analysis: JobAnalysis) -> bytes:
-    # Where costs come from, those who look them up know: names of targets and files are no part of the key.
-    columns = {name: value for name, value in vars(analysis).items() if value is not None and name != "provenance"}
+    # Where costs come from, those who look them up know: names of targets and files are no part of
+    # the key.
+    columns = {
+        name: value
+        for name, value in vars(analysis).items()
+        if value is not None and name != "provenance"
+    }
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in columns.items()})
+    np.savez(
+        file, allow_pickle=False, **{name: np.asarray(value) for name, value in columns.items()}
+    )
     return file.getvalue()
 
 

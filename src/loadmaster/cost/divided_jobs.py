@@ -1,4 +1,5 @@
-"""Jobs of networks in finer and finer pieces, and what they take at least in whatever pieces: for mapping jobs that may be divided."""
+"""Jobs of networks in finer and finer pieces, and what they take at least in whatever pieces: for
+mapping jobs that may be divided."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
 _LENGTHS = (2, 4, 8, 16)
-"""Pieces are at most this fraction of the least time that all jobs take, one way to divide for each."""
+"""Pieces are at most this fraction of the least time that all jobs take, one way to divide for
+each."""
 _PARTS = (2, 4, 8, 16, 32)
 """Parts into which operators are cut, up to four for each core."""
 _AXES = 2
@@ -32,10 +34,12 @@ _AXES = 2
 
 @dataclass(frozen=True, eq=False)
 class LeastWork:
-    """What jobs take at least in whatever pieces they are divided, however these are spread over the cores.
+    """What jobs take at least in whatever pieces they are divided, however these are spread over
+    the cores.
 
-    ``latency`` seconds when a core does all of a job, shape (jobs, cores), infinite where it cannot; ``moved`` bytes and ``energy`` joules
-    (or None) of a job, shape (jobs, cores). A share of a job takes that share of each, or more. ``divides`` says which jobs can be divided.
+    ``latency`` seconds when a core does all of a job, shape (jobs, cores), infinite where it
+    cannot; ``moved`` bytes and ``energy`` joules (or None) of a job, shape (jobs, cores). A share
+    of a job takes that share of each, or more. ``divides`` says which jobs can be divided.
     """
 
     latency: Floats
@@ -53,13 +57,16 @@ class DividedJobs:
 
 
 def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Cut]:
-    """Every long operator in so many parts along its ``nth`` longest dimension, where it has one."""
+    """Every long operator in so many parts along its ``nth`` longest dimension, where it has
+    one."""
     cuts: list[Cut] = []
     for number, (own, plain) in enumerate(zip(network.forms, network.plain, strict=True)):
         form = own if long[number] else None
         shape = () if form is None else form.shape
         axes = [] if form is None else sorted(form.axes, key=lambda axis: (-shape[axis], axis))
-        cuts.append(form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain)
+        cuts.append(
+            form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain
+        )
     return cuts
 
 
@@ -74,11 +81,13 @@ def divide_jobs(
     precision: str | None = None,
     training: bool = False,
 ) -> DividedJobs:
-    """Read sources as :func:`~loadmaster.cost.job_pool.read_pool` does, and divide the operators of networks in several ways.
+    """Read sources as :func:`~loadmaster.cost.job_pool.read_pool` does, and divide the operators of
+    networks in several ways.
 
-    In each way pieces take at most a half, a quarter, ... of the least time that all jobs take on the machine, where that can be had. Of
-    the cuts of an operator into pieces that are short enough, that is taken whose pieces take the least together. Jobs of lists and
-    tables stay whole. O(ways to cut an operator x jobs).
+    In each way pieces take at most a half, a quarter, ... of the least time that all jobs take on
+    the machine, where that can be had. Of the cuts of an operator into pieces that are short
+    enough, that is taken whose pieces take the least together. Jobs of lists and tables stay whole.
+    O(ways to cut an operator x jobs).
 
     Raises
     ------
@@ -91,7 +100,9 @@ def divide_jobs(
         if source.lower().endswith(".csv"):
             listed[number] = read_listed(source, target, mini_batches=mini_batches)
         else:
-            graph = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
+            graph = load(
+                source, batch=batch, dims=dims or {}, precision=precision, training=training
+            )
             networks[number] = DivisibleNetwork.of(graph, target)
 
     def pool(cuts: Mapping[int, Sequence[Cut]]) -> JobPool:
@@ -100,18 +111,28 @@ def divide_jobs(
             if number in listed:
                 parts += listed[number]
                 continue
-            work = lower([networks[number].source], target, mini_batches=mini_batches, cuts=[Cuts(cuts[number])])
+            work = lower(
+                [networks[number].source],
+                target,
+                mini_batches=mini_batches,
+                cuts=[Cuts(cuts[number])],
+            )
             parts.append(part_of(work, analyse(work, target)))
         return joined(parts)
 
     least = _joined_least(
         [
-            _least_of_network(networks[number], target, mini_batches) if number in networks else _least_of_lists(listed[number])
+            _least_of_network(networks[number], target, mini_batches)
+            if number in networks
+            else _least_of_lists(listed[number])
             for number in range(len(sources))
         ]
     )
     together = _least_seconds(least, bandwidth)
-    options = {number: _options(network, target, bandwidth, together / _LENGTHS[-1]) for number, network in networks.items()}
+    options = {
+        number: _options(network, target, bandwidth, together / _LENGTHS[-1])
+        for number, network in networks.items()
+    }
     ways = [pool({number: network.plain for number, network in networks.items()})]
     seen = [{number: network.plain for number, network in networks.items()}]
     for fraction in _LENGTHS:
@@ -124,31 +145,51 @@ def divide_jobs(
 
 @dataclass(frozen=True)
 class _Option:
-    """A way to cut every operator: its longest piece, and all of its pieces together, in seconds."""
+    """A way to cut every operator: its longest piece, and all of its pieces together, in
+    seconds."""
 
     cuts: list[Cut]
     longest: Floats
     together: Floats
 
 
-def _options(network: DivisibleNetwork, target: Target, bandwidth: float, short: float) -> list[_Option]:
+def _options(
+    network: DivisibleNetwork, target: Target, bandwidth: float, short: float
+) -> list[_Option]:
     """Ways to cut all operators that take longer than ``short`` seconds."""
     most = 4 * len(target.cores)
     plain = _option(network, network.plain, target, bandwidth)
-    cuts = [_in_parts(network, parts, nth, plain.longest > short) for parts in _PARTS if parts <= most for nth in range(_AXES)]
-    return [plain, *(_option(network, tried, target, bandwidth) for tried in cuts if tried != network.plain)]
+    cuts = [
+        _in_parts(network, parts, nth, plain.longest > short)
+        for parts in _PARTS
+        if parts <= most
+        for nth in range(_AXES)
+    ]
+    return [
+        plain,
+        *(_option(network, tried, target, bandwidth) for tried in cuts if tried != network.plain),
+    ]
 
 
-def _option(network: DivisibleNetwork, cuts: list[Cut], target: Target, bandwidth: float) -> _Option:
+def _option(
+    network: DivisibleNetwork, cuts: list[Cut], target: Target, bandwidth: float
+) -> _Option:
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
-    each = np.maximum(analysis.latency, analysis.latency * analysis.bandwidth / bandwidth).min(axis=1)
+    each = np.maximum(analysis.latency, analysis.latency * analysis.bandwidth / bandwidth).min(
+        axis=1
+    )
     until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
     pieces = list(itertools.pairwise(until.tolist()))
-    return _Option(cuts, np.array([each[a:b].max() for a, b in pieces]), np.array([each[a:b].sum() for a, b in pieces]))
+    return _Option(
+        cuts,
+        np.array([each[a:b].max() for a, b in pieces]),
+        np.array([each[a:b].sum() for a, b in pieces]),
+    )
 
 
 def _choose(options: Sequence[_Option], length: float) -> list[Cut]:
-    """For every operator, of the cuts into short enough pieces the one that takes least together; else the one into the shortest."""
+    """For every operator, of the cuts into short enough pieces the one that takes least together;
+    else the one into the shortest."""
     chosen = []
     for number in range(len(options[0].cuts)):
         best = min(
@@ -170,10 +211,19 @@ def _least_seconds(least: LeastWork, bandwidth: float) -> float:
 
 
 def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: int) -> LeastWork:
-    """Of operators that divide, what the pieces that suit each core best take; of others, what they take as they are."""
-    cuts = [plain if form is None else WHOLE for form, plain in zip(network.forms, network.plain, strict=True)]
+    """Of operators that divide, what the pieces that suit each core best take; of others, what they
+    take as they are."""
+    cuts = [
+        plain if form is None else WHOLE
+        for form, plain in zip(network.forms, network.plain, strict=True)
+    ]
     work = lower([network.source], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
-    groups = [number for _ in range(mini_batches) for number, cut in enumerate(cuts) for _ in range(cut.tiles)]
+    groups = [
+        number
+        for _ in range(mini_batches)
+        for number, cut in enumerate(cuts)
+        for _ in range(cut.tiles)
+    ]
     divides = np.array([network.forms[number] is not None for number in groups], dtype=np.bool_)
     analysis = analyse(work, target)
     seconds, joules = divisible_costs(work.jobs, target)
@@ -181,7 +231,8 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
     storages = {tensor.name: tensor.storage for tensor in work.tensors}
     once = np.array(
         [
-            sum(int(x.bytes * shares[number].get(storages[x.tensor], 1.0)) for x in job.reads) + sum(x.bytes for x in job.writes)
+            sum(int(x.bytes * shares[number].get(storages[x.tensor], 1.0)) for x in job.reads)
+            + sum(x.bytes for x in job.writes)
             for job, number in zip(work.jobs, groups, strict=True)
         ],
         dtype=np.float64,
@@ -212,7 +263,9 @@ def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
     analysis: JobAnalysis = joined(pools).analysis
     runs = np.isfinite(analysis.latency)
     moved = np.where(runs, np.where(runs, analysis.latency, 0.0) * analysis.bandwidth, 0.0)
-    return LeastWork(analysis.latency, moved, analysis.energy, np.zeros(len(analysis.jobs), dtype=np.bool_))
+    return LeastWork(
+        analysis.latency, moved, analysis.energy, np.zeros(len(analysis.jobs), dtype=np.bool_)
+    )
 
 
 def _joined_least(parts: Sequence[LeastWork]) -> LeastWork:

@@ -1,4 +1,5 @@
-"""Energy of decisions: work inside cores, bytes over ports and links, and the machine's static power."""
+"""Energy of decisions: work inside cores, bytes over ports and links, and the machine's static
+power."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from loadmaster.cost.job_table import JobTable
 
 @dataclass(frozen=True)
 class EnergyRates:
-    """Femtojoules per byte over the links of main and fast memory and through each core's private buffer; static power in watts.
+    """Femtojoules per byte over the links of main and fast memory and through each core's private
+    buffer; static power in watts.
 
-    A transfer takes the energy of both of its ends: ``main + buffers[c]`` between main memory and core ``c``, ``main + fast`` for a copy.
+    A transfer takes the energy of both of its ends: ``main + buffers[c]`` between main memory and
+    core ``c``, ``main + fast`` for a copy.
     """
 
     main: int
@@ -31,25 +34,41 @@ class EnergyRates:
 
 @dataclass(frozen=True, eq=False)
 class EnergyModel:
-    """Energy of jobs whose operands are in main memory, the fast one, or (results) both, by rows of the job table."""
+    """Energy of jobs whose operands are in main memory, the fast one, or (results) both, by rows of
+    the job table."""
 
     table: JobTable
     rates: EnergyRates
 
     def of_jobs(self, uses_main: Mask, uses_fast: Mask) -> Floats:
         """Femtojoules of every job on every core, shape (jobs, cores). O(operands x cores)."""
-        per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[None, :], uses_main[:, None], uses_fast[:, None])
+        per_byte = self._per_byte(
+            np.array(self.rates.buffers, dtype=np.float64)[None, :],
+            uses_main[:, None],
+            uses_fast[:, None],
+        )
         inside = self.table.energy * FEMTOJOULES
         job = np.concatenate([np.arange(len(inside)), self.table.operand_job])
         return grouped_sums(job, np.concatenate([inside, self.table.moved * per_byte]), len(inside))
 
-    def of_plan(self, core: Int32s, uses_main: Mask, uses_fast: Mask, copied: int, makespan: int) -> int:
-        """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a time in picoseconds. O(operands)."""
+    def of_plan(
+        self, core: Int32s, uses_main: Mask, uses_fast: Mask, copied: int, makespan: int
+    ) -> int:
+        """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a
+        time in picoseconds. O(operands)."""
         rows, chosen = np.arange(len(self.table.operand_job)), core[self.table.operand_job]
-        per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[chosen], uses_main, uses_fast)
+        per_byte = self._per_byte(
+            np.array(self.rates.buffers, dtype=np.float64)[chosen], uses_main, uses_fast
+        )
         moving = float((self.table.moved[rows, chosen] * per_byte).sum())
         inside = float(self.table.energy[np.arange(len(core)), core].sum()) * FEMTOJOULES
-        return round(inside + moving) + copied * (self.rates.main + self.rates.fast) + self.rates.static(makespan)
+        return (
+            round(inside + moving)
+            + copied * (self.rates.main + self.rates.fast)
+            + self.rates.static(makespan)
+        )
 
     def _per_byte(self, buffer: Floats, uses_main: Mask, uses_fast: Mask) -> Floats:
-        return np.asarray(uses_main * (buffer + self.rates.main) + uses_fast * (buffer + self.rates.fast))
+        return np.asarray(
+            uses_main * (buffer + self.rates.main) + uses_fast * (buffer + self.rates.fast)
+        )

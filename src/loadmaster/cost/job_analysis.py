@@ -1,4 +1,5 @@
-"""M3E's job analysis table: latency and bandwidth of every job on every core when nothing stalls it."""
+"""M3E's job analysis table: latency and bandwidth of every job on every core when nothing stalls
+it."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ class JobAnalysis:
     jobs, cores
         Names; jobs in the order in which they were given.
     latency
-        Seconds of job ``j`` on core ``c`` with enough bandwidth, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
+        Seconds of job ``j`` on core ``c`` with enough bandwidth, shape (jobs, cores); infinite
+        where ``c`` cannot run ``j``.
     bandwidth
-        Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run ``j``.
+        Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run
+        ``j``.
     flops
-        Floating-point operations of each job, two per multiply-accumulate; 0 where that is not known.
+        Floating-point operations of each job, two per multiply-accumulate; 0 where that is not
+        known.
     energy
-        Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None where the cost model does not say.
+        Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None
+        where the cost model does not say.
     clock
         Hertz that all cores share, or None: then latencies are not shown in cycles.
     provenance
@@ -51,7 +56,8 @@ class LayerEnergies:
     source
         The table's name in errors.
     joules
-        Joules by (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's style, and the elements of its array.
+        Joules by (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's
+        style, and the elements of its array.
     """
 
     source: str

@@ -20,7 +20,8 @@ MOST = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class JobPool:
-    """Jobs of several sources: their costs, the jobs of its network that each waits for, its network and mini-batch.
+    """Jobs of several sources: their costs, the jobs of its network that each waits for, its
+    network and mini-batch.
 
     ``precisions`` are those of the networks; lists and tables of jobs have none.
     """
@@ -43,7 +44,8 @@ def read_pool(
     precision: str | None = None,
     training: bool = False,
 ) -> JobPool:
-    """Read networks (`.onnx`, `onnx:NAME`), job lists and job analysis tables (`.csv`), and analyse their jobs on a target.
+    """Read networks (`.onnx`, `onnx:NAME`), job lists and job analysis tables (`.csv`), and analyse
+    their jobs on a target.
 
     Raises
     ------
@@ -64,13 +66,19 @@ def read_pool(
     return joined(parts)
 
 
-def read_listed(source: str, target: Target | None, cost: str = DEFAULT, *, mini_batches: int = 1) -> list[JobPool]:
-    """Read a job list, whose jobs are analysed, or a job analysis table: a pool for each mini-batch. Errors are those of read_pool."""
+def read_listed(
+    source: str, target: Target | None, cost: str = DEFAULT, *, mini_batches: int = 1
+) -> list[JobPool]:
+    """Read a job list, whose jobs are analysed, or a job analysis table: a pool for each
+    mini-batch. Errors are those of read_pool."""
     jobs = read_jobs(source)
     if isinstance(jobs, JobAnalysis):
         count = len(jobs.jobs)
         _require_room(source, count, mini_batches)
-        return [JobPool(jobs, ((),) * count, (source,) * count, (number,) * count) for number in range(mini_batches)]
+        return [
+            JobPool(jobs, ((),) * count, (source,) * count, (number,) * count)
+            for number in range(mini_batches)
+        ]
     machine = _required(source, target)
     _require_room(source, len(jobs.jobs), mini_batches)
     costs = analyse(jobs, machine, cost)
@@ -86,7 +94,8 @@ def _required(source: str, target: Target | None) -> Target:
 def _require_room(source: str, jobs: int, mini_batches: int) -> None:
     if jobs * mini_batches > MOST:
         raise MappingError(
-            f"{source}: {jobs} jobs for each of {mini_batches} mini-batches are more than {MOST:,} jobs: ask for fewer mini-batches"
+            f"{source}: {jobs} jobs for each of {mini_batches} mini-batches are more than {MOST:,}"
+            " jobs: ask for fewer mini-batches"
         )
 
 

@@ -1,4 +1,5 @@
-"""Durations and link demands of jobs, given where their operands are: the one place that turns bytes over links into seconds."""
+"""Durations and link demands of jobs, given where their operands are: the one place that turns
+bytes over links into seconds."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ _EXACT_PICOSECONDS = 2.0**53
 class JobTimes:
     """Duration and link demand of each job on each core when it runs alone.
 
-    A job lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
-    Links are the main memory's, then the fast memory's if there is one.
+    A job lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time,
+    for ``rate[j, c, l]`` bytes/s. Links are the main memory's, then the fast memory's if there is
+    one.
     """
 
     duration: Ints
@@ -38,19 +40,29 @@ def job_times(
     write_main: Mask,
     streamed: Ints | None = None,
 ) -> JobTimes:
-    """Compute times of all jobs for tensors read from the fast memory (else main) and written to the fast, the main, or both.
+    """Compute times of all jobs for tensors read from the fast memory (else main) and written to
+    the fast, the main, or both.
 
     ``streamed`` are rows of the table that are read from main memory nevertheless.
 
-    Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
-    at least one. O(operands x cores).
+    Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole
+    picoseconds and at least one. O(operands x cores).
     """
-    # As `job_times` in src/native/joint/times.cpp, to the last bit: tests/test_twins.py holds the two together.
+    # As `job_times` in src/native/joint/times.cpp, to the last bit: tests/test_twins.py holds the
+    # two together.
     uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
-        seconds.append(grouped_sums(table.operand_job, link_seconds(table, memory) * used[:, None], len(table.compute)))
-        volumes.append(grouped_sums(table.operand_job, np.where(used[:, None], table.moved, 0), len(table.compute)))
+        seconds.append(
+            grouped_sums(
+                table.operand_job, link_seconds(table, memory) * used[:, None], len(table.compute)
+            )
+        )
+        volumes.append(
+            grouped_sums(
+                table.operand_job, np.where(used[:, None], table.moved, 0), len(table.compute)
+            )
+        )
     links = np.stack(seconds, axis=2)
     duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
     seconds_each = duration[:, :, None] / PICOSECONDS
@@ -58,8 +70,11 @@ def job_times(
 
 
 def link_seconds(table: JobTable, memory: Memory) -> Floats:
-    """Seconds of a memory's link for the bytes of each row of the table on each core, were they in that memory; shape (rows, cores)."""
-    per_byte = np.where(table.operand_write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth)
+    """Seconds of a memory's link for the bytes of each row of the table on each core, were they in
+    that memory; shape (rows, cores)."""
+    per_byte = np.where(
+        table.operand_write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth
+    )
     return np.asarray(table.moved * per_byte[:, None])
 
 
@@ -70,7 +85,8 @@ def memories_used(
     write_main: Mask,
     streamed: Ints | None = None,
 ) -> tuple[Mask, Mask]:
-    """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments are those of :func:`job_times`."""
+    """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments
+    are those of :func:`job_times`."""
     t, write = table.operand_tensor, table.operand_write
     reads_fast = read_fast[t]
     if streamed is not None:
@@ -81,16 +97,19 @@ def memories_used(
 def whole_picoseconds(seconds: Floats) -> Ints:
     """Durations in whole picoseconds, rounded up, at least one.
 
-    Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
+    Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row
+    leaves what double precision counts exactly.
     """
     # As `whole` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
         raise PlanError(
-            "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"
+            "this work takes longer than 2.5 hours one job after another, the most that is planned:"
+            " check bandwidths and clocks"
         )
     return np.maximum(1, rounded_up(seconds))
 
 
 def rounded_up(seconds: Floats) -> Ints:
-    """Seconds in whole picoseconds, rounded up; a millionth of a picosecond is taken for rounding."""
+    """Seconds in whole picoseconds, rounded up; a millionth of a picosecond is taken for
+    rounding."""
     return np.asarray(np.ceil(seconds * PICOSECONDS - 1e-6), dtype=np.int64)

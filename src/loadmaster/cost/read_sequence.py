@@ -1,4 +1,5 @@
-"""Reads a kernel sequence with costs from a network file, a torch factory, or a file of kernel work or of a sequence."""
+"""Reads a kernel sequence with costs from a network file, a torch factory, or a file of kernel work
+or of a sequence."""
 
 from __future__ import annotations
 
@@ -41,14 +42,16 @@ def read_sequence(
         :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are costed now, or from
         :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs of its own.
     target
-        A machine with one core, a main memory and a fast one. None for a file with costs of its own, and only for that.
+        A machine with one core, a main memory and a fast one. None for a file with costs of its
+        own, and only for that.
     training
         Capture the whole training step of a torch module.
     batch
         Leading dimension of the inputs.
     cost
-        ``roofline``: estimated from the target's figures. ``profile``: measured on this machine with ``loadmaster profile``. Else a CSV
-        file of measured times, with columns ``kernel,combination,seconds``.
+        ``roofline``: estimated from the target's figures. ``profile``: measured on this machine
+        with ``loadmaster profile``. Else a CSV file of measured times, with columns
+        ``kernel,combination,seconds``.
     threads
         Threads with which kernels were measured; torch's default if not given.
 
@@ -61,37 +64,51 @@ def read_sequence(
     """
     if isinstance(source, str | PathLike) and fspath(source).endswith(_WRITTEN):
         if training or batch is not None or cost != ROOFLINE:
-            raise PlacementError(f"{source}: a written sequence has its batch and its kernels: leave out --training, --batch and --cost")
+            raise PlacementError(
+                f"{source}: a written sequence has its batch and its kernels: leave out --training,"
+                " --batch and --cost"
+            )
         return _written(fspath(source), target)
     if target is None:
-        raise PlacementError(f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or a file")
+        raise PlacementError(
+            f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or"
+            " a file"
+        )
     if isinstance(source, Graph) and (training or batch is not None):
-        raise PlacementError(f"{source.name}: a graph has its batch and its operators: give batch and training to loadmaster.load")
+        raise PlacementError(
+            f"{source.name}: a graph has its batch and its operators: give batch and training to"
+            " loadmaster.load"
+        )
     graph = source if isinstance(source, Graph) else load(source, batch=batch, training=training)
     return _costed(kernel_sequence(graph, target), graph, cost, threads)
 
 
 def _written(source: str, target: Target | None) -> KernelSequence:
-    """The sequence in a file: costed for the target if it has amounts, else with the costs that it has."""
+    """The sequence in a file: costed for the target if it has amounts, else with the costs that it
+    has."""
     data = object_in(read_text(Path(source)), source)
     if data.get("format") != WORK:
         sequence = sequence_from_object(data, source)
         if target is not None:
             raise PlacementError(
-                f"{source}: has costs of its own and no amounts from which those of {target.name} follow: leave out --target and --set, "
-                "and give --fast"
+                f"{source}: has costs of its own and no amounts from which those of {target.name}"
+                " follow: leave out --target and --set, and give --fast"
             )
         return sequence
     work = work_from_object(data, source)
     if target is None:
-        raise PlacementError(f"{source}: has amounts and no costs: say on which machine, with --target")
+        raise PlacementError(
+            f"{source}: has amounts and no costs: say on which machine, with --target"
+        )
     try:
         return cost_kernels(work, target)
     except LoadmasterError as error:
         raise PlacementError(f"{source}: {error}") from None
 
 
-def _costed(sequence: KernelSequence, graph: Graph, cost: str, threads: int | None) -> KernelSequence:
+def _costed(
+    sequence: KernelSequence, graph: Graph, cost: str, threads: int | None
+) -> KernelSequence:
     """The sequence with measured times, if they are asked for."""
     if cost == ROOFLINE:
         return sequence
@@ -99,9 +116,14 @@ def _costed(sequence: KernelSequence, graph: Graph, cost: str, threads: int | No
         from loadmaster.cost.kernels.kernel_times import KernelTimes, default_threads, profile_place
         from loadmaster.cost.kernels.measured_kernels import measured_tables
 
-        return measured_tables(sequence, graph, KernelTimes(profile_place()), threads or default_threads())
+        return measured_tables(
+            sequence, graph, KernelTimes(profile_place()), threads or default_threads()
+        )
     if not Path(cost).is_file():
-        raise PlacementError(f"cost {cost!r}: give roofline, profile, or a file of measured times (kernel,combination,seconds)")
+        raise PlacementError(
+            f"cost {cost!r}: give roofline, profile, or a file of measured times"
+            " (kernel,combination,seconds)"
+        )
     from loadmaster.cost.kernels.measured_kernels import tabled
     from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from loadmaster.cost.base import CostModel
 
 COST_MODELS: Registry[CostModel] = Registry(
-    "loadmaster.cost.models", "MODEL", "cost model", JobError, ", or give a .csv file of measured costs"
+    "loadmaster.cost.models",
+    "MODEL",
+    "cost model",
+    JobError,
+    ", or give a .csv file of measured costs",
 )
 
 DEFAULT = "dataflow"

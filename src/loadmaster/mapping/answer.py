@@ -1,4 +1,5 @@
-"""The answer to a mapping problem: core and place of every job, how good that is, and what it cost to find."""
+"""The answer to a mapping problem: core and place of every job, how good that is, and what it cost
+to find."""
 
 from __future__ import annotations
 
@@ -29,25 +30,28 @@ class JobMapping(Shown):
     Attributes
     ----------
     status
-        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a billionth. ``feasible``: not proven to be
-        the best.
+        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a
+        billionth. ``feasible``: not proven to be the best.
     jobs, cores
         Names, as in the job analysis.
     core, position, group
-        Of every job: index of its core, its place in that core's queue from 0, and the group that it is in; groups run one after another.
+        Of every job: index of its core, its place in that core's queue from 0, and the group that
+        it is in; groups run one after another.
     start, end
         Seconds, of every job.
     makespan, energy, throughput
-        Seconds; joules, None where not known; operations/s (multiplications and additions), None where no job's operations are known.
+        Seconds; joules, None where not known; operations/s (multiplications and additions), None
+        where no job's operations are known.
     objective, value, lower_bound
-        What was minimised, what was reached, and what no mapping of these jobs can be below: seconds for makespan and throughput (the
-        work is given), joules, or joule-seconds.
+        What was minimised, what was reached, and what no mapping of these jobs can be below:
+        seconds for makespan and throughput (the work is given), joules, or joule-seconds.
     history
         Samples taken and value at every improvement; over several groups, of each.
     seconds, cpu_seconds
         Of the search, bounds included.
     interrupted
-        A time limit or an interrupt ended the search; without one the answer is the same on every machine.
+        A time limit or an interrupt ended the search; without one the answer is the same on every
+        machine.
     costs
         What the costs of jobs come from.
     """
@@ -87,7 +91,9 @@ class JobMapping(Shown):
     @property
     def cycles(self) -> int | None:
         """The makespan in cycles of the clock that all cores share, rounded up, or None."""
-        return None if self.clock is None else int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
+        return (
+            None if self.clock is None else int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What ``loadmaster map --json`` prints."""
@@ -113,7 +119,14 @@ class JobMapping(Shown):
             "groups": int(self.group.max(initial=-1)) + 1,
             "convergence": [[list(point) for point in points] for points in self.history],
             "jobs": [
-                {"job": name, "core": self.cores[core], "position": position, "group": group, "start": start, "end": end}
+                {
+                    "job": name,
+                    "core": self.cores[core],
+                    "position": position,
+                    "group": group,
+                    "start": start,
+                    "end": end,
+                }
                 for name, core, position, group, start, end in zip(
                     self.jobs,
                     self.core.tolist(),
@@ -134,12 +147,17 @@ class JobMapping(Shown):
         OutputError
             If the file cannot be written.
         """
-        replace_file(path, json.dumps({"version": VERSION, **self.as_json()}, indent=1, allow_nan=False) + "\n", "the mapping")
+        replace_file(
+            path,
+            json.dumps({"version": VERSION, **self.as_json()}, indent=1, allow_nan=False) + "\n",
+            "the mapping",
+        )
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What an earlier mapping knew: by job name, the core's name and how far into the core's queue the job came, between 0 and 1."""
+    """What an earlier mapping knew: by job name, the core's name and how far into the core's queue
+    the job came, between 0 and 1."""
 
     source: str
     jobs: tuple[str, ...]
@@ -150,7 +168,11 @@ class WarmStart:
 def warm_start_of(mapping: JobMapping, source: str = "mapping") -> WarmStart:
     """A warm start from a mapping."""
     return _warm_start(
-        source, mapping.jobs, [mapping.cores[core] for core in mapping.core.tolist()], mapping.group.tolist(), mapping.position.tolist()
+        source,
+        mapping.jobs,
+        [mapping.cores[core] for core in mapping.core.tolist()],
+        mapping.group.tolist(),
+        mapping.position.tolist(),
     )
 
 
@@ -167,7 +189,9 @@ def read_warm_start(path: str | Path) -> WarmStart:
     except OSError as error:
         raise MappingError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except json.JSONDecodeError as error:
-        raise MappingError(f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}") from None
+        raise MappingError(
+            f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}"
+        ) from None
     except (UnicodeDecodeError, RecursionError):
         raise MappingError(f"{path}: not JSON; {_GIVE}") from None
     if isinstance(found, dict) and "front" in found:
@@ -175,7 +199,9 @@ def read_warm_start(path: str | Path) -> WarmStart:
     rows = found.get("jobs") if isinstance(found, dict) else None
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
-    names, cores, groups, positions = ([_field(path, number, row, key) for number, row in enumerate(rows)] for key in _FIELDS)
+    names, cores, groups, positions = (
+        [_field(path, number, row, key) for number, row in enumerate(rows)] for key in _FIELDS
+    )
     return _warm_start(str(path), tuple(names), cores, groups, positions)
 
 
@@ -186,13 +212,20 @@ def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
     value, kind = row[key], _FIELDS[key]
     if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
         what = "a whole number of at least 0" if kind is int else "a name"
-        raise MappingError(f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}")
+        raise MappingError(
+            f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}"
+        )
     return value
 
 
-def _warm_start(source: str, jobs: tuple[str, ...], core: list[str], group: list[int], position: list[int]) -> WarmStart:
+def _warm_start(
+    source: str, jobs: tuple[str, ...], core: list[str], group: list[int], position: list[int]
+) -> WarmStart:
     longest: dict[tuple[str, int], int] = {}
     for key, place in zip(zip(core, group, strict=True), position, strict=True):
         longest[key] = max(longest.get(key, 0), place + 1)
-    places = [(at + 0.5) / longest[key] for key, at in zip(zip(core, group, strict=True), position, strict=True)]
+    places = [
+        (at + 0.5) / longest[key]
+        for key, at in zip(zip(core, group, strict=True), position, strict=True)
+    ]
     return WarmStart(source, jobs, tuple(core), tuple(places))

@@ -1,4 +1,5 @@
-"""Jobs that wait for others, or for their time: list scheduling and local search, on the planner's event engine."""
+"""Jobs that wait for others, or for their time: list scheduling and local search, on the planner's
+event engine."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from loadmaster.mapping.local_search import Walk, late_acceptance
 from loadmaster.mapping.priorities import perturbed, upward_rank
 
 _EXACT_PICOSECONDS = 2**52
-"""Picoseconds: a quarter of this is the most that all work together may take, so that sums are exact in double precision."""
+"""Picoseconds: a quarter of this is the most that all work together may take, so that sums are
+exact in double precision."""
 _PICOSECOND = 1.0 / PICOSECONDS
 """Seconds in a picosecond."""
 _MEMORY = 50
 """How many steps back a neighbour may be as bad as."""
 _SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
-"""How much more than its least energy a job may take, relatively, in the first schedules of an objective of energy."""
+"""How much more than its least energy a job may take, relatively, in the first schedules of an
+objective of energy."""
 
 
 Value = tuple[float, float, float]
@@ -57,7 +60,8 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class OrderedSchedule:
-    """Core, start and end (seconds) of every job; ``value`` is weighted lateness, the group's score, and the makespan."""
+    """Core, start and end (seconds) of every job; ``value`` is weighted lateness, the group's
+    score, and the makespan."""
 
     core: Cores
     start: Floats
@@ -77,11 +81,13 @@ def schedule(
     deadline: Deadline = NO_DEADLINE,
     progress: Progress = no_progress,
 ) -> OrderedSchedule:
-    """Make late jobs as little late as possible, weighted, and then the score of the group small, and then the makespan.
+    """Make late jobs as little late as possible, weighted, and then the score of the group small,
+    and then the makespan.
 
-    List schedules come first: by the longest path to the end, by the earliest due date, and, where energy counts, on frugal cores only.
-    From the best of them a local search changes priorities, or the cores that few jobs may run on. Whenever a core is idle, it takes the
-    ready job of highest priority that would finish first there. Times are whole picoseconds.
+    List schedules come first: by the longest path to the end, by the earliest due date, and, where
+    energy counts, on frugal cores only. From the best of them a local search changes priorities, or
+    the cores that few jobs may run on. Whenever a core is idle, it takes the ready job of highest
+    priority that would finish first there. Times are whole picoseconds.
 
     Raises
     ------
@@ -89,13 +95,19 @@ def schedule(
         If the work takes longer than what picoseconds can count in double precision.
     """
     problem = _Problem(group, order)
-    starts = [(rank, problem.spending(extra)) for rank in problem.ranks() for extra in (_SPENDING if group.weights[1] else (np.inf,))]
+    starts = [
+        (rank, problem.spending(extra))
+        for rank in problem.ranks()
+        for extra in (_SPENDING if group.weights[1] else (np.inf,))
+    ]
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
 
     def told(walk: Walk[_Start, _Attempt]) -> None:
-        progress("mapping", max(deadline.spent(), 0.0 if samples is None else walk.evaluations / samples))
+        progress(
+            "mapping", max(deadline.spent(), 0.0 if samples is None else walk.evaluations / samples)
+        )
 
     walk = Walk(start, found, len(starts))
     late_acceptance(
@@ -109,9 +121,13 @@ def schedule(
         progress=told,
     )
     best = walk.best
-    begin, finish = (np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end))
+    begin, finish = (
+        np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end)
+    )
     history = tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements)
-    return OrderedSchedule(best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted)
+    return OrderedSchedule(
+        best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,15 +154,23 @@ class _Problem:
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
-        found = self.graph.dispatch(priority=priority, duration=duration, demand=self.demand, release=self.release)
-        late = float((np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum())
+        found = self.graph.dispatch(
+            priority=priority, duration=duration, demand=self.demand, release=self.release
+        )
+        late = float(
+            (np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum()
+        )
         seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
 
     def ranks(self) -> list[Floats]:
         """Priorities to begin with."""
-        ranks = [np.array(upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64)]
+        ranks = [
+            np.array(
+                upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64
+            )
+        ]
         if np.isfinite(self.order.due).any():
             ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
         return ranks
@@ -158,7 +182,9 @@ class _Problem:
         energy = np.where(self.group.allowed, self.group.energy, np.inf)
         return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
 
-    def neighbour(self, priority: Floats, allowed: Mask, generator: np.random.Generator) -> tuple[Floats, Mask]:
+    def neighbour(
+        self, priority: Floats, allowed: Mask, generator: np.random.Generator
+    ) -> tuple[Floats, Mask]:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
         if self.group.cores == 1 or generator.random() < 0.5:
             return perturbed(priority, generator), allowed
@@ -172,23 +198,33 @@ class _Problem:
 
 
 def longest_path(group: Group, order: Order) -> float:
-    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest, from its release on."""
+    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest,
+    from its release on."""
     alone = np.where(group.allowed, group.latency, np.inf) * np.maximum(1.0, group.demand)
     least = alone.min(axis=1)
     end = np.empty(group.jobs)
     for job in range(group.jobs):
-        end[job] = max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
+        end[job] = (
+            max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
+        )
     return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
 
 
 def _durations(group: Group) -> tuple[Ints, int]:
-    """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work together, so that nobody goes there."""
+    """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work
+    together, so that nobody goes there."""
     seconds = np.where(group.allowed, group.latency, 0.0)
-    # A job takes at least a picosecond, and with others that ask for much of the bandwidth a multiple of it.
-    longest = float((np.maximum(seconds, _PICOSECOND) * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
+    # A job takes at least a picosecond, and with others that ask for much of the bandwidth a
+    # multiple of it.
+    longest = (
+        float((np.maximum(seconds, _PICOSECOND) * np.maximum(1.0, group.demand)).max(axis=1).sum())
+        * PICOSECONDS
+        * group.cores
+    )
     if not longest < _EXACT_PICOSECONDS / 4:
         raise MappingError(
-            "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
+            "with dependencies or deadlines, the work of all jobs one after another may take at"
+            " most 18 minutes: map fewer jobs at once"
         )
     never = int(longest) + group.jobs + 1
     return np.where(group.allowed, whole_picoseconds(seconds), never), never

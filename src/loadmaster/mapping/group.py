@@ -19,15 +19,23 @@ Cores = Int32s
 Priorities = UInt32s
 """Rows of mappings: the priority of every job; a core takes the job of the least number first."""
 Queues = Int32s
-"""Rows of mappings. A row holds the queue of every core, one after another, each closed by the number of jobs."""
+"""Rows of mappings. A row holds the queue of every core, one after another, each closed by the
+number of jobs."""
 
-OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 1.0), "edp": (1.0, 1.0)}
-"""Exponents of makespan and energy. The work is given, so that throughput is best where the makespan is least."""
+OBJECTIVES = {
+    "makespan": (1.0, 0.0),
+    "throughput": (1.0, 0.0),
+    "energy": (0.0, 1.0),
+    "edp": (1.0, 1.0),
+}
+"""Exponents of makespan and energy. The work is given, so that throughput is best where the
+makespan is least."""
 ALLOCATORS = ("demand", "even")
 _ROUNDED = 1e-9
 """More than floating point adds or loses, relatively, in the makespan of a mapping."""
 _FAR = 1e300
-"""Seconds, or shares of the bandwidth, that all jobs together stay below, so that nothing that is computed of them overflows."""
+"""Seconds, or shares of the bandwidth, that all jobs together stay below, so that nothing that is
+computed of them overflows."""
 _MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
 
 
@@ -38,7 +46,8 @@ class Group:
     Attributes
     ----------
     latency
-        Seconds of job ``j`` on core ``c`` when nothing stalls it, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
+        Seconds of job ``j`` on core ``c`` when nothing stalls it, shape (jobs, cores); infinite
+        where ``c`` cannot run ``j``.
     demand
         Share of the system bandwidth that it then uses, shape (jobs, cores).
     energy
@@ -73,18 +82,29 @@ class Group:
         return bool((self.demand[self.allowed] > 0).all())
 
     def within(self, makespan: float) -> Group:
-        """The group for mappings that take no longer: a core cannot run a job that takes longer there with all the bandwidth."""
+        """The group for mappings that take no longer: a core cannot run a job that takes longer
+        there with all the bandwidth."""
         alone = np.where(self.allowed, self.latency, 0.0) * np.maximum(1.0, self.demand)
-        return replace(self, latency=np.where(alone <= makespan * (1 + _ROUNDED), self.latency, np.inf))
+        return replace(
+            self, latency=np.where(alone <= makespan * (1 + _ROUNDED), self.latency, np.inf)
+        )
 
     @cached_property
     def native(self) -> _native.MappingGroup:
-        """The group as native code scores and searches it: checked and copied once, O(jobs x cores) memory."""
+        """The group as native code scores and searches it: checked and copied once, O(jobs x cores)
+        memory."""
         time_weight, energy_weight = self.weights
-        return _native.MappingGroup(self.latency, self.demand, self.energy, time_weight=time_weight, energy_weight=energy_weight)
+        return _native.MappingGroup(
+            self.latency,
+            self.demand,
+            self.energy,
+            time_weight=time_weight,
+            energy_weight=energy_weight,
+        )
 
     def decode(self, core: Cores, priority: Priorities) -> Queues:
-        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that
+        can."""
         return self.native.decode(core, priority)
 
     def makespans(self, queues: Queues, threads: int = 1) -> Floats:
@@ -93,27 +113,39 @@ class Group:
 
     def energy_of(self, core: NDArray[np.integer]) -> float:
         """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
-        return float("nan") if self.energy is None else float(self.energy[np.arange(self.jobs), core].sum())
+        return (
+            float("nan")
+            if self.energy is None
+            else float(self.energy[np.arange(self.jobs), core].sum())
+        )
 
     def score(self, makespan: float, energy: float) -> float:
         """What a mapping is worth."""
-        # As `Objective::score` in src/native/mapping/genome.cpp; tests/test_twins.py holds the two together.
+        # As `Objective::score` in src/native/mapping/genome.cpp; tests/test_twins.py holds the two
+        # together.
         time_weight, energy_weight = self.weights
         if energy_weight == 0.0:
             return makespan
         return energy if time_weight == 0.0 else makespan**time_weight * energy**energy_weight
 
 
-def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand", weights: tuple[float, float] = (1.0, 0.0)) -> Group:
+def group_of(
+    analysis: JobAnalysis,
+    bandwidth: float,
+    allocator: str = "demand",
+    weights: tuple[float, float] = (1.0, 0.0),
+) -> Group:
     """The group that a job analysis table and a system bandwidth in bytes/s make.
 
-    ``demand`` is M3E's allocator: jobs that together ask for S times the bandwidth all progress at 1/S. ``even`` gives every core an equal
-    share, so that no job touches another: it lasts as long as its own share makes it.
+    ``demand`` is M3E's allocator: jobs that together ask for S times the bandwidth all progress at
+    1/S. ``even`` gives every core an equal share, so that no job touches another: it lasts as long
+    as its own share makes it.
 
     Raises
     ------
     MappingError
-        If a figure is malformed, a job runs on no core, or the objective needs energies that are not there.
+        If a figure is malformed, a job runs on no core, or the objective needs energies that are
+        not there.
     """
     check(analysis)
     if not bandwidth > 0:
@@ -121,17 +153,28 @@ def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand",
     if allocator not in ALLOCATORS:
         raise MappingError(f"there is no allocator {allocator!r}: {instead(allocator, ALLOCATORS)}")
     if weights[1] and analysis.energy is None:
-        raise MappingError("this objective needs energies, and the cost model gives none: use another objective or another --cost")
+        raise MappingError(
+            "this objective needs energies, and the cost model gives none: use another objective or"
+            " another --cost"
+        )
     runs = np.isfinite(analysis.latency)
     with np.errstate(over="ignore", invalid="ignore"):
         demand = np.where(runs, analysis.bandwidth, 0.0) / bandwidth
         latency = analysis.latency
         if allocator == "even":
-            latency, demand = latency * np.maximum(1.0, demand * len(analysis.cores)), np.zeros_like(demand)
-        span = float((np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()) * max(1, len(analysis.cores))
+            latency, demand = (
+                latency * np.maximum(1.0, demand * len(analysis.cores)),
+                np.zeros_like(demand),
+            )
+        span = float(
+            (np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()
+        ) * max(1, len(analysis.cores))
         wanted = float(demand.sum())
     if not (wanted < _FAR and span < _FAR):
-        raise MappingError(f"system bandwidth {bandwidth:g} B/s: far too small for what the jobs ask for, or jobs take far too long")
+        raise MappingError(
+            f"system bandwidth {bandwidth:g} B/s: far too small for what the jobs ask for, or jobs"
+            " take far too long"
+        )
     energy = None if analysis.energy is None else np.where(runs, analysis.energy, 0.0)
     return Group(np.ascontiguousarray(latency), np.ascontiguousarray(demand), energy, weights)
 
@@ -150,23 +193,35 @@ def check(analysis: JobAnalysis) -> None:
     if not analysis.jobs:
         raise MappingError("there are no jobs: give at least one")
     if shape[0] > _MOST_JOBS or shape[1] > _MOST_CORES:
-        raise MappingError(f"{shape[0]} jobs on {shape[1]} cores: at most {_MOST_JOBS} jobs on {_MOST_CORES} cores are mapped together")
+        raise MappingError(
+            f"{shape[0]} jobs on {shape[1]} cores: at most {_MOST_JOBS} jobs on {_MOST_CORES} cores"
+            " are mapped together"
+        )
     tables = {"latency": analysis.latency, "bandwidth": analysis.bandwidth} | (
         {} if analysis.energy is None else {"energy": analysis.energy}
     )
     runs = np.isfinite(analysis.latency)
     for name, table in tables.items():
         if table.shape != shape:
-            raise MappingError(f"{name}: has the shape {table.shape} for {shape[0]} jobs and {shape[1]} cores")
-        # Only a latency may be infinite, and what it costs where a job cannot run is nobody's business.
+            raise MappingError(
+                f"{name}: has the shape {table.shape} for {shape[0]} jobs and {shape[1]} cores"
+            )
+        # Only a latency may be infinite, and what it costs where a job cannot run is nobody's
+        # business.
         wrong = np.isnan(table) | (table < 0) | (np.isinf(table) & (name != "latency"))
         wrong &= runs | (name == "latency")
         if wrong.any():
             job, core = (int(at) for at in np.argwhere(wrong)[0])
-            value, where = table[job, core], f"job {analysis.jobs[job]!r} on core {analysis.cores[core]!r}"
+            value, where = (
+                table[job, core],
+                f"job {analysis.jobs[job]!r} on core {analysis.cores[core]!r}",
+            )
             raise MappingError(f"{where}: its {name} is {value}: give a number of at least 0")
     if not runs.any(axis=1).all():
-        raise MappingError(f"job {analysis.jobs[int(runs.any(axis=1).argmin())]!r}: no core can run it: its latency is infinite on all")
+        raise MappingError(
+            f"job {analysis.jobs[int(runs.any(axis=1).argmin())]!r}: no core can run it: its"
+            " latency is infinite on all"
+        )
     if analysis.flops.shape != shape[:1]:
         raise MappingError(f"flops: has the shape {analysis.flops.shape} for {shape[0]} jobs")
 
@@ -194,7 +249,8 @@ def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
 
 
 def genome_of(queues: Queues, cores: int) -> tuple[Cores, Priorities]:
-    """A genome that decodes to this row of queues: priorities spread evenly over each core's queue."""
+    """A genome that decodes to this row of queues: priorities spread evenly over each core's
+    queue."""
     core, position = core_and_position(queues, cores)
     length = np.bincount(core, minlength=cores)[core]
     return core.astype(np.int32), ((position + 0.5) / length * 2.0**32).astype(np.uint32)

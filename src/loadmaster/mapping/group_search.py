@@ -22,7 +22,8 @@ _RATE = 50_000_000
 _PROOF = 0.2
 """Share of the time left that goes into a better bound."""
 _PER_WORK = 10
-"""Samples taken for each unit of work of the last proof: it takes as long as the search at most, about."""
+"""Samples taken for each unit of work of the last proof: it takes as long as the search at most,
+about."""
 
 Genome = tuple[Cores, Priorities]
 
@@ -31,8 +32,8 @@ Genome = tuple[Cores, Priorities]
 class Search:
     """One attempt at a group.
 
-    Strategies read the first fields, and score genomes or offer queues until :attr:`done`. ``samples`` is how many mappings may be
-    evaluated, None for no limit.
+    Strategies read the first fields, and score genomes or offer queues until :attr:`done`.
+    ``samples`` is how many mappings may be evaluated, None for no limit.
     """
 
     group: Group
@@ -73,7 +74,9 @@ class Search:
     @property
     def budget_spent(self) -> float:
         """Fraction of the budget that is spent, samples or seconds, from 0 to 1."""
-        return min(1.0, max(self.deadline.spent(), self.taken / self.samples if self.samples else 0.0))
+        return min(
+            1.0, max(self.deadline.spent(), self.taken / self.samples if self.samples else 0.0)
+        )
 
     @property
     def slice(self) -> int:
@@ -113,9 +116,16 @@ class Search:
     def prove(self, deadline: Deadline) -> None:
         """Look for a better bound once more, now that the search has ended."""
         self.tighten()
-        if self.queues is not None and not self.proven and not self.proved and self.group.weights[0]:
+        if (
+            self.queues is not None
+            and not self.proven
+            and not self.proved
+            and self.group.weights[0]
+        ):
             self.proved = True
-            self.bound = proven(self.group, self.bound, self.queues, deadline, self.taken // _PER_WORK)
+            self.bound = proven(
+                self.group, self.bound, self.queues, deadline, self.taken // _PER_WORK
+            )
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""
@@ -131,7 +141,8 @@ class Search:
         return self.group.score(float(self.group.makespans(queues)[0]), self.group.energy_of(core))
 
     def spent(self, samples: int, score: float) -> None:
-        """Count samples, the best of which scored ``score``; whoever calls it keeps their queues."""
+        """Count samples, the best of which scored ``score``; whoever calls it keeps their
+        queues."""
         self.taken += samples
         if score < self.score:
             self.score = score
@@ -141,7 +152,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for mappings: how it goes about it, how many samples it takes if nobody says, and what can be set."""
+    """A way to look for mappings: how it goes about it, how many samples it takes if nobody says,
+    and what can be set."""
 
     run: Callable[[Search], None]
     samples: Callable[[Group], int] = lambda group: 10_000

@@ -1,4 +1,5 @@
-"""Local search over schedules: one neighbour at a time, kept if it is no worse than now or than some steps ago."""
+"""Local search over schedules: one neighbour at a time, kept if it is no worse than now or than
+some steps ago."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ Found = TypeVar("Found")
 
 @dataclass
 class Walk(Generic[State, Found]):
-    """Where a search is: the current state and what it gives, the best that it came upon, and how often it evaluated.
+    """Where a search is: the current state and what it gives, the best that it came upon, and how
+    often it evaluated.
 
     ``improvements`` are the evaluations made up to each new best, with what was found.
     """
@@ -43,10 +45,12 @@ def late_acceptance(
     expired: Callable[[], bool],
     progress: Callable[[Walk[State, Found]], object],
 ) -> None:
-    """Go on until ``samples`` evaluations are made in all, time is up, or Ctrl-C comes (Burke and Bykov, 2017).
+    """Go on until ``samples`` evaluations are made in all, time is up, or Ctrl-C comes (Burke and
+    Bykov, 2017).
 
-    A neighbour is kept if its value is no larger than the current one or the one ``memory`` steps ago; with a memory of 1 that is a (1+1)
-    search, in which the current state is always among the best.
+    A neighbour is kept if its value is no larger than the current one or the one ``memory`` steps
+    ago; with a memory of 1 that is a (1+1) search, in which the current state is always among the
+    best.
     """
     past = [value(walk.found)] * memory
     try:

@@ -40,11 +40,13 @@ def map_dependent_jobs(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> JobMapping:
-    """Map jobs that wait for others: job ``j`` starts when all of ``after[j]``, indices below its own, have ended.
+    """Map jobs that wait for others: job ``j`` starts when all of ``after[j]``, indices below its
+    own, have ended.
 
-    ``release`` and ``due`` are seconds before which a job may not start and by which it should have ended; how late jobs are together,
-    each times its ``weight``, comes before the objective. Found by list scheduling and local search
-    (:mod:`loadmaster.mapping.dependent_jobs`), the same for ``auto`` and ``list``; other options are those of :func:`map_jobs`.
+    ``release`` and ``due`` are seconds before which a job may not start and by which it should have
+    ended; how late jobs are together, each times its ``weight``, comes before the objective. Found
+    by list scheduling and local search (:mod:`loadmaster.mapping.dependent_jobs`), the same for
+    ``auto`` and ``list``; other options are those of :func:`map_jobs`.
 
     Raises
     ------
@@ -54,15 +56,26 @@ def map_dependent_jobs(
     require_objective(objective)
     if strategy not in ("auto", "list"):
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
-    options = MapOptions(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
+    options = MapOptions(
+        strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress
+    )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     order = _order(after, group.jobs, release, due, weight)
     wall, cpu = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = max(100, min(5_000, 500_000 // group.jobs))
     deadline = Deadline.within(time_limit)
-    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=progress or no_progress)
-    mapping = _scheduled(analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline))
+    found = schedule(
+        group,
+        order,
+        samples=samples,
+        seed=seed,
+        deadline=deadline,
+        progress=progress or no_progress,
+    )
+    mapping = _scheduled(
+        analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline)
+    )
     return replace(mapping, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
@@ -74,21 +87,34 @@ def _order(
     weight: Sequence[float] | NDArray[np.float64] | None,
 ) -> Order:
     """What holds jobs back, checked."""
-    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
-        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
+    if len(after) != count or any(
+        not 0 <= before < job for job, befores in enumerate(after) for before in befores
+    ):
+        raise MappingError(
+            "after: give for every job the indices of earlier jobs that it waits for"
+        )
     given = ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
     return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
 
 
-def _per_job(values: Sequence[float] | Floats | None, count: int, usual: float, name: str) -> Floats:
+def _per_job(
+    values: Sequence[float] | Floats | None, count: int, usual: float, name: str
+) -> Floats:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
-    if result.shape != (count,) or not (result >= 0).all() or (name != "due" and not np.isfinite(result).all()):
+    if (
+        result.shape != (count,)
+        or not (result >= 0).all()
+        or (name != "due" and not np.isfinite(result).all())
+    ):
         raise MappingError(f"{name}: give a number of at least 0 for every job")
     return result
 
 
-def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline: Deadline) -> GroupBound:
-    """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the longest chain."""
+def _waiting_bound(
+    group: Group, order: Order, found: OrderedSchedule, deadline: Deadline
+) -> GroupBound:
+    """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the
+    longest chain."""
     free = group_bound(group)
     if found.value[2] > free.makespan:
         by_start = np.lexsort((np.arange(group.jobs), found.start))
@@ -96,21 +122,32 @@ def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline:
     chain = longest_path(group, order)
     if chain <= free.makespan:
         return free
-    return replace(free, makespan=chain, score=group.score(chain, free.energy), limit="longest chain of jobs")
+    return replace(
+        free, makespan=chain, score=group.score(chain, free.energy), limit="longest chain of jobs"
+    )
 
 
 def _scheduled(
-    analysis: JobAnalysis, objective: str, options: MapOptions, group: Group, found: OrderedSchedule, bound: GroupBound
+    analysis: JobAnalysis,
+    objective: str,
+    options: MapOptions,
+    group: Group,
+    found: OrderedSchedule,
+    bound: GroupBound,
 ) -> JobMapping:
     """A schedule of jobs that wait, as a mapping; the time that it took is not known here."""
     makespan = found.value[2]
     quickest, frugal = is_proven(Fraction(makespan), bound.makespan), is_frugal(group, found.core)
     by_start = np.lexsort((np.arange(group.jobs), found.start, found.core))
     position = np.empty(group.jobs, dtype=np.int64)
-    position[by_start] = np.arange(group.jobs) - np.searchsorted(found.core[by_start], found.core[by_start])
+    position[by_start] = np.arange(group.jobs) - np.searchsorted(
+        found.core[by_start], found.core[by_start]
+    )
     flops = int(analysis.flops.sum())
     return JobMapping(
-        status="optimal" if (quickest or not group.weights[0]) and (frugal or not group.weights[1]) else "feasible",
+        status="optimal"
+        if (quickest or not group.weights[0]) and (frugal or not group.weights[1])
+        else "feasible",
         jobs=analysis.jobs,
         cores=analysis.cores,
         core=found.core.astype(np.int64),

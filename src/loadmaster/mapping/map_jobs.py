@@ -52,7 +52,8 @@ def map_jobs(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> JobMapping:
-    """Decide which core runs each job and in which order, for jobs that depend on nothing but share one bandwidth (M3E, HPCA 2022).
+    """Decide which core runs each job and in which order, for jobs that depend on nothing but share
+    one bandwidth (M3E, HPCA 2022).
 
     Parameters
     ----------
@@ -61,17 +62,22 @@ def map_jobs(
     bandwidth
         Bytes/s that all cores share; may be infinite.
     objective
-        ``makespan``, ``throughput`` (the same mappings), ``energy``, or ``edp``, the energy-delay product.
+        ``makespan``, ``throughput`` (the same mappings), ``energy``, or ``edp``, the energy-delay
+        product.
     strategy
-        A name that ``loadmaster.strategies("map")`` lists. Those by other libraries need the extra `search`.
+        A name that ``loadmaster.strategies("map")`` lists. Those by other libraries need the extra
+        `search`.
     allocator
-        ``demand``: jobs that together ask for S times the bandwidth all progress at 1/S. ``even``: every core has an equal share.
+        ``demand``: jobs that together ask for S times the bandwidth all progress at 1/S. ``even``:
+        every core has an equal share.
     group_size
-        Cut the jobs into groups of so many, mapped and run one after another, each search started from the group before.
+        Cut the jobs into groups of so many, mapped and run one after another, each search started
+        from the group before.
     samples
         Mappings that may be evaluated, in each group; each strategy has a default of its own.
     time_limit
-        Seconds; the best so far comes back. With it and without ``samples``, searches run until it strikes.
+        Seconds; the best so far comes back. With it and without ``samples``, searches run until it
+        strikes.
     warm_start
         An earlier mapping to start from: jobs by name, else by position.
     settings
@@ -92,7 +98,18 @@ def map_jobs(
         If costs are malformed, or an option is out of range or unknown.
     """
     require_objective(objective)
-    options = MapOptions(strategy, allocator, group_size, samples, time_limit, warm_start, settings or {}, seed, threads, progress)
+    options = MapOptions(
+        strategy,
+        allocator,
+        group_size,
+        samples,
+        time_limit,
+        warm_start,
+        settings or {},
+        seed,
+        threads,
+        progress,
+    )
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
 
 
@@ -128,11 +145,14 @@ def pareto_front(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> tuple[JobMapping, ...]:
-    """Mappings of which none is better than another in both objectives, the best of the first one first.
+    """Mappings of which none is better than another in both objectives, the best of the first one
+    first.
 
-    Minimises makespan^a energy^b for several a and b from those of the first objective to those of the second, each started from
-    the last; ``time_limit`` is for all of them together, the other options of :func:`map_jobs` are for each. ``value``, ``lower_bound``,
-    ``gap`` and ``status`` of a mapping are those of its makespan; no mapping has less energy than the last of a front that ends in energy.
+    Minimises makespan^a energy^b for several a and b from those of the first objective to those of
+    the second, each started from the last; ``time_limit`` is for all of them together, the other
+    options of :func:`map_jobs` are for each. ``value``, ``lower_bound``, ``gap`` and ``status`` of
+    a mapping are those of its makespan; no mapping has less energy than the last of a front that
+    ends in energy.
 
     Raises
     ------
@@ -143,14 +163,30 @@ def pareto_front(
         require_objective(objective)
     first, second = (np.array(OBJECTIVES[objective]) for objective in objectives)
     if (first == second).all():
-        raise MappingError(f"objectives {objectives[0]} and {objectives[1]} are best at the same mappings: give two that are not")
+        raise MappingError(
+            f"objectives {objectives[0]} and {objectives[1]} are best at the same mappings: give"
+            " two that are not"
+        )
     limit = None if time_limit is None else time_limit / _FRONT
     found: list[JobMapping] = []
     for share in np.linspace(0.0, 1.0, _FRONT):
         time_weight, energy_weight = ((1 - share) * first + share * second).tolist()
         start = warm_start_of(found[-1]) if found else warm_start
-        options = MapOptions(strategy, allocator, group_size, samples, limit, start, settings or {}, seed, threads, progress)
-        found.append(map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), options))
+        options = MapOptions(
+            strategy,
+            allocator,
+            group_size,
+            samples,
+            limit,
+            start,
+            settings or {},
+            seed,
+            threads,
+            progress,
+        )
+        found.append(
+            map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), options)
+        )
     front: list[JobMapping] = []
     for mapping in sorted(found, key=lambda each: _values(each, objectives)):
         if not front or _values(mapping, objectives)[1] < _values(front[-1], objectives)[1]:
@@ -160,6 +196,7 @@ def pareto_front(
 
 def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, float]:
     first, second = (
-        mapping.makespan**time * (mapping.energy or 0.0) ** energy for time, energy in (OBJECTIVES[name] for name in objectives)
+        mapping.makespan**time * (mapping.energy or 0.0) ** energy
+        for time, energy in (OBJECTIVES[name] for name in objectives)
     )
     return first, second

@@ -16,7 +16,8 @@ from loadmaster.mapping.group import OBJECTIVES
 
 @dataclass(frozen=True)
 class MapOptions:
-    """The options of :func:`~loadmaster.mapping.map_jobs.map_jobs`; raises `MappingError` for one that is out of range."""
+    """The options of :func:`~loadmaster.mapping.map_jobs.map_jobs`; raises `MappingError` for one
+    that is out of range."""
 
     strategy: str
     allocator: str
@@ -30,11 +31,19 @@ class MapOptions:
     progress: Progress | None
 
     def __post_init__(self) -> None:
-        for name, value in (("group size", self.group_size), ("samples", self.samples), ("threads", self.threads)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+        for name, value in (
+            ("group size", self.group_size),
+            ("samples", self.samples),
+            ("threads", self.threads),
+        ):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
+            ):
                 raise MappingError(f"{name} {value!r}: give a whole number of at least 1")
         if self.time_limit is not None and not self.time_limit >= 0:
-            raise MappingError(f"time limit {self.time_limit!r}: give a number of seconds of at least 0")
+            raise MappingError(
+                f"time limit {self.time_limit!r}: give a number of seconds of at least 0"
+            )
         if self.seed < 0:
             raise MappingError(f"seed {self.seed}: give a whole number of at least 0")
 

@@ -1,4 +1,5 @@
-"""Networks that come again and again and must be done in time: what that means for jobs, and what became of the mini-batches."""
+"""Networks that come again and again and must be done in time: what that means for jobs, and what
+became of the mini-batches."""
 
 from __future__ import annotations
 
@@ -12,23 +13,35 @@ from loadmaster.mapping.answer import JobMapping
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 
-def job_times_of(pool: JobPool, timings: Mapping[str, NetworkTiming], priorities: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
-    """Release and due date (seconds) and weight of every job; a network is due when the jobs that no other waits for are.
+def job_times_of(
+    pool: JobPool, timings: Mapping[str, NetworkTiming], priorities: Mapping[str, float]
+) -> tuple[Floats, Floats, Floats]:
+    """Release and due date (seconds) and weight of every job; a network is due when the jobs that
+    no other waits for are.
 
-    ``timings`` has every network of the pool; ``priorities`` say how much a second of a network's lateness counts, 1 unless told.
+    ``timings`` has every network of the pool; ``priorities`` say how much a second of a network's
+    lateness counts, 1 unless told.
     """
     mine = [timings[network] for network in pool.network]
-    release = np.array([timing.period * number for timing, number in zip(mine, pool.mini_batch, strict=True)])
-    due = release + np.array([np.inf if timing.deadline is None else timing.deadline for timing in mine])
+    release = np.array(
+        [timing.period * number for timing, number in zip(mine, pool.mini_batch, strict=True)]
+    )
+    due = release + np.array(
+        [np.inf if timing.deadline is None else timing.deadline for timing in mine]
+    )
     waited_for = {before for befores in pool.after for before in befores}
     due[sorted(waited_for)] = np.inf
     return release, due, np.array([priorities.get(network, 1.0) for network in pool.network])
 
 
-def mini_batches_of(pool: JobPool, timings: Mapping[str, NetworkTiming], mapping: JobMapping) -> tuple[MiniBatch, ...]:
+def mini_batches_of(
+    pool: JobPool, timings: Mapping[str, NetworkTiming], mapping: JobMapping
+) -> tuple[MiniBatch, ...]:
     """What became of every mini-batch of every network."""
     ends: dict[tuple[str, int], float] = {}
-    for key, end in zip(zip(pool.network, pool.mini_batch, strict=True), mapping.end.tolist(), strict=True):
+    for key, end in zip(
+        zip(pool.network, pool.mini_batch, strict=True), mapping.end.tolist(), strict=True
+    ):
         ends[key] = max(end, ends.get(key, 0.0))
     found = []
     for (network, number), end in ends.items():

@@ -26,12 +26,22 @@ _PROOF = 0.15
 """Share of a group's time that is kept for proving how good the mapping is."""
 
 
-def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple[float, float], options: MapOptions) -> JobMapping:
-    """Search one group after another, each started from the one before, for the least makespan^a energy^b, (a, b) being the ``weights``."""
+def map_in_groups(
+    analysis: JobAnalysis,
+    bandwidth: float,
+    objective: str,
+    weights: tuple[float, float],
+    options: MapOptions,
+) -> JobMapping:
+    """Search one group after another, each started from the one before, for the least makespan^a
+    energy^b, (a, b) being the ``weights``."""
     chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
         able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
-        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose {able}")
+        raise MappingError(
+            f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)}"
+            f" out, or choose {able}"
+        )
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     wall, cpu = time.monotonic(), time.process_time()
     size = options.group_size or whole.jobs
@@ -42,7 +52,10 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
     for number, begin in enumerate(begins):
         rows = slice(begin, begin + size)
         group = replace(
-            whole, latency=whole.latency[rows], demand=whole.demand[rows], energy=None if whole.energy is None else whole.energy[rows]
+            whole,
+            latency=whole.latency[rows],
+            demand=whole.demand[rows],
+            energy=None if whole.energy is None else whole.energy[rows],
         )
         samples = options.samples
         if samples is None and options.time_limit is None:
@@ -59,7 +72,9 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
             deadline=within.part(1 - _PROOF),
             warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
             settings=options.settings,
-            progress=part_of(options.progress or no_progress, _stage(number, len(begins)), number, len(begins)),
+            progress=part_of(
+                options.progress or no_progress, _stage(number, len(begins)), number, len(begins)
+            ),
         )
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
@@ -71,7 +86,15 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
         if search.queues is None:
             herald.run(search)
         parts.append(_Part(group, search))
-    return _assemble(analysis, objective, weights, options, parts, time.monotonic() - wall, time.process_time() - cpu)
+    return _assemble(
+        analysis,
+        objective,
+        weights,
+        options,
+        parts,
+        time.monotonic() - wall,
+        time.process_time() - cpu,
+    )
 
 
 class _Part:
@@ -115,13 +138,20 @@ def _assemble(
         begin += part.makespan
     energy = sum(part.energy for part in parts)
     flops = int(analysis.flops.sum())
-    least = sum(part.search.bound.makespan for part in parts), sum(part.search.bound.energy for part in parts)
+    least = (
+        sum(part.search.bound.makespan for part in parts),
+        sum(part.search.bound.energy for part in parts),
+    )
     score = parts[0].group.score
     # A mapping of a front was searched for a mixture of objectives, and is judged by its makespan.
     if objective in ("makespan", "throughput"):
         value, bound, proven = begin, least[0], all(part.quickest for part in parts)
     else:
-        value, bound, proven = score(begin, energy), score(*least), all(part.optimal for part in parts)
+        value, bound, proven = (
+            score(begin, energy),
+            score(*least),
+            all(part.optimal for part in parts),
+        )
     # Sums over groups are rounded, and each of the bounds may be reached.
     bound = min(bound, value)
     return JobMapping(
@@ -157,13 +187,15 @@ def _stage(number: int, groups: int) -> str:
 
 
 def _from_last(last: _Part, group: Group) -> Genome:
-    """What the group before learned: its first jobs' genes for ours, over and over if it had fewer."""
+    """What the group before learned: its first jobs' genes for ours, over and over if it had
+    fewer."""
     core, priority = genome_of(last.queues, group.cores)
     return np.resize(core, group.jobs), np.resize(priority, group.jobs)
 
 
 def _genome(start: WarmStart | None, analysis: JobAnalysis) -> Genome | None:
-    """A warm start as genes of our jobs: those of the same name, else those at the same position."""
+    """A warm start as genes of our jobs: those of the same name, else those at the same
+    position."""
     if start is None:
         return None
     if not start.jobs:

@@ -11,10 +11,15 @@ from loadmaster.mapping.group import Group, Queues
 
 
 def timeline(group: Group, queues: Queues) -> tuple[Floats, Floats]:
-    """Start and end of every job in seconds, for one row of queues; O(jobs x log cores), more where some jobs ask for no bandwidth."""
-    waiting = [iter(part[:-1].tolist()) for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)]
+    """Start and end of every job in seconds, for one row of queues; O(jobs x log cores), more where
+    some jobs ask for no bandwidth."""
+    waiting = [
+        iter(part[:-1].tolist())
+        for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)
+    ]
     begin, end = np.zeros(group.jobs), np.zeros(group.jobs)
-    # Jobs that use the bus end on its clock, which slows when it is oversubscribed; the others end in seconds.
+    # Jobs that use the bus end on its clock, which slows when it is oversubscribed; the others end
+    # in seconds.
     bus_clock = time = load = 0.0
     on_bus: list[tuple[float, int, int]] = []
     off_bus: list[tuple[float, int, int]] = []

@@ -1,4 +1,5 @@
-"""The answer to a placement problem: which memory each tensor is in and when, its addresses, the lower bound, and baselines."""
+"""The answer to a placement problem: which memory each tensor is in and when, its addresses, the
+lower bound, and baselines."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from loadmaster.placement.timing import MovementTimeline, moved_bytes
 class Rival:
     """The result of a simpler strategy with the same kernels, costs and limit, before packing.
 
-    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides.
+    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the
+    hardware decides.
     """
 
     name: str
@@ -32,29 +34,35 @@ class Rival:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MemoryPlan(Shown):
-    """A placement of every tensor of a kernel sequence, with addresses, estimated times and a lower bound.
+    """A placement of every tensor of a kernel sequence, with addresses, estimated times and a lower
+    bound.
 
     Attributes
     ----------
     sequence
-        What is placed. Where tensors may have pages in both memories, its tensors are the pieces of those that were given.
+        What is placed. Where tensors may have pages in both memories, its tensors are the pieces of
+        those that were given.
     division
         Which piece is part of which tensor; None where all are whole.
     status
-        ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid placement.
+        ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid
+        placement.
     placement, offsets
         Decisions; the address of every stay, then of every kernel's workspace.
     timeline
         When each kernel and copy runs, estimated.
     lower_bound
-        Seconds that any placement of this mode within ``limit`` takes at least, by the same estimates.
+        Seconds that any placement of this mode within ``limit`` takes at least, by the same
+        estimates.
     all_fast_seconds, all_slow_seconds
-        Time with everything in the fast memory, however small that is, and with everything in the slow one (infinite if kernels cannot
-        use it).
+        Time with everything in the fast memory, however small that is, and with everything in the
+        slow one (infinite if kernels cannot use it).
     limit, peak_fast
-        Bytes of fast memory that may be used, and the most that are used at once, gaps between buffers included: the highest address.
+        Bytes of fast memory that may be used, and the most that are used at once, gaps between
+        buffers included: the highest address.
     prices
-        Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,).
+        Seconds that one byte more of fast memory would save while each kernel runs, shape
+        (kernels,).
     rivals
         Results of simpler strategies.
     rounds
@@ -101,10 +109,13 @@ class MemoryPlan(Shown):
         return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
 
     def piece(self, tensor: int) -> tuple[str, int]:
-        """Return the name of the tensor that a tensor of ``sequence`` is a piece of, or itself, and the piece's first byte there."""
+        """Return the name of the tensor that a tensor of ``sequence`` is a piece of, or itself, and
+        the piece's first byte there."""
         if self.division is None:
             return self.sequence.tensors[tensor].name, 0
-        return self.division.whole.tensors[self.division.of[tensor]].name, self.division.begin[tensor]
+        return self.division.whole.tensors[self.division.of[tensor]].name, self.division.begin[
+            tensor
+        ]
 
     @property
     def moved_bytes(self) -> int:
@@ -113,15 +124,24 @@ class MemoryPlan(Shown):
 
     @property
     def price_per_gib(self) -> float:
-        """Seconds that another GiB would save, if it were there all the time and saved as much as the last byte.
+        """Seconds that another GiB would save, if it were there all the time and saved as much as
+        the last byte.
 
-        Never more than what lies between this placement and the least that all kernels take wherever their operands are.
+        Never more than what lies between this placement and the least that all kernels take
+        wherever their operands are.
         """
-        return min(float(self.prices.sum()) * 2**30, max(0.0, self.seconds - self.sequence.least_seconds))
+        return min(
+            float(self.prices.sum()) * 2**30, max(0.0, self.seconds - self.sequence.least_seconds)
+        )
 
     def within(self, limit: int, lower_bound: float) -> MemoryPlan:
         """Return the same placement for a larger limit, whose bound is ``lower_bound``."""
-        return replace(self, limit=limit, lower_bound=lower_bound, status="optimal" if self.seconds <= lower_bound else "feasible")
+        return replace(
+            self,
+            limit=limit,
+            lower_bound=lower_bound,
+            status="optimal" if self.seconds <= lower_bound else "feasible",
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object that ``loadmaster place --json`` prints."""
@@ -150,18 +170,26 @@ class MemoryPlan(Shown):
             "costs": costs_json(self.sequence.costs),
             "counters": self.counters,
             "rivals": [
-                {"name": rival.name, "makespan": rival.seconds, "moved_bytes": rival.moved_bytes, "reason": rival.reason}
+                {
+                    "name": rival.name,
+                    "makespan": rival.seconds,
+                    "moved_bytes": rival.moved_bytes,
+                    "reason": rival.reason,
+                }
                 for rival in self.rivals
             ],
             "kernels": [
                 {"name": kernel.name, "algorithm": kernel.algorithms[chosen].name}
-                for kernel, chosen in zip(self.sequence.kernels, self.placement.algorithms, strict=True)
+                for kernel, chosen in zip(
+                    self.sequence.kernels, self.placement.algorithms, strict=True
+                )
             ],
             "tensors": self._paths(),
         }
 
     def _paths(self) -> list[dict[str, Any]]:
-        """For every tensor when it is in the fast memory, at which address, and when it is copied; kernels by number."""
+        """For every tensor when it is in the fast memory, at which address, and when it is copied;
+        kernels by number."""
         stays: dict[int, list[tuple[Stay, int]]] = defaultdict(list)
         moves: dict[int, list[Move]] = defaultdict(list)
         for stay, offset in zip(self.placement.stays, self.offsets, strict=False):
@@ -175,8 +203,14 @@ class MemoryPlan(Shown):
                 "bytes": tensor.bytes,
                 **dict(zip(("of", "begin"), self.piece(t), strict=True)),
                 "lifetime": self.sequence.lifetimes[t].tolist(),
-                "fast": [{"start": stay.start, "end": stay.end, "offset": offset} for stay, offset in stays[t]],
-                "copies": [{"to": "fast" if m.to_fast else "slow", "start": m.start, "end": m.end} for m in moves[t]],
+                "fast": [
+                    {"start": stay.start, "end": stay.end, "offset": offset}
+                    for stay, offset in stays[t]
+                ],
+                "copies": [
+                    {"to": "fast" if m.to_fast else "slow", "start": m.start, "end": m.end}
+                    for m in moves[t]
+                ],
             }
             for t, tensor in enumerate(self.sequence.tensors)
         ]

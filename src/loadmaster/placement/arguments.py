@@ -17,15 +17,19 @@ def checked_mode(mode: Mode | str) -> Mode:
     return Mode(mode)
 
 
-def check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
+def check_arguments(
+    fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int
+) -> None:
     """Refuse what makes no sense."""
     if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
-        raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
+        raise PlacementError(
+            f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62"
+        )
     strategies = (*ENGINES, *PLACING.names)
     if strategy in IN_HARDWARE.names:
         raise PlacementError(
-            f"strategy {strategy!r} is what hardware does by itself: others are compared with it, and it places nothing: "
-            f"choose from {', '.join(strategies)}"
+            f"strategy {strategy!r} is what hardware does by itself: others are compared with it,"
+            f" and it places nothing: choose from {', '.join(strategies)}"
         )
     require_known("strategy", strategy, strategies, PlacementError)
     if gap is not None and not 0 <= gap < math.inf:

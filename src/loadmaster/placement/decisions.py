@@ -1,4 +1,5 @@
-"""The decisions of tensor placement: when each tensor is in the fast memory, and which copies are made when.
+"""The decisions of tensor placement: when each tensor is in the fast memory, and which copies are
+made when.
 
 Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` kernels.
 """
@@ -38,17 +39,21 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A copy of ``tensor``, issued when position ``start`` is reached and complete before position ``end`` is.
+    """A copy of ``tensor``, issued when position ``start`` is reached and complete before position
+    ``end`` is.
 
-    Position ``p`` is reached when all kernels before ``p`` and all overlapping copies with ``end <= p`` have ended. With ``start == end``
-    a copy blocks computation and runs at the link's blocking bandwidth, else it overlaps and runs at the asynchronous one. At a position
-    the blocking copies to the slow memory run first, then those to the fast memory; then overlapping copies are issued, and the kernel
-    starts. What is copied out or dropped at a position can therefore make room for what is copied in there. While a copy blocks it
-    has the link to itself: overlapping ones pause.
+    Position ``p`` is reached when all kernels before ``p`` and all overlapping copies with ``end <=
+    p`` have ended. With ``start == end`` a copy blocks computation and runs at the link's blocking
+    bandwidth, else it overlaps and runs at the asynchronous one. At a position the blocking copies
+    to the slow memory run first, then those to the fast memory; then overlapping copies are issued,
+    and the kernel starts. What is copied out or dropped at a position can therefore make room for
+    what is copied in there. While a copy blocks it has the link to itself: overlapping ones pause.
 
-    To the fast memory: a stay of the tensor begins at ``start``; from kernel ``end`` on its kernels find it there, and until then in the
-    slow memory. To the slow memory (``to_fast`` false): the tensor is in the fast memory from ``start`` to ``end`` and may stay on; from
-    ``end`` on the slow copy is valid too, until a kernel writes the tensor. No kernel from ``start`` to ``end`` - 1 writes the tensor.
+    To the fast memory: a stay of the tensor begins at ``start``; from kernel ``end`` on its kernels
+    find it there, and until then in the slow memory. To the slow memory (``to_fast`` false): the
+    tensor is in the fast memory from ``start`` to ``end`` and may stay on; from ``end`` on the slow
+    copy is valid too, until a kernel writes the tensor. No kernel from ``start`` to ``end`` - 1
+    writes the tensor.
     """
 
     tensor: int
@@ -59,11 +64,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Stays in the fast memory, copies in the order in which each engine makes them, and each kernel's algorithm.
+    """Stays in the fast memory, copies in the order in which each engine makes them, and each
+    kernel's algorithm.
 
-    A tensor that a kernel uses outside its stays is used in the slow memory. A stay that begins without a copy at the kernel that
-    writes the tensor first creates it in the fast memory; a stay that ends without one drops the tensor, which is free if a slow copy
-    is valid or no kernel reads it again. A weight that stays at position K and at 0 without a copy stays on from one step to the next.
+    A tensor that a kernel uses outside its stays is used in the slow memory. A stay that begins
+    without a copy at the kernel that writes the tensor first creates it in the fast memory; a stay
+    that ends without one drops the tensor, which is free if a slow copy is valid or no kernel reads
+    it again. A weight that stays at position K and at 0 without a copy stays on from one step to
+    the next.
     """
 
     stays: tuple[Stay, ...]
@@ -75,9 +83,10 @@ class TensorPlacement:
 class Division:
     """A kernel sequence whose tensors are pieces of those of ``whole``.
 
-    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of ``whole`` that it is a piece of, and its first
-    byte there. Pieces of a tensor follow one another. A piece takes of its operand's seconds what it has of its bytes, because a kernel
-    takes as long as the slowest of its arithmetic and the sums over either memory.
+    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of
+    ``whole`` that it is a piece of, and its first byte there. Pieces of a tensor follow one
+    another. A piece takes of its operand's seconds what it has of its bytes, because a kernel takes
+    as long as the slowest of its arithmetic and the sums over either memory.
     """
 
     whole: KernelSequence
@@ -88,7 +97,8 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class PlacementSolution:
-    """A placement that an engine found for limits on the fast memory at every kernel, with its bound.
+    """A placement that an engine found for limits on the fast memory at every kernel, with its
+    bound.
 
     Attributes
     ----------
@@ -99,14 +109,16 @@ class PlacementSolution:
     lower_bound
         Seconds that every placement of this mode takes at least, proven for exactly these limits.
     prices
-        Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,): the multipliers of the bound.
+        Seconds that one byte more of fast memory would save while each kernel runs, shape
+        (kernels,): the multipliers of the bound.
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
     division
-        What the placement is of, where tensors are in pieces; the bound holds for all divisions then.
+        What the placement is of, where tensors are in pieces; the bound holds for all divisions
+        then.
     nearby
-        Finds a placement near this one within lower limits, to within a goal in seconds and until a deadline, if the engine can do that
-        faster than begin again; its bound is the one here.
+        Finds a placement near this one within lower limits, to within a goal in seconds and until a
+        deadline, if the engine can do that faster than begin again; its bound is the one here.
     """
 
     placement: TensorPlacement
@@ -132,7 +144,8 @@ def all_slow(sequence: KernelSequence) -> TensorPlacement:
 
 
 def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> list[list[bool]]:
-    """Return for every kernel and operand whether the kernel uses it in the slow memory. O(operands x stays of one tensor)."""
+    """Return for every kernel and operand whether the kernel uses it in the slow memory. O(operands
+    x stays of one tensor)."""
     filled = {(move.tensor, move.start): move.end for move in placement.moves if move.to_fast}
     in_slow = [[True] * len(kernel.operands) for kernel in sequence.kernels]
     spans: list[list[tuple[int, int]]] = [[] for _ in sequence.tensors]
@@ -145,11 +158,14 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
 
 
 def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
-    """Bytes of the fast memory that stays and workspace take while each kernel runs, shape (kernels,). O(kernels + stays)."""
+    """Bytes of the fast memory that stays and workspace take while each kernel runs, shape
+    (kernels,). O(kernels + stays)."""
     change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
     for stay in placement.stays:
         change[stay.start] += sequence.sizes[stay.tensor]
         change[stay.end] -= sequence.sizes[stay.tensor]
     rows = zip(sequence.kernels, placement.algorithms, strict=True)
-    workspace = np.array([kernel.algorithms[algorithm].workspace for kernel, algorithm in rows], dtype=np.int64)
+    workspace = np.array(
+        [kernel.algorithms[algorithm].workspace for kernel, algorithm in rows], dtype=np.int64
+    )
     return change.cumsum()[:-1] + workspace

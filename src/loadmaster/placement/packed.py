@@ -51,15 +51,22 @@ def packed_at(placed: Placed, offsets: Ints) -> Packed:
     """Time a placement that has addresses."""
     *_, size = blocks_of(placed)
     peak = int(np.where(size > 0, offsets + size, 0).max(initial=0))
-    return Packed(placed, tuple(offsets.tolist()), time_moves(placed.sequence, placed.placement), peak)
+    return Packed(
+        placed, tuple(offsets.tolist()), time_moves(placed.sequence, placed.placement), peak
+    )
 
 
 def tops(placed: Placed) -> Ints:
-    """Highest address in use while each kernel runs, in a packing that is as low as can be found quickly."""
+    """Highest address in use while each kernel runs, in a packing that is as low as can be found
+    quickly."""
     lower, upper, size = blocks_of(placed)
-    lowest = allocate((lower, upper, size), alignment=placed.sequence.alignment, strategy="best-fit")
+    lowest = allocate(
+        (lower, upper, size), alignment=placed.sequence.alignment, strategy="best-fit"
+    )
     assert lowest.offsets is not None
     highest = np.zeros(len(placed.sequence.kernels), dtype=np.int64)
-    for start, end, high in zip(lower.tolist(), upper.tolist(), (lowest.offsets + size).tolist(), strict=True):
+    for start, end, high in zip(
+        lower.tolist(), upper.tolist(), (lowest.offsets + size).tolist(), strict=True
+    ):
         np.maximum(highest[start:end], high, out=highest[start:end])
     return highest

@@ -1,4 +1,5 @@
-"""Tensors in pieces: where an operand may have pages in both memories, each piece is a tensor of its own, with its share of the seconds."""
+"""Tensors in pieces: where an operand may have pages in both memories, each piece is a tensor of
+its own, with its share of the seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +12,20 @@ from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, Store
 
 
 def divisible(sequence: KernelSequence) -> list[bool]:
-    """Whether each tensor may be divided: no kernel that uses it was measured, as nobody measured it with tensors in both memories."""
-    measured = {operand.tensor for kernel in sequence.kernels if kernel.measured is not None for operand in kernel.operands}
+    """Whether each tensor may be divided: no kernel that uses it was measured, as nobody measured
+    it with tensors in both memories."""
+    measured = {
+        operand.tensor
+        for kernel in sequence.kernels
+        if kernel.measured is not None
+        for operand in kernel.operands
+    }
     return [bool(sequence.page) and t not in measured for t in range(len(sequence.tensors))]
 
 
 def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
-    """Divide each tensor at these bytes, ascending, inside of it, multiples of the page. O(tensors + pieces of operands)."""
+    """Divide each tensor at these bytes, ascending, inside of it, multiples of the page. O(tensors
+    + pieces of operands)."""
     tensors: list[StoredTensor] = []
     of: list[int] = []
     begins: list[int] = []
@@ -31,7 +39,10 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
         first.append(len(tensors))
 
     def pieces(kernel: Kernel) -> Kernel:
-        return replace(kernel, operands=tuple(piece for operand in kernel.operands for piece in shares(operand)))
+        return replace(
+            kernel,
+            operands=tuple(piece for operand in kernel.operands for piece in shares(operand)),
+        )
 
     def shares(operand: Operand) -> list[Operand]:
         numbers = range(first[operand.tensor], first[operand.tensor + 1])
@@ -39,7 +50,18 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
             return [replace(operand, tensor=numbers[0])]
         total = sequence.tensors[operand.tensor].bytes
         parts = [(n, tensors[n].bytes / total) for n in numbers]
-        return [Operand(n, operand.read, operand.write, operand.fast_seconds * part, operand.slow_seconds * part) for n, part in parts]
+        return [
+            Operand(
+                n,
+                operand.read,
+                operand.write,
+                operand.fast_seconds * part,
+                operand.slow_seconds * part,
+            )
+            for n, part in parts
+        ]
 
-    divided = replace(sequence, tensors=tuple(tensors), kernels=tuple(map(pieces, sequence.kernels)))
+    divided = replace(
+        sequence, tensors=tuple(tensors), kernels=tuple(map(pieces, sequence.kernels))
+    )
     return Division(sequence, divided, tuple(of), tuple(begins))

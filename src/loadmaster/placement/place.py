@@ -1,7 +1,8 @@
-"""The driver of the placement engines: from a kernel sequence and a limit to a packed, checked placement of every tensor.
+"""The driver of the placement engines: from a kernel sequence and a limit to a packed, checked
+placement of every tensor.
 
-A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement, the kernels at which it fails get a lower
-limit, exactly there, and the placement is found again.
+A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement,
+the kernels at which it fails get a lower limit, exactly there, and the placement is found again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.decisions import (
+    Mode,
+    PlacementSolution,
+    TensorPlacement,
+    all_fast,
+    fast_bytes,
+)
 from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
@@ -42,9 +49,11 @@ GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 _ROUNDS = 16
 """The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
-"""Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
+"""Share by which all limits are lowered in the first round, and at most; it doubles from round to
+round."""
 _LOCALLY, _GENTLY = 2, 10
-"""Parts of the excess of addresses by which a limit is lowered where placements are found again, and where they are repaired."""
+"""Parts of the excess of addresses by which a limit is lowered where placements are found again,
+and where they are repaired."""
 _SHORT = 32
 """Divides the budget of packings that need not succeed, because copies can give way."""
 _COUNTED = 0.5
@@ -75,31 +84,36 @@ def place(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> MemoryPlan:
-    """Decide which memory every tensor is in and when it moves, within a limit on the fast memory that holds to the byte.
+    """Decide which memory every tensor is in and when it moves, within a limit on the fast memory
+    that holds to the byte.
 
     Parameters
     ----------
     sequence
         Kernels, tensors and costs.
     fast
-        Bytes of fast memory, such as ``65536`` or ``"64 KiB"``, or a share of what everything takes, such as ``"50%"``; workspaces and
-        gaps between buffers count.
+        Bytes of fast memory, such as ``65536`` or ``"64 KiB"``, or a share of what everything
+        takes, such as ``"50%"``; workspaces and gaps between buffers count.
     mode
         ``static``, ``sync`` or ``async``.
     strategy
-        A name that ``loadmaster.strategies("place")`` lists: ``program``, the integer program; a baseline; ``auto``, the best of all that
-        the mode allows. What hardware does by itself is compared with only.
+        A name that ``loadmaster.strategies("place")`` lists: ``program``, the integer program; a
+        baseline; ``auto``, the best of all that the mode allows. What hardware does by itself is
+        compared with only.
     gap
-        Distance to the lower bound, relative to it, at which the search may end; 1 %, asynchronously 2 %.
+        Distance to the lower bound, relative to it, at which the search may end; 1 %,
+        asynchronously 2 %.
     time_limit
-        Seconds after which the best placement so far comes back, which then says so; Ctrl-C does the same.
+        Seconds after which the best placement so far comes back, which then says so; Ctrl-C does
+        the same.
     seed
         Same input and seed, same answer.
 
     Raises
     ------
     CapacityError
-        If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
+        If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the
+        tensors.
     PackingError
         If no packing within ``fast`` was found: another strategy, or a longer search, may find one.
     PlacementError
@@ -111,9 +125,19 @@ def place(
     check_arguments(fast, strategy, gap, time_limit, seed)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
-    search = _Placer(sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or no_progress)
+    search = _Placer(
+        sequence,
+        fast,
+        chosen,
+        gap if gap is not None else GAPS[chosen],
+        deadline,
+        seed,
+        progress or no_progress,
+    )
     plan = search.plan(strategy)
-    return replace(plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(
+        plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu
+    )
 
 
 @dataclass
@@ -132,9 +156,12 @@ class _Placer:
         """Find the best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
         delayed = self.mode is Mode.ASYNC and self._must_copy()
-        first = self._solve(self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap)
+        first = self._solve(
+            self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap
+        )
         rivals = self._rivals(strategy)
-        # What the engine could not prove of the limits that were asked for it need not try again with others.
+        # What the engine could not prove of the limits that were asked for it need not try again
+        # with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
         best = None
@@ -142,10 +169,20 @@ class _Placer:
             enough = first.lower_bound * (1 + self.gap) if delayed else None
             best = None if delayed else self._packed_nearby(first)
             if best is None:
-                best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
+                best = self._packed(
+                    self._placed(first),
+                    lambda limits: self._placed(self._solve(limits, goal)),
+                    enough,
+                )
         used = PROGRAM
-        for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
-            if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
+        for rival in sorted(
+            rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds
+        ):
+            if (
+                strategy not in (AUTO, rival.name)
+                or rival.placement is None
+                or rival.seconds is None
+            ):
                 continue
             if best is not None and best.seconds <= rival.seconds:
                 break
@@ -154,15 +191,20 @@ class _Placer:
                 best, used = packed, rival.name
         if best is None:
             raise self._refusal(strategy, rivals)
-        return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
+        return self._answer(
+            best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals
+        )
 
     def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
         """Whether a baseline keeps the limits and does only what the mode allows."""
         rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
-        return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
+        return next(rules, None) is None and bool(
+            (fast_bytes(self.sequence, placement) <= limits).all()
+        )
 
     def _packed_baseline(self, name: str, placement: TensorPlacement) -> Packed | None:
-        """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only with the limits as they are."""
+        """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
+        with the limits as they are."""
 
         def again(limits: Ints) -> Placed:
             other = baseline(name, self.sequence, limits).placement
@@ -170,17 +212,31 @@ class _Placer:
                 raise PlacementError(f"{name} cannot be packed")
             return Placed(self.sequence, other)
 
-        return self._packed(Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
+        return (
+            self._packed(Placed(self.sequence, placement), again)
+            if self._allows(placement, self._limits())
+            else None
+        )
 
     def _must_copy(self) -> bool:
-        """Whether there are operands that no kernel uses in the slow memory, so that many copies hold kernels up.
+        """Whether there are operands that no kernel uses in the slow memory, so that many copies
+        hold kernels up.
 
-        Where all can be used there, copies are fewer, and a long packing gained more (ResNet-50, Optane, 20 % fast: 1.3 %).
+        Where all can be used there, copies are fewer, and a long packing gained more (ResNet-50,
+        Optane, 20 % fast: 1.3 %).
         """
-        return any(math.isinf(operand.slow_seconds) for kernel in self.sequence.kernels for operand in kernel.operands)
+        return any(
+            math.isinf(operand.slow_seconds)
+            for kernel in self.sequence.kernels
+            for operand in kernel.operands
+        )
 
     def _placed(self, found: PlacementSolution) -> Placed:
-        return Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
+        return Placed(
+            found.division.sequence if found.division else self.sequence,
+            found.placement,
+            found.division,
+        )
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
@@ -191,33 +247,67 @@ class _Placer:
         if self.mode is Mode.ASYNC:
             return self._solve_overlapping(limits, goal, options)
         engine = place_in_pieces if self.sequence.page else place_between_kernels
-        return self._run(lambda deadline: engine(self.sequence, limits, self.mode, gap=goal, deadline=deadline, **options))
+        return self._run(
+            lambda deadline: engine(
+                self.sequence, limits, self.mode, gap=goal, deadline=deadline, **options
+            )
+        )
 
-    def _solve_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
-        """Pieces where tensors have pages, and whole tensors where there are none or pieces end far from the bound."""
+    def _solve_overlapping(
+        self, limits: Ints, goal: float, options: dict[str, Any]
+    ) -> PlacementSolution:
+        """Pieces where tensors have pages, and whole tensors where there are none or pieces end far
+        from the bound."""
         if not self.sequence.page:
             return self._whole_overlapping(limits, goal, options)
         gap = GAPS[Mode.SYNC]
-        between = self._run(lambda deadline: place_in_pieces(self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
-        # The other program divides tensors elsewhere, so that its search cannot begin where this one ended.
-        found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, gap=goal, deadline=deadline, **options))
+        between = self._run(
+            lambda deadline: place_in_pieces(
+                self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options
+            )
+        )
+        # The other program divides tensors elsewhere, so that its search cannot begin where this
+        # one ended.
+        found = self._run(
+            lambda deadline: place_pieces_overlapping(
+                self.sequence, limits, gap=goal, deadline=deadline, **options
+            )
+        )
         best = min(found, between, key=lambda each: each.seconds)
         if best.seconds > found.lower_bound * (1 + goal) and not found.interrupted:
-            best = min(best, self._whole_overlapping(limits, goal, options, best.seconds), key=lambda each: each.seconds)
+            best = min(
+                best,
+                self._whole_overlapping(limits, goal, options, best.seconds),
+                key=lambda each: each.seconds,
+            )
         # The bound of pieces holds for whole tensors too.
-        return replace(best, lower_bound=min(found.lower_bound, best.seconds), prices=found.prices, interrupted=found.interrupted)
+        return replace(
+            best,
+            lower_bound=min(found.lower_bound, best.seconds),
+            prices=found.prices,
+            interrupted=found.interrupted,
+        )
 
-    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any], worth: float = math.inf) -> PlacementSolution:
+    def _whole_overlapping(
+        self, limits: Ints, goal: float, options: dict[str, Any], worth: float = math.inf
+    ) -> PlacementSolution:
         # Without pages, so that the search is the one for whole tensors.
         gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
-        between = self._run(lambda deadline: place_between_kernels(whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
+        between = self._run(
+            lambda deadline: place_between_kernels(
+                whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options
+            )
+        )
         start = between.placement
         return self._run(
-            lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options)
+            lambda deadline: place_overlapping(
+                whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options
+            )
         )
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
-        """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
+        """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take
+        what it has without searching."""
         try:
             found = engine(self.deadline)
         except KeyboardInterrupt:
@@ -231,8 +321,11 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None) -> Packed | None:
-        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
+    def _packed(
+        self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None
+    ) -> Packed | None:
+        """Pack a placement; where that fails, lower the limits there and place again, until it
+        succeeds.
 
         With ``enough`` seconds its copies may run at other times, as addresses demand.
         """
@@ -252,15 +345,19 @@ class _Placer:
         return None
 
     def _packed_nearby(self, first: PlacementSolution) -> Packed | None:
-        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then searched, and repaired again.
+        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then
+        searched, and repaired again.
 
-        Repairs and short packings take little time, so that limits are lowered gently. None if the engine has none nearby.
+        Repairs and short packings take little time, so that limits are lowered gently. None if the
+        engine has none nearby.
         """
         limits, found, best = self._limits(), first, None
         reached = max(first.seconds, first.lower_bound * (1 + self.gap))
         try:
             while found.nearby is not None:
-                packed, limits, found = self._repaired(limits, found, math.inf if best is None else best.seconds)
+                packed, limits, found = self._repaired(
+                    limits, found, math.inf if best is None else best.seconds
+                )
                 searched = best is not None
                 if packed is not None and (best is None or packed.seconds < best.seconds):
                     best = packed
@@ -271,8 +368,11 @@ class _Placer:
             pass
         return best
 
-    def _repaired(self, limits: Ints, found: PlacementSolution, worth: float) -> tuple[Packed | None, Ints, PlacementSolution]:
-        """Lower limits and repair a placement until it is packed, as long as it takes less than ``worth`` seconds."""
+    def _repaired(
+        self, limits: Ints, found: PlacementSolution, worth: float
+    ) -> tuple[Packed | None, Ints, PlacementSolution]:
+        """Lower limits and repair a placement until it is packed, as long as it takes less than
+        ``worth`` seconds."""
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
             placed = self._placed(found)
@@ -289,10 +389,13 @@ class _Placer:
         return self._run(lambda deadline: nearby(limits, goal, deadline))
 
     def _lowered(self, limits: Ints, tops: Ints, number: int, part: int) -> Ints:
-        """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
+        """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share
+        everywhere, larger each time."""
         over = np.maximum(tops - self.fast, 0)
         local = np.where(over > 0, np.maximum(over // part, self.sequence.alignment), 0)
-        lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
+        lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(
+            np.int64
+        ) - local
         return np.maximum(lowered, 0)
 
     def _pack(self, placed: Placed, divisor: int) -> Packed | None:
@@ -328,7 +431,8 @@ class _Placer:
         return answer.offsets
 
     def _left(self) -> float | None:
-        """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
+        """Seconds for packing: at least a few, because a placement without addresses is worth
+        nothing."""
         return max(2.0, self.deadline.left()) if self.deadline.is_set else None
 
     def _rivals(self, strategy: str) -> list[Rival]:
@@ -351,17 +455,29 @@ class _Placer:
         return rivals
 
     def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
-        reasons = "; ".join(f"{rival.name}: {rival.reason}" for rival in rivals if rival.reason and strategy == rival.name)
+        reasons = "; ".join(
+            f"{rival.name}: {rival.reason}"
+            for rival in rivals
+            if rival.reason and strategy == rival.name
+        )
         return PackingError(
-            f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with addresses within {self.fast} bytes: "
-            f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
+            f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with"
+            f" addresses within {self.fast} bytes: allow more fast memory, or choose another"
+            f" strategy or mode{f' ({reasons})' if reasons else ''}"
         )
 
-    def _answer(self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
+    def _answer(
+        self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
+    ) -> MemoryPlan:
         placed = best.placed
-        broken = broken_placement_rules(placed.sequence, placed.placement, self.fast, self.mode, best.offsets)
+        broken = broken_placement_rules(
+            placed.sequence, placed.placement, self.fast, self.mode, best.offsets
+        )
         for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
-            raise LoadmasterError(f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}): please report it")
+            raise LoadmasterError(
+                f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}):"
+                " please report it"
+            )
         return MemoryPlan(
             sequence=placed.sequence,
             mode=self.mode,

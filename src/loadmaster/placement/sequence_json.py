@@ -1,12 +1,14 @@
-"""Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand, independent of targets.
+"""Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand,
+independent of targets.
 
 A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work_json`.
 
-One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``, ``alignment``, ``link``, ``notes``,
-``costs``, ``tensors`` and ``kernels``. ``costs`` says what times come from, in ``[label, source, number of kernels]``, and may be left out.
-A tensor is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it was measured, ``measured``. An
-operand is ``[number of the tensor, "r", "w" or "rw", fast seconds, slow seconds]``, an algorithm ``[name, seconds, workspace]``; null
-stands for infinite.
+One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``,
+``alignment``, ``link``, ``notes``, ``costs``, ``tensors`` and ``kernels``. ``costs`` says what
+times come from, in ``[label, source, number of kernels]``, and may be left out. A tensor is
+``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it
+was measured, ``measured``. An operand is ``[number of the tensor, "r", "w" or "rw", fast seconds,
+slow seconds]``, an algorithm ``[name, seconds, workspace]``; null stands for infinite.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 FORMAT = "loadmaster kernel sequence"
 VERSION = 1
@@ -36,7 +46,8 @@ _ERRORS_SHOWN = 3
 
 
 def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
-    """Write a sequence; gzipped if the name ends in ``.gz``. The same sequence gives the same bytes.
+    """Write a sequence; gzipped if the name ends in ``.gz``. The same sequence gives the same
+    bytes.
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
@@ -44,22 +55,33 @@ def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
 
 
 def write_text(text: str, path: Path, what: str) -> Path:
-    """Write text, gzipped if the name ends in ``.gz``; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-    return replace_file(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text, what)
+    """Write text, gzipped if the name ends in ``.gz``; raises
+    :class:`~loadmaster.core.errors.OutputError` if that fails."""
+    return replace_file(
+        path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text, what
+    )
 
 
 def sequence_to_text(sequence: KernelSequence) -> str:
     """Return the JSON text of a sequence, one tensor or kernel a line."""
-    head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": sequence.name,
+        "alignment": sequence.alignment,
+    }
     head |= {"page": sequence.page} if sequence.page else {}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
     head |= {"costs": [[str(part.label), part.source, part.count] for part in sequence.costs]}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
-    return lines_of(head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in sequence.kernels])
+    return lines_of(
+        head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in sequence.kernels]
+    )
 
 
 def lines_of(head: Mapping[str, Any], **lists: Sequence[Any]) -> str:
-    """Return the JSON text of an object, with a line for each key of the head and for each record of the lists."""
+    """Return the JSON text of an object, with a line for each key of the head and for each record
+    of the lists."""
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
     for key, records in lists.items():
         body = ",\n".join(map(_dump, records))
@@ -72,7 +94,10 @@ _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:
     record: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
-    record["operands"] = [[o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)] for o in kernel.operands]
+    record["operands"] = [
+        [o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)]
+        for o in kernel.operands
+    ]
     record["algorithms"] = [[a.name, a.seconds, a.workspace] for a in kernel.algorithms]
     if kernel.measured is not None:
         record["measured"] = [[_finite(seconds) for seconds in row] for row in kernel.measured]
@@ -89,7 +114,8 @@ def read_sequence_file(path: Path) -> KernelSequence:
     Raises
     ------
     PlacementError
-        There is no such file, or it holds no sequence that this version reads: one line that begins with the file's name.
+        There is no such file, or it holds no sequence that this version reads: one line that begins
+        with the file's name.
     """
     return sequence_from_text(read_text(path), str(path))
 
@@ -102,15 +128,21 @@ def read_text(path: Path) -> str:
             file.seek(0)
             data = (gzip.GzipFile(fileobj=file) if zipped else file).read(LARGEST_FILE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise PlacementError(f"{path}: is not a complete gzip file ({error}): copy or write it again") from None
+        raise PlacementError(
+            f"{path}: is not a complete gzip file ({error}): copy or write it again"
+        ) from None
     except (OSError, ValueError) as error:
         raise PlacementError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     if len(data) == LARGEST_FILE:
-        raise PlacementError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB, which no sequence of kernels is")
+        raise PlacementError(
+            f"{path}: is larger than {LARGEST_FILE >> 20} MiB, which no sequence of kernels is"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise PlacementError(f"{path}: byte {error.start} is not UTF-8 text: give a file that this program wrote") from None
+        raise PlacementError(
+            f"{path}: byte {error.start} is not UTF-8 text: give a file that this program wrote"
+        ) from None
 
 
 def sequence_from_text(text: str, name: str) -> KernelSequence:
@@ -119,7 +151,8 @@ def sequence_from_text(text: str, name: str) -> KernelSequence:
     Raises
     ------
     PlacementError
-        The text is not JSON, is of another version, or has missing, unknown, repeated or wrong fields.
+        The text is not JSON, is of another version, or has missing, unknown, repeated or wrong
+        fields.
     """
     return sequence_from_object(object_in(text, name), name)
 
@@ -144,7 +177,9 @@ def require_format(data: dict[str, Any], name: str, form: str, version: int) -> 
     if data.get("format") != form:
         raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{form}"')
     if data.get("version") != version:
-        raise PlacementError(f"{name}: version: this program reads version {version}: write the file again with it")
+        raise PlacementError(
+            f"{name}: version: this program reads version {version}: write the file again with it"
+        )
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
@@ -153,7 +188,9 @@ def object_in(text: str, name: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
         if len(record) < len(pairs):
-            raise PlacementError(f"{name}: a key occurs more than once among {', '.join(sorted(record))[:80]}")
+            raise PlacementError(
+                f"{name}: a key occurs more than once among {', '.join(sorted(record))[:80]}"
+            )
         return record
 
     def refused(constant: str) -> Any:
@@ -162,11 +199,15 @@ def object_in(text: str, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_constant=refused)
     except json.JSONDecodeError as error:
-        raise PlacementError(f"{name}: not JSON from line {error.lineno}, column {error.colno} on: {error.msg}") from None
+        raise PlacementError(
+            f"{name}: not JSON from line {error.lineno}, column {error.colno} on: {error.msg}"
+        ) from None
     except RecursionError:
         raise PlacementError(f"{name}: not a kernel sequence: nested too deeply") from None
     except ValueError:
-        raise PlacementError(f"{name}: not a kernel sequence: a number has too many digits") from None
+        raise PlacementError(
+            f"{name}: not a kernel sequence: a number has too many digits"
+        ) from None
     if not isinstance(data, dict):
         raise PlacementError(f"{name}: not a kernel sequence: the file must hold one JSON object")
     return data
@@ -174,7 +215,8 @@ def object_in(text: str, name: str) -> dict[str, Any]:
 
 @cache
 def _model() -> Any:
-    """Make the schema of the file; :func:`loadmaster.placement.sequence.check` finds values that contradict each other."""
+    """Make the schema of the file; :func:`loadmaster.placement.sequence.check` finds values that
+    contradict each other."""
     from pydantic import BaseModel, ConfigDict, Field
 
     whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
@@ -217,8 +259,13 @@ def _model() -> Any:
 def errors_in(error: Any) -> str:
     """Describe the first few errors, each with the path of its field, and count the others."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    shown = [f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}" for e in found[:_ERRORS_SHOWN]]
-    return "; ".join(shown) + (f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else "")
+    shown = [
+        f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}"
+        for e in found[:_ERRORS_SHOWN]
+    ]
+    return "; ".join(shown) + (
+        f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
+    )
 
 
 def _built(file: Any) -> KernelSequence:
@@ -226,9 +273,22 @@ def _built(file: Any) -> KernelSequence:
         return math.inf if seconds is None else seconds
 
     def kernel(record: Any) -> Kernel:
-        operands = tuple(Operand(t, "r" in use, "w" in use, fast, or_infinite(slow)) for t, use, fast, slow in record.operands)
-        measured = None if record.measured is None else tuple(tuple(map(or_infinite, row)) for row in record.measured)
-        return Kernel(record.name, record.kind, operands, tuple(Algorithm(*a) for a in record.algorithms), measured)
+        operands = tuple(
+            Operand(t, "r" in use, "w" in use, fast, or_infinite(slow))
+            for t, use, fast, slow in record.operands
+        )
+        measured = (
+            None
+            if record.measured is None
+            else tuple(tuple(map(or_infinite, row)) for row in record.measured)
+        )
+        return Kernel(
+            record.name,
+            record.kind,
+            operands,
+            tuple(Algorithm(*a) for a in record.algorithms),
+            measured,
+        )
 
     return KernelSequence(
         name=file.name,

@@ -1,4 +1,5 @@
-"""Sizes the fast memory: the slowdown over a range of limits, and the smallest limit for a given slowdown."""
+"""Sizes the fast memory: the slowdown over a range of limits, and the smallest limit for a given
+slowdown."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _RESOLUTION = 1 / 256
 class SmallestFast:
     """The placement with the smallest limit that was found to be enough.
 
-    No limit of ``too_small`` bytes or less is enough: the lower bound there is too slow, or nothing fits; None if no limit
-    was ruled out.
+    No limit of ``too_small`` bytes or less is enough: the lower bound there is too slow, or nothing
+    fits; None if no limit was ruled out.
     """
 
     plan: MemoryPlan
@@ -29,40 +30,61 @@ class SmallestFast:
     too_small: int | None
 
 
-def slowdown_curve(sequence: KernelSequence, limits: Sequence[int], **options: Any) -> tuple[MemoryPlan | CapacityError, ...]:
-    """Place a sequence under each of several limits on the fast memory, in bytes; an error stands for a limit that cannot be kept.
+def slowdown_curve(
+    sequence: KernelSequence, limits: Sequence[int], **options: Any
+) -> tuple[MemoryPlan | CapacityError, ...]:
+    """Place a sequence under each of several limits on the fast memory, in bytes; an error stands
+    for a limit that cannot be kept.
 
-    ``options`` are those of :func:`loadmaster.placement.place.place`. Where a smaller limit led to a faster placement, that one is good for
-    the larger limit too and stands in its place, so that the curve never rises. After Ctrl-C it stands for all larger limits.
+    ``options`` are those of :func:`loadmaster.placement.place.place`. Where a smaller limit led to
+    a faster placement, that one is good for the larger limit too and stands in its place, so that
+    the curve never rises. After Ctrl-C it stands for all larger limits.
     """
     found: list[MemoryPlan | CapacityError] = []
     for limit in sorted(limits):
         before = found[-1] if found else None
-        if isinstance(before, MemoryPlan) and before.interrupted and options.get("time_limit") is None:
+        if (
+            isinstance(before, MemoryPlan)
+            and before.interrupted
+            and options.get("time_limit") is None
+        ):
             found.append(before.within(limit, 0.0))
             continue
         try:
             plan: MemoryPlan | CapacityError = place(sequence, limit, **options)
         except CapacityError as error:
             plan = error
-        if isinstance(before, MemoryPlan) and (not isinstance(plan, MemoryPlan) or before.seconds < plan.seconds):
+        if isinstance(before, MemoryPlan) and (
+            not isinstance(plan, MemoryPlan) or before.seconds < plan.seconds
+        ):
             plan = before.within(limit, plan.lower_bound if isinstance(plan, MemoryPlan) else 0.0)
         found.append(plan)
     return tuple(found)
 
 
-def smallest_fast(sequence: KernelSequence, max_slowdown: float, *, progress: Progress | None = None, **options: Any) -> SmallestFast:
-    """Find the least fast memory with which a step takes at most ``max_slowdown`` times what it takes with everything fast.
+def smallest_fast(
+    sequence: KernelSequence,
+    max_slowdown: float,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> SmallestFast:
+    """Find the least fast memory with which a step takes at most ``max_slowdown`` times what it
+    takes with everything fast.
 
-    Halves the range of limits some eight times. ``options`` are those of :func:`loadmaster.placement.place.place`.
+    Halves the range of limits some eight times. ``options`` are those of
+    :func:`loadmaster.placement.place.place`.
 
     Raises
     ------
     PlacementError
-        If ``max_slowdown`` is no number of at least 1, or no limit up to the peak of the placement with everything fast is enough.
+        If ``max_slowdown`` is no number of at least 1, or no limit up to the peak of the placement
+        with everything fast is enough.
     """
     if not 1 <= max_slowdown < float("inf"):
-        raise PlacementError(f"the slowdown allowed is {max_slowdown}: give a number of at least 1, such as 1.1")
+        raise PlacementError(
+            f"the slowdown allowed is {max_slowdown}: give a number of at least 1, such as 1.1"
+        )
     report = progress or no_progress
     high = sequence.peak_bytes
     best = _enough(sequence, high, max_slowdown, options)[0]
@@ -72,7 +94,8 @@ def smallest_fast(sequence: KernelSequence, max_slowdown: float, *, progress: Pr
         best = _enough(sequence, high, max_slowdown, options)[0]
     if best is None:
         raise PlacementError(
-            f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times as long as everything fast"
+            f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times"
+            " as long as everything fast"
         )
     low, too_small = 0, None
     step = max(1, int(sequence.peak_bytes * _RESOLUTION))
@@ -91,8 +114,11 @@ def smallest_fast(sequence: KernelSequence, max_slowdown: float, *, progress: Pr
     return SmallestFast(best, max_slowdown, too_small)
 
 
-def _enough(sequence: KernelSequence, limit: int, max_slowdown: float, options: dict[str, Any]) -> tuple[MemoryPlan | None, bool]:
-    """Find a placement within the limit that is fast enough; also whether there is proven to be none."""
+def _enough(
+    sequence: KernelSequence, limit: int, max_slowdown: float, options: dict[str, Any]
+) -> tuple[MemoryPlan | None, bool]:
+    """Find a placement within the limit that is fast enough; also whether there is proven to be
+    none."""
     try:
         plan = place(sequence, limit, **options)
     except CapacityError as error:

@@ -1,9 +1,11 @@
-"""The timeline of kernels and copies of a tensor placement: the one place that turns a placement into seconds.
+"""The timeline of kernels and copies of a tensor placement: the one place that turns a placement
+into seconds.
 
-Position ``p`` is a barrier. Kernel ``p`` - 1 has ended, then every copy that must be complete there, then the blocking copies of ``p``
-run one after another, in the order listed; then kernel ``p`` starts, and the asynchronous copies that begin at ``p`` may. So a copy that
-fills memory never overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a time. While a copy
-blocks, it has the link to itself: the engines pause.
+Position ``p`` is a barrier. Kernel ``p`` - 1 has ended, then every copy that must be complete
+there, then the blocking copies of ``p`` run one after another, in the order listed; then kernel
+``p`` starts, and the asynchronous copies that begin at ``p`` may. So a copy that fills memory never
+overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a
+time. While a copy blocks, it has the link to itself: the engines pause.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from loadmaster.placement.sequence import KernelSequence
 
 @dataclass(frozen=True, eq=False)
 class MovementTimeline:
-    """Seconds at which every kernel and every copy starts and ends, copies in the order of the placement's ``moves``.
+    """Seconds at which every kernel and every copy starts and ends, copies in the order of the
+    placement's ``moves``.
 
     ``total`` is when the last kernel and the last copy have ended.
     """
@@ -43,10 +46,14 @@ def move_seconds(sequence: KernelSequence, move: Move) -> float:
 
 
 def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> Floats:
-    """Seconds of every kernel with its operands where they are; infinite where one cannot be used there. O(operands)."""
+    """Seconds of every kernel with its operands where they are; infinite where one cannot be used
+    there. O(operands)."""
     places = operands_in_slow(sequence, placement)
     rows = zip(sequence.kernels, places, placement.algorithms, strict=True)
-    return np.array([kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows], dtype=np.float64)
+    return np.array(
+        [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows],
+        dtype=np.float64,
+    )
 
 
 def moved_bytes(sequence: KernelSequence, placement: TensorPlacement) -> int:
@@ -55,7 +62,8 @@ def moved_bytes(sequence: KernelSequence, placement: TensorPlacement) -> int:
 
 
 def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> MovementTimeline:
-    """Compute start and end of every kernel and copy of a consistent placement. O(kernels + operands + copies).
+    """Compute start and end of every kernel and copy of a consistent placement. O(kernels +
+    operands + copies).
 
     Raises
     ------
@@ -66,7 +74,8 @@ def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> Movement
 
 
 class _Clock:
-    """Advances from position to position; an engine's copies are timed when the first kernel that waits for one of them is reached."""
+    """Advances from position to position; an engine's copies are timed when the first kernel that
+    waits for one of them is reached."""
 
     def __init__(self, sequence: KernelSequence, placement: TensorPlacement) -> None:
         self.sequence = sequence
@@ -93,7 +102,8 @@ class _Clock:
         return int(move.to_fast and not self.sequence.link.shared)
 
     def run(self) -> MovementTimeline:
-        # Time as the engines see it: it stands still while copies block, for `paused` seconds before each kernel in all.
+        # Time as the engines see it: it stands still while copies block, for `paused` seconds
+        # before each kernel in all.
         now = blocked = 0.0
         paused = [0.0] * len(self.opened)
         for p, seconds in enumerate([*self.seconds.tolist(), 0.0]):
@@ -109,7 +119,9 @@ class _Clock:
             now += seconds
         opened, pauses = np.array(self.opened), np.array(paused)
         start = (opened + pauses)[:-1]
-        return MovementTimeline(start, start + self.seconds, *self._copies(opened, pauses), now + blocked)
+        return MovementTimeline(
+            start, start + self.seconds, *self._copies(opened, pauses), now + blocked
+        )
 
     def _copies(self, opened: Floats, paused: Floats) -> tuple[Floats, Floats]:
         """Starts and ends of all copies, with the pauses before them."""
@@ -117,20 +129,26 @@ class _Clock:
         overlaps = np.array([move.start < move.end for move in self.moves], dtype=bool)
         starts[overlaps] += paused[np.searchsorted(opened, starts[overlaps], side="right") - 1]
         before = np.searchsorted(opened, ends[overlaps], side="left") - 1
-        ends[overlaps] = np.maximum(starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0))
+        ends[overlaps] = np.maximum(
+            starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0)
+        )
         return starts, ends
 
     def _make(self, awaited: int, position: int) -> None:
-        """Time the copies of an engine up to one that must be complete at a position: all of them must begin before it."""
+        """Time the copies of an engine up to one that must be complete at a position: all of them
+        must begin before it."""
         engine = self._engine(self.moves[awaited])
         while self.made[engine] <= self.rank[awaited]:
             m = self.queues[engine][self.made[engine]]
             move = self.moves[m]
             if move.start >= position:
-                waiting, first = (self.sequence.tensors[self.moves[n].tensor].name for n in (awaited, m))
+                waiting, first = (
+                    self.sequence.tensors[self.moves[n].tensor].name for n in (awaited, m)
+                )
                 raise PlacementError(
-                    f"the copy of tensor {waiting!r} must be complete at position {position} but waits for that of {first!r}, which begins "
-                    f"at {move.start}: list copies in an order in which they can be made"
+                    f"the copy of tensor {waiting!r} must be complete at position {position} but"
+                    f" waits for that of {first!r}, which begins at {move.start}: list copies in an"
+                    " order in which they can be made"
                 )
             self.starts[m] = max(self.free[engine], self.opened[move.start])
             self.ends[m] = self.free[engine] = self.starts[m] + move_seconds(self.sequence, move)

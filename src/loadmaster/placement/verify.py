@@ -1,6 +1,8 @@
-"""Verifies a tensor placement by a naive walk over the kernels that shares no code with the engines.
+"""Verifies a tensor placement by a naive walk over the kernels that shares no code with the
+engines.
 
-At every position it knows which copies of each tensor are valid. O(operands + moves), and O(stays log stays) for addresses.
+At every position it knows which copies of each tensor are valid. O(operands + moves), and O(stays
+log stays) for addresses.
 """
 
 from __future__ import annotations
@@ -29,17 +31,25 @@ _Item = TypeVar("_Item", Stay, Move)
 
 
 def verify_placement(plan: MemoryPlan) -> tuple[Violation, ...]:
-    """Check that a tensor placement holds: pieces, operands, copies, the limit at every kernel, addresses; at most 20 violations."""
-    placed = broken_placement_rules(plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets)
+    """Check that a tensor placement holds: pieces, operands, copies, the limit at every kernel,
+    addresses; at most 20 violations."""
+    placed = broken_placement_rules(
+        plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets
+    )
     return first_violations(itertools.chain(broken_division_rules(plan.division), placed))
 
 
 def broken_placement_rules(
-    sequence: KernelSequence, placement: TensorPlacement, limit: int, mode: Mode, offsets: Sequence[int] | None = None
+    sequence: KernelSequence,
+    placement: TensorPlacement,
+    limit: int,
+    mode: Mode,
+    offsets: Sequence[int] | None = None,
 ) -> Iterator[Finding]:
     """Iterate over all violations of a placement, as pairs of rule and message.
 
-    ``offsets``, if there are any, has an address for each stay, then one for each kernel's workspace.
+    ``offsets``, if there are any, has an address for each stay, then one for each kernel's
+    workspace.
     """
     malformed = list(_malformed(sequence, placement, mode))
     yield from malformed
@@ -51,23 +61,37 @@ def broken_placement_rules(
         yield from _addresses(sequence, placement, limit, offsets)
 
 
-def _malformed(sequence: KernelSequence, placement: TensorPlacement, mode: Mode) -> Iterator[Finding]:
+def _malformed(
+    sequence: KernelSequence, placement: TensorPlacement, mode: Mode
+) -> Iterator[Finding]:
     count, last = len(sequence.tensors), len(sequence.kernels)
     for stay in placement.stays:
         if not (0 <= stay.tensor < count and 0 <= stay.start < stay.end <= last):
             yield "stay", f"{stay} is empty, or of a tensor or at kernels that do not exist"
-        elif mode is Mode.STATIC and [stay.start, stay.end] != sequence.lifetimes[stay.tensor].tolist():
+        elif (
+            mode is Mode.STATIC
+            and [stay.start, stay.end] != sequence.lifetimes[stay.tensor].tolist()
+        ):
             yield (
                 "mode",
-                f"tensor {sequence.tensors[stay.tensor].name!r} is not in one memory for all of its life, which mode {mode} demands",
+                (
+                    f"tensor {sequence.tensors[stay.tensor].name!r} is not in one memory for all of"
+                    f" its life, which mode {mode} demands"
+                ),
             )
     for move in placement.moves:
         if not (0 <= move.tensor < count and 0 <= move.start <= move.end <= last):
-            yield "move", f"{move} ends before it starts, or is of a tensor or at kernels that do not exist"
+            yield (
+                "move",
+                f"{move} ends before it starts, or is of a tensor or at kernels that do not exist",
+            )
         elif mode is Mode.STATIC or (mode is Mode.SYNC and move.start != move.end):
             yield (
                 "mode",
-                f"tensor {sequence.tensors[move.tensor].name!r} is moved from {move.start} to {move.end}, which mode {mode} forbids",
+                (
+                    f"tensor {sequence.tensors[move.tensor].name!r} is moved from {move.start} to"
+                    f" {move.end}, which mode {mode} forbids"
+                ),
             )
     if len(placement.algorithms) != last:
         yield "algorithm", f"{len(placement.algorithms)} algorithms for {last} kernels"
@@ -78,7 +102,8 @@ def _malformed(sequence: KernelSequence, placement: TensorPlacement, mode: Mode)
 
 
 def _unmakeable(sequence: KernelSequence, placement: TensorPlacement) -> Iterator[Finding]:
-    """Overlapping copies that must be complete before one listed ahead of them on their engine may begin."""
+    """Overlapping copies that must be complete before one listed ahead of them on their engine may
+    begin."""
     latest: dict[bool, Move] = {}
     for move in placement.moves:
         if move.start == move.end:
@@ -89,7 +114,10 @@ def _unmakeable(sequence: KernelSequence, placement: TensorPlacement) -> Iterato
             names = [sequence.tensors[m.tensor].name for m in (move, ahead)]
             yield (
                 "order",
-                f"the copy of {names[0]!r} ends by {move.end}, but is listed after that of {names[1]!r}, which begins at {ahead.start}",
+                (
+                    f"the copy of {names[0]!r} ends by {move.end}, but is listed after that of"
+                    f" {names[1]!r}, which begins at {ahead.start}"
+                ),
             )
         if move.start > ahead.start:
             latest[engine] = move
@@ -130,7 +158,11 @@ class _Walk:
     def _begin(self) -> None:
         """Put weights and inputs where their first stay, or its absence, says."""
         fetched = {move.tensor for move in self.issued.get(0, ()) if move.to_fast}
-        at_start = {stay.tensor for stay in self.arriving.get(0, ()) if stay.tensor not in fetched and not self._made_at_once(stay)}
+        at_start = {
+            stay.tensor
+            for stay in self.arriving.get(0, ())
+            if stay.tensor not in fetched and not self._made_at_once(stay)
+        }
         self.at_start = at_start
         for t, tensor in enumerate(self.sequence.tensors):
             if tensor.kind not in (StoredKind.WEIGHT, StoredKind.INPUT):
@@ -144,14 +176,23 @@ class _Walk:
                 self.clean_at_start.add(t)
 
     def _made_at_once(self, stay: Stay) -> bool:
-        """Whether the first kernel makes the tensor anew and nothing of it stays on from the step before."""
-        fresh = any(o.tensor == stay.tensor and not o.read for o in self.sequence.kernels[0].operands)
-        return fresh and all(other.tensor != stay.tensor for other in self.leaving.get(len(self.sequence.kernels), ()))
+        """Whether the first kernel makes the tensor anew and nothing of it stays on from the step
+        before."""
+        fresh = any(
+            o.tensor == stay.tensor and not o.read for o in self.sequence.kernels[0].operands
+        )
+        return fresh and all(
+            other.tensor != stay.tensor
+            for other in self.leaving.get(len(self.sequence.kernels), ())
+        )
 
     def _clean_to_the_end(self, tensor: int) -> bool:
-        """Whether a slow copy of a weight is valid at the end, given that it is at the start: then it may be at both."""
+        """Whether a slow copy of a weight is valid at the end, given that it is at the start: then
+        it may be at both."""
         written = [k for k, operand in self.sequence.uses[tensor] if operand.write]
-        copied = [move.start if move.to_fast else move.end for move in self.moves_of.get(tensor, ())]
+        copied = [
+            move.start if move.to_fast else move.end for move in self.moves_of.get(tensor, ())
+        ]
         return not written or max(copied, default=-1) > written[-1]
 
     def _position(self, p: int) -> Iterator[Finding]:
@@ -197,8 +238,14 @@ class _Walk:
         tensor, p, last = stay.tensor, stay.end, len(self.sequence.kernels)
         self.taken -= self._bytes(tensor)
         if any(move.tensor == tensor for move in self.under_way):
-            yield "copy", f"tensor {self._name(tensor)} leaves the fast memory at {p} while it is copied"
-        if p == last and self.sequence.tensors[tensor].kind in (StoredKind.WEIGHT, StoredKind.OUTPUT):
+            yield (
+                "copy",
+                f"tensor {self._name(tensor)} leaves the fast memory at {p} while it is copied",
+            )
+        if p == last and self.sequence.tensors[tensor].kind in (
+            StoredKind.WEIGHT,
+            StoredKind.OUTPUT,
+        ):
             return
         self.here.pop(tensor, None)
         self.in_fast.discard(tensor)
@@ -211,15 +258,29 @@ class _Walk:
         self.taken += self._bytes(tensor)
         fetched = any(move.to_fast and move.start == p for move in self.moves_of.get(tensor, ()))
         began = p == 0 and tensor in self.at_start and tensor in self.in_fast
-        made = any(o.tensor == tensor and o.write and not o.read for o in self.sequence.kernels[p].operands)
+        made = any(
+            o.tensor == tensor and o.write and not o.read for o in self.sequence.kernels[p].operands
+        )
         if not (fetched or began or made):
-            yield "stay", f"tensor {self._name(tensor)} is in the fast memory from {p} on, but nothing brings it there"
+            yield (
+                "stay",
+                (
+                    f"tensor {self._name(tensor)} is in the fast memory from {p} on, but nothing"
+                    " brings it there"
+                ),
+            )
 
     def _memory(self, k: int) -> Iterator[Finding]:
         kernel = self.sequence.kernels[k]
         taken = self.taken + kernel.algorithms[self.placement.algorithms[k]].workspace
         if taken > self.limit:
-            yield "limit", f"kernel {kernel.name!r} ({k}): {taken} bytes in the fast memory, {taken - self.limit} more than the limit"
+            yield (
+                "limit",
+                (
+                    f"kernel {kernel.name!r} ({k}): {taken} bytes in the fast memory,"
+                    f" {taken - self.limit} more than the limit"
+                ),
+            )
 
     def _kernel(self, k: int) -> Iterator[Finding]:
         kernel = self.sequence.kernels[k]
@@ -230,12 +291,19 @@ class _Walk:
             if slow and operand.read and operand.tensor not in self.in_slow:
                 yield (
                     "operand",
-                    f"kernel {kernel.name!r} ({k}) reads {self._name(operand.tensor)}, of which neither memory holds a valid copy",
+                    (
+                        f"kernel {kernel.name!r} ({k}) reads {self._name(operand.tensor)}, of which"
+                        " neither memory holds a valid copy"
+                    ),
                 )
             if operand.write:
                 yield from self._write(operand.tensor, slow, f"kernel {kernel.name!r} ({k})")
         if math.isinf(kernel.seconds(in_slow, self.placement.algorithms[k])):
-            names = ", ".join(self._name(o.tensor) for o, slow in zip(kernel.operands, in_slow, strict=True) if slow)
+            names = ", ".join(
+                self._name(o.tensor)
+                for o, slow in zip(kernel.operands, in_slow, strict=True)
+                if slow
+            )
             yield "in-place", f"kernel {kernel.name!r} ({k}) cannot use {names} in the slow memory"
 
     def _finds_fast(self, operand: Operand) -> bool:
@@ -251,15 +319,34 @@ class _Walk:
 
     def _end(self) -> Iterator[Finding]:
         for move in self.under_way:
-            yield "copy", f"the copy of {self._name(move.tensor)} that starts at {move.start} never ends"
+            yield (
+                "copy",
+                f"the copy of {self._name(move.tensor)} that starts at {move.start} never ends",
+            )
         for t, tensor in enumerate(self.sequence.tensors):
-            kept = tensor.kind is StoredKind.WEIGHT or (tensor.kind is StoredKind.OUTPUT and self.sequence.uses[t])
+            kept = tensor.kind is StoredKind.WEIGHT or (
+                tensor.kind is StoredKind.OUTPUT and self.sequence.uses[t]
+            )
             if kept and t not in self.in_fast and t not in self.in_slow:
                 yield "kept", f"{tensor.kind} {self._name(t)} is in neither memory at the end"
-            elif tensor.kind is StoredKind.WEIGHT and t not in (self.in_fast if t in self.at_start else self.in_slow):
-                yield "step", f"weight {self._name(t)} does not end a step in the memory in which it begins it"
+            elif tensor.kind is StoredKind.WEIGHT and t not in (
+                self.in_fast if t in self.at_start else self.in_slow
+            ):
+                yield (
+                    "step",
+                    (
+                        f"weight {self._name(t)} does not end a step in the memory in which it"
+                        " begins it"
+                    ),
+                )
             if t in self.clean_at_start and t not in self.in_slow:
-                yield "step", f"weight {self._name(t)} has a valid slow copy at the start of a step, but not at its end"
+                yield (
+                    "step",
+                    (
+                        f"weight {self._name(t)} has a valid slow copy at the start of a step, but"
+                        " not at its end"
+                    ),
+                )
 
 
 def _by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
@@ -269,35 +356,60 @@ def _by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_
     return groups
 
 
-def _addresses(sequence: KernelSequence, placement: TensorPlacement, limit: int, offsets: Sequence[int]) -> Iterator[Finding]:
-    """No two stays or workspaces share a byte at once, all are aligned, and none ends past the limit."""
-    blocks = [(sequence.tensors[s.tensor].name, s.start, s.end, sequence.tensors[s.tensor].bytes) for s in placement.stays]
+def _addresses(
+    sequence: KernelSequence, placement: TensorPlacement, limit: int, offsets: Sequence[int]
+) -> Iterator[Finding]:
+    """No two stays or workspaces share a byte at once, all are aligned, and none ends past the
+    limit."""
+    blocks = [
+        (sequence.tensors[s.tensor].name, s.start, s.end, sequence.tensors[s.tensor].bytes)
+        for s in placement.stays
+    ]
     for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        blocks.append((f"workspace of {kernel.name}", k, k + 1, kernel.algorithms[chosen].workspace))
+        blocks.append(
+            (f"workspace of {kernel.name}", k, k + 1, kernel.algorithms[chosen].workspace)
+        )
     if len(offsets) != len(blocks):
-        yield "address", f"{len(offsets)} offsets for {len(placement.stays)} stays and {len(sequence.kernels)} workspaces"
+        yield (
+            "address",
+            (
+                f"{len(offsets)} offsets for {len(placement.stays)} stays and"
+                f" {len(sequence.kernels)} workspaces"
+            ),
+        )
         return
     names, *columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
     lower, upper, size = (np.array(column, dtype=np.int64) for column in columns)
     every = np.full(len(blocks), 1, dtype=np.int64)
-    problem = Problem(lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names))
+    problem = Problem(
+        lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names)
+    )
     used = np.where(size > 0, np.array(offsets, dtype=np.int64), 0)
     for rule, message in broken_rules(problem, used, limit):
         yield "address", f"{rule}: {message}"
 
 
 def broken_division_rules(division: Division | None) -> Iterator[Finding]:
-    """Iterate over all violations of a division, as pairs of rule and message; none where nothing is divided. O(pieces of operands)."""
+    """Iterate over all violations of a division, as pairs of rule and message; none where nothing
+    is divided. O(pieces of operands)."""
     if division is None:
         return
     whole, pieces = division.whole, division.sequence
-    if not len(division.of) == len(division.begin) == len(pieces.tensors) or not set(division.of) <= set(range(len(whole.tensors))):
+    if not len(division.of) == len(division.begin) == len(pieces.tensors) or not set(
+        division.of
+    ) <= set(range(len(whole.tensors))):
         yield "piece", "pieces and tensors do not match one another"
         return
     yield from _uncovered(division)
     alike = [(s.name, s.link, s.alignment, s.page, len(s.kernels)) for s in (whole, pieces)]
     if alike[0] != alike[1]:
-        yield "piece", f"the sequence in pieces is not that of {whole.name!r}: its kernels, link, alignment or pages differ"
+        yield (
+            "piece",
+            (
+                f"the sequence in pieces is not that of {whole.name!r}: its kernels, link,"
+                " alignment or pages differ"
+            ),
+        )
         return
     for given, kernel in zip(whole.kernels, pieces.kernels, strict=True):
         yield from _other_kernel(division, given, kernel)
@@ -312,19 +424,36 @@ def _uncovered(division: Division) -> Iterator[Finding]:
         if begin != reached[t] or piece.kind is not tensor.kind:
             yield (
                 "piece",
-                f"{piece.name!r} begins at byte {begin} of {tensor.name!r}, of which {reached[t]} come before it, or is of another kind",
+                (
+                    f"{piece.name!r} begins at byte {begin} of {tensor.name!r}, of which"
+                    f" {reached[t]} come before it, or is of another kind"
+                ),
             )
         if begin and (not page or begin % page):
-            yield "piece", f"{piece.name!r} begins at byte {begin} of {tensor.name!r}: pages have {page} bytes"
+            yield (
+                "piece",
+                (
+                    f"{piece.name!r} begins at byte {begin} of {tensor.name!r}: pages have {page}"
+                    " bytes"
+                ),
+            )
         reached[t] += piece.bytes
     for tensor, bytes_ in zip(division.whole.tensors, reached, strict=True):
         if bytes_ != tensor.bytes:
-            yield "piece", f"pieces of {tensor.name!r} have {bytes_} bytes in all, and it has {tensor.bytes}"
+            yield (
+                "piece",
+                f"pieces of {tensor.name!r} have {bytes_} bytes in all, and it has {tensor.bytes}",
+            )
 
 
 def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator[Finding]:
     """Where a kernel does not do with the pieces what it was given to do with the tensors."""
-    if (given.name, given.kind, given.algorithms, given.measured) != (kernel.name, kernel.kind, kernel.algorithms, kernel.measured):
+    if (given.name, given.kind, given.algorithms, given.measured) != (
+        kernel.name,
+        kernel.kind,
+        kernel.algorithms,
+        kernel.measured,
+    ):
         yield "piece", f"kernel {given.name!r} is another one for pieces"
         return
     expected = {operand.tensor: operand for operand in given.operands}
@@ -332,21 +461,49 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
     for operand in kernel.operands:
         t, piece = division.of[operand.tensor], division.sequence.tensors[operand.tensor]
         if t not in expected:
-            yield "piece", f"kernel {given.name!r} uses {piece.name!r}, and not the tensor that it is a piece of"
+            yield (
+                "piece",
+                (
+                    f"kernel {given.name!r} uses {piece.name!r}, and not the tensor that it is a"
+                    " piece of"
+                ),
+            )
             continue
         used[t] += piece.bytes
         total = division.whole.tensors[t].bytes
-        if not _is_share(operand, expected[t], Fraction(piece.bytes, total) if total else Fraction(1)):
-            yield "piece", f"kernel {given.name!r} uses {piece.name!r} otherwise, or for other seconds, than its share of the tensor"
+        if not _is_share(
+            operand, expected[t], Fraction(piece.bytes, total) if total else Fraction(1)
+        ):
+            yield (
+                "piece",
+                (
+                    f"kernel {given.name!r} uses {piece.name!r} otherwise, or for other seconds,"
+                    " than its share of the tensor"
+                ),
+            )
         if given.measured is not None and piece.bytes < total:
-            yield "piece", f"kernel {given.name!r} was measured with all of {division.whole.tensors[t].name!r} in one memory"
+            yield (
+                "piece",
+                (
+                    f"kernel {given.name!r} was measured with all of"
+                    f" {division.whole.tensors[t].name!r} in one memory"
+                ),
+            )
     if any(bytes_ != division.whole.tensors[t].bytes for t, bytes_ in used.items()):
         yield "piece", f"kernel {given.name!r} does not use all pieces of its operands"
 
 
 def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:
     def near(seconds: float, all_seconds: float) -> bool:
-        return seconds == all_seconds if math.isinf(all_seconds) else math.isclose(seconds, all_seconds * share, rel_tol=_ROUNDING)
+        return (
+            seconds == all_seconds
+            if math.isinf(all_seconds)
+            else math.isclose(seconds, all_seconds * share, rel_tol=_ROUNDING)
+        )
 
     same = (piece.read, piece.write) == (whole.read, whole.write)
-    return same and near(piece.fast_seconds, whole.fast_seconds) and near(piece.slow_seconds, whole.slow_seconds)
+    return (
+        same
+        and near(piece.fast_seconds, whole.fast_seconds)
+        and near(piece.slow_seconds, whole.slow_seconds)
+    )

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 
-def reuse_pairs(start: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs ``(earlier, later)`` of buffers such that ``later`` takes over bytes whose last owner was ``earlier``.
+def reuse_pairs(
+    start: Sequence[int], offset: Sequence[int], size: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Pairs ``(earlier, later)`` of buffers such that ``later`` takes over bytes whose last owner
+    was ``earlier``.
 
-    Buffers take their addresses in order of ``start``. Earlier owners of the same bytes are not listed again: they were
-    done before the last owner came. O(n log n) but for shifting the list of ranges in use.
+    Buffers take their addresses in order of ``start``. Earlier owners of the same bytes are not
+    listed again: they were done before the last owner came. O(n log n) but for shifting the list of
+    ranges in use.
     """
     # Ranges of addresses by address, disjoint: first byte, the one after the last, and owner.
     lows: list[int] = []

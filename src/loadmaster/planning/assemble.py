@@ -1,4 +1,5 @@
-"""Write decisions down as a plan: names instead of indices, seconds instead of picoseconds, and the figures with their bounds."""
+"""Write decisions down as a plan: names instead of indices, seconds instead of picoseconds, and the
+figures with their bounds."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def assemble(
     seed: int,
     notes: Sequence[str],
 ) -> Plan:
-    """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
+    """Build the plan of decisions that have been made and simulated. Linear in operands, but for
+    sorting."""
     writer = _Writer(workload, table, tilings, target, solution)
     outcome = Outcome(workload, target, rates, goal, solution, bounds)
     jobs = tuple(writer.jobs())
@@ -68,7 +70,9 @@ def assemble(
         target=target,
         objective=outcome.objective(energy),
         timings=outcome.timings(),
-        byte_energy={place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()},
+        byte_energy={
+            place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()
+        },
         networks=workload.networks,
         mini_batches=tuple(outcome.mini_batches()),
         tensors=tuple(writer.tensors()),
@@ -78,20 +82,27 @@ def assemble(
         links=writer.links(),
         metrics=writer.metrics(bounds, jobs, transfers, energy, outcome),
         notes=(*_network_notes(workload), *notes, *outcome.notes()),
-        search=tuple(Improvement(n, score[1] / outcome.unit, seconds_of(score[0])) for n, score in solution.search),
+        search=tuple(
+            Improvement(n, score[1] / outcome.unit, seconds_of(score[0]))
+            for n, score in solution.search
+        ),
     )
 
 
 def _network_notes(workload: Workload) -> Iterator[str]:
     for network in workload.networks:
         if network.unknown:
-            yield f"{network.name}: not understood, planned with their bytes and no arithmetic: {', '.join(network.unknown)}"
+            yield (
+                f"{network.name}: not understood, planned with their bytes and no arithmetic:"
+                f" {', '.join(network.unknown)}"
+            )
         yield from (f"{network.name}: {note}" for note in network.notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of the private buffer.
+    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of
+    the private buffer.
 
     ``memories`` are those that it reads the tensor from, or writes it to.
     """
@@ -106,13 +117,18 @@ class _Access:
 class _Writer:
     """Turns one set of decisions into the parts of a plan."""
 
-    def __init__(self, workload: Workload, table: JobTable, tilings: Ints, target: Target, solution: Solution) -> None:
+    def __init__(
+        self, workload: Workload, table: JobTable, tilings: Ints, target: Target, solution: Solution
+    ) -> None:
         self._workload, self._table, self._target = workload, table, target
         self._tilings = tilings.tolist()
         self._schedule, self._placement = solution.schedule, solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
         self._accesses = self._collect_accesses()
-        self._copies = [f"copy {n}: {workload.tensors[copy.tensor].name}" for n, copy in enumerate(self._placement.copies)]
+        self._copies = [
+            f"copy {n}: {workload.tensors[copy.tensor].name}"
+            for n, copy in enumerate(self._placement.copies)
+        ]
         tasks = [job.name for job in workload.jobs] + self._copies
         self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
         # In order of time, so that a reader finds things where they happen.
@@ -120,7 +136,12 @@ class _Writer:
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [target.cores[number] for number in core.tolist()]
-        self._uses = [(job, access, memory) for job in self._by_time for access in self._accesses[job] for memory in access.memories]
+        self._uses = [
+            (job, access, memory)
+            for job in self._by_time
+            for access in self._accesses[job]
+            for memory in access.memories
+        ]
 
     def _collect_accesses(self) -> list[list[_Access]]:
         table, tensors = self._table, self._workload.tensors
@@ -135,14 +156,21 @@ class _Writer:
         np.add.at(tile, access, table.tile[rows, core])
         rows = first[kept]
         memories = self._memories_of(
-            tensor[rows].tolist(), write[rows].tolist(), np.isin(pair, pair[self._placement.streamed])[rows].tolist()
+            tensor[rows].tolist(),
+            write[rows].tolist(),
+            np.isin(pair, pair[self._placement.streamed])[rows].tolist(),
         )
         names = [tensors[number].name for number in tensor[rows].tolist()]
         columns = (names, write[rows].tolist(), moved[kept].tolist(), tile[kept].tolist(), memories)
         made = iter(records_of(_Access, len(rows), *columns))
-        return [list(islice(made, count)) for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()]
+        return [
+            list(islice(made, count))
+            for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()
+        ]
 
-    def _memories_of(self, tensors: list[int], writes: list[bool], streamed: list[bool]) -> Iterator[tuple[str, ...]]:
+    def _memories_of(
+        self, tensors: list[int], writes: list[bool], streamed: list[bool]
+    ) -> Iterator[tuple[str, ...]]:
         """Memories that accesses go to."""
         read, written = self._memories()
         main = (self._target.main.name,)
@@ -150,7 +178,8 @@ class _Writer:
             yield written[tensor] if write else main if streams else read[tensor]
 
     def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-        """Memories that jobs read each tensor from, unless they stream it, and that its producer writes it to."""
+        """Memories that jobs read each tensor from, unless they stream it, and that its producer
+        writes it to."""
         main: tuple[str, ...] = (self._target.main.name,)
         fast = () if self._target.fast is None else (self._target.fast.name,)
         placement = self._placement
@@ -160,16 +189,25 @@ class _Writer:
 
     def tensors(self) -> list[PlannedTensor]:
         tensors, jobs = self._workload.tensors, self._workload.jobs
-        producer = [jobs[tensor.producer].name if tensor.producer >= 0 else "" for tensor in tensors]
-        columns = ((map(attrgetter(field.name), tensors) if field.name != "producer" else producer) for field in fields(PlannedTensor))
+        producer = [
+            jobs[tensor.producer].name if tensor.producer >= 0 else "" for tensor in tensors
+        ]
+        columns = (
+            (map(attrgetter(field.name), tensors) if field.name != "producer" else producer)
+            for field in fields(PlannedTensor)
+        )
         return records_of(PlannedTensor, len(tensors), *columns)
 
     def jobs(self) -> list[PlannedJob]:
         each, core = np.arange(len(self._schedule.core)), self._schedule.core
         computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
-        # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
+        # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies
+        # between them.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
-        compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
+        compute, energy = (
+            list(map(seconds_of, computing.tolist())),
+            self._table.energy[each, core].tolist(),
+        )
 
         def by_time(column: Sequence[Any]) -> list[Any]:
             return [column[index] for index in self._by_time]
@@ -190,16 +228,31 @@ class _Writer:
             "writes": writes,
             "tiling": [_TILINGS[number] for number in by_time(self._tilings)],
         }
-        columns = (decided[field.name] if field.name in decided else map(attrgetter(field.name), jobs) for field in fields(PlannedJob))
+        columns = (
+            decided[field.name] if field.name in decided else map(attrgetter(field.name), jobs)
+            for field in fields(PlannedJob)
+        )
         return records_of(PlannedJob, len(jobs), *columns)
 
     def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
         """What each job reads, and what it writes, by time."""
-        columns = [access.tensor for _, access, _ in self._uses], [memory for *_, memory in self._uses]
-        made = iter(records_of(PlannedOperand, len(self._uses), *columns, [access.moved for _, access, _ in self._uses]))
+        columns = (
+            [access.tensor for _, access, _ in self._uses],
+            [memory for *_, memory in self._uses],
+        )
+        made = iter(
+            records_of(
+                PlannedOperand,
+                len(self._uses),
+                *columns,
+                [access.moved for _, access, _ in self._uses],
+            )
+        )
         for job in self._by_time:
             # Of a job the reads come before the writes.
-            reads = sum([len(access.memories) for access in self._accesses[job] if not access.write])
+            reads = sum(
+                [len(access.memories) for access in self._accesses[job] if not access.write]
+            )
             writes = sum([len(access.memories) for access in self._accesses[job] if access.write])
             yield tuple(islice(made, reads)), tuple(islice(made, writes))
 
@@ -256,13 +309,19 @@ class _Writer:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
         jobs = [job for job in self._by_time if self._core[job].buffer]
         tiles = [(job, access) for job in jobs for access in self._accesses[job]]
-        below = [accumulate((access.tile for access in self._accesses[job]), initial=0) for job in jobs]
+        below = [
+            accumulate((access.tile for access in self._accesses[job]), initial=0) for job in jobs
+        ]
         return records_of(
             PlannedAllocation,
             len(tiles),
             [access.tensor for _, access in tiles],
             [self._core[job].name for job, _ in tiles],
-            [offset for job, offsets in zip(jobs, below, strict=True) for offset in islice(offsets, len(self._accesses[job]))],
+            [
+                offset
+                for job, offsets in zip(jobs, below, strict=True)
+                for offset in islice(offsets, len(self._accesses[job]))
+            ],
             [access.tile for _, access in tiles],
             [self._start[job] for job, _ in tiles],
             [self._end[job] for job, _ in tiles],
@@ -274,7 +333,10 @@ class _Writer:
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):
             segments: list[tuple[float, float, float, float]] = []
-            loads, rates = self._timeline.load[:, link].tolist(), self._timeline.rate[:, link].tolist()
+            loads, rates = (
+                self._timeline.load[:, link].tolist(),
+                self._timeline.rate[:, link].tolist(),
+            )
             for start, end, load, rate in zip(time, time[1:], loads, rates, strict=False):
                 if start == end or rate == 0:
                     continue
@@ -282,7 +344,11 @@ class _Writer:
                 if segments and segments[-1][1] == begin and segments[-1][2:] == use:
                     begin = segments.pop()[0]
                 segments.append((begin, seconds_of(end), *use))
-            curves[memory.name] = tuple(records_of(LinkSegment, len(segments), *zip(*segments, strict=True))) if segments else ()
+            curves[memory.name] = (
+                tuple(records_of(LinkSegment, len(segments), *zip(*segments, strict=True)))
+                if segments
+                else ()
+            )
         return curves
 
     def metrics(
@@ -293,9 +359,14 @@ class _Writer:
         energy: dict[str, int],
         outcome: Outcome,
     ) -> Metrics:
-        makespan, least = seconds_of(self._timeline.makespan), seconds_of(bounds.makespan.picoseconds)
+        makespan, least = (
+            seconds_of(self._timeline.makespan),
+            seconds_of(bounds.makespan.picoseconds),
+        )
         flops = 2 * sum(network.macs * network.mini_batches for network in self._workload.networks)
-        inferences = sum(network.batch * network.mini_batches for network in self._workload.networks)
+        inferences = sum(
+            network.batch * network.mini_batches for network in self._workload.networks
+        )
         return Metrics(
             makespan=Cost(makespan, least),
             throughput=Rate(flops / makespan, flops / least),
@@ -308,27 +379,43 @@ class _Writer:
             latency=outcome.latency(),
         )
 
-    def _utilisation(self, jobs: Sequence[PlannedJob], makespan: float, least: float) -> dict[str, Rate]:
+    def _utilisation(
+        self, jobs: Sequence[PlannedJob], makespan: float, least: float
+    ) -> dict[str, Rate]:
         busy = {core.name: 0.0 for core in self._target.cores}
         for job in jobs:
             busy[job.core] += job.compute
-        return {name: Rate(b / makespan, max(b / makespan, min(1.0, b / least))) for name, b in busy.items()}
+        return {
+            name: Rate(b / makespan, max(b / makespan, min(1.0, b / least)))
+            for name, b in busy.items()
+        }
 
-    def _traffic(self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]) -> dict[str, Cost]:
+    def _traffic(
+        self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]
+    ) -> dict[str, Cost]:
         total = dict.fromkeys((memory.name for memory in self._target.memories), 0)
         for transfer in transfers:
             for end in (transfer.source, transfer.destination):
                 if end in total:
                     total[end] += transfer.bytes
         main = self._target.main.name
-        return {name: Cost(size, bound.main_bytes if name == main else 0) for name, size in total.items()}
+        return {
+            name: Cost(size, bound.main_bytes if name == main else 0)
+            for name, size in total.items()
+        }
 
     def _memory_use(self) -> dict[str, MemoryUse]:
         use = {}
         for memory, part in zip(self._target.memories, self._packed, strict=True):
-            use[memory.name] = MemoryUse(max(map(add, part.offsets, part.sizes), default=0), part.load, memory.capacity)
+            use[memory.name] = MemoryUse(
+                max(map(add, part.offsets, part.sizes), default=0), part.load, memory.capacity
+            )
         peak = {core.name: 0 for core in self._target.cores}
         for core, accesses in zip(self._core, self._accesses, strict=True):
             # The tiles of one job lie one above the other, and nothing else is there.
             peak[core.name] = max(peak[core.name], sum([access.tile for access in accesses]))
-        return use | {core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer) for core in self._target.cores if core.buffer}
+        return use | {
+            core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer)
+            for core in self._target.cores
+            if core.buffer
+        }

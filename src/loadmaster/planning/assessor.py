@@ -39,13 +39,21 @@ class Assessor:
 
     @cached_property
     def _padded(self) -> Ints:
-        return np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
+        return np.array(
+            [self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors],
+            dtype=np.int64,
+        )
 
     def wishes(self, placement: Placement) -> dict[str, Any]:
-        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
+        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are
+        frugal."""
         if self.goal.objective == "throughput" and not self.goal.is_timed:
             return {}
-        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
+        energy = self.energy.of_jobs(
+            *memories_used(
+                self.table, placement.read_fast, placement.write_fast, placement.write_main
+            )
+        )
         each = np.arange(len(energy))
 
         def judge(core: Int32s, end: Ints, makespan: int) -> Score:
@@ -55,27 +63,53 @@ class Assessor:
             return self.goal.score(end, makespan, joules)
 
         least = energy.min(axis=1, keepdims=True)
-        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
-        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
+        frugal = (
+            [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
+        )
+        wishes: dict[str, Any] = {
+            "judge": judge,
+            "release": self.goal.job_release,
+            "allowed": frugal,
+        }
         if self.goal.is_timed or self.goal.latency_network:
             wishes["urgency"] = self.goal.urgency
         return wishes
 
     def times(self, placement: Placement) -> JobTimes:
         """How long every job takes on every core, and what it asks of the links."""
-        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-
-    def replay(self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()) -> Timeline:
-        """Run what was decided, as early as can be; ``after`` has for every task those that it waits for beside its sources."""
-        release = np.concatenate(
-            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
+        return job_times(
+            self.table,
+            self.target,
+            placement.read_fast,
+            placement.write_fast,
+            placement.write_main,
+            placement.streamed,
         )
-        return replay(self.workload, self.times(placement), self.target, schedule, placement, after, release)
+
+    def replay(
+        self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()
+    ) -> Timeline:
+        """Run what was decided, as early as can be; ``after`` has for every task those that it
+        waits for beside its sources."""
+        release = np.concatenate(
+            [
+                self.goal.job_release,
+                self._input_release[
+                    np.array([copy.tensor for copy in placement.copies], dtype=np.int64)
+                ],
+            ]
+        )
+        return replay(
+            self.workload, self.times(placement), self.target, schedule, placement, after, release
+        )
 
     def score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
-        """What decisions and the timeline that came of them are compared by: first, bytes of main memory that are wanting."""
+        """What decisions and the timeline that came of them are compared by: first, bytes of main
+        memory that are wanting."""
         ends = delivered(self.workload, placement.copies, timeline.end)
-        score = self.goal.score(ends, timeline.makespan, lambda: self.energy_of(schedule, placement, timeline))
+        score = self.goal.score(
+            ends, timeline.makespan, lambda: self.energy_of(schedule, placement, timeline)
+        )
         # Behind the highest buffer nothing needs to be aligned.
         capacity = self.target.main.padded(self.target.main.capacity)
         if int(self._padded.sum()) <= capacity:
@@ -86,7 +120,13 @@ class Assessor:
 
     def energy_of(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
         """Femtojoules of a plan."""
-        used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+        used = memories_used(
+            self.table,
+            placement.read_fast,
+            placement.write_fast,
+            placement.write_main,
+            placement.streamed,
+        )
         copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
         return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
 
@@ -95,12 +135,23 @@ class Assessor:
         return self.score(solution.schedule, solution.placement, solution.timeline)
 
     def moves_much(self, solution: Solution) -> bool:
-        """Whether what crosses the main link beyond what has to takes a share of the energy that is worth a longer plan."""
+        """Whether what crosses the main link beyond what has to takes a share of the energy that is
+        worth a longer plan."""
         table, placement, tensors = self.table, solution.placement, self.workload.tensors
         inbound = int(inbound_bytes(tensors, table).sum())
-        outbound = sum(tensor.bytes for tensor in tensors if tensor.is_output and tensor.producer >= 0)
-        used, _ = memories_used(table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-        crossing = table.moved[np.arange(len(used)), solution.schedule.core[table.operand_job]][used]
+        outbound = sum(
+            tensor.bytes for tensor in tensors if tensor.is_output and tensor.producer >= 0
+        )
+        used, _ = memories_used(
+            table,
+            placement.read_fast,
+            placement.write_fast,
+            placement.write_main,
+            placement.streamed,
+        )
+        crossing = table.moved[np.arange(len(used)), solution.schedule.core[table.operand_job]][
+            used
+        ]
         moved = int(crossing.sum()) + sum(tensors[copy.tensor].bytes for copy in placement.copies)
         wasted = (moved - inbound - outbound) * self.energy.rates.main
         energy = self.energy_of(solution.schedule, placement, solution.timeline)

@@ -1,4 +1,5 @@
-"""Which of several ways to cut networks has the best plan: each is glanced at, and the best is changed a little and planned in full."""
+"""Which of several ways to cut networks has the best plan: each is glanced at, and the best is
+changed a little and planned in full."""
 
 from __future__ import annotations
 
@@ -18,31 +19,42 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
 MOST_JUDGED = 30_000
-"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work.
+"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning
+large workloads takes bounded work.
 
-Tiles of rows and columns may be as many again: where memory is so small that they are offered, bands fill this number by themselves.
+Tiles of rows and columns may be as many again: where memory is so small that they are offered,
+bands fill this number by themselves.
 """
 MOST_BESIDE = 10_000
-"""Jobs of whole operators and a piece of each, or large pieces, beside which other ways to cut are judged."""
+"""Jobs of whole operators and a piece of each, or large pieces, beside which other ways to cut are
+judged."""
 _MOST_LARGE = 20_000
-"""Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for the size of its networks."""
+"""Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for
+the size of its networks."""
 _MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
-"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best."""
+"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which
+is best."""
 _NEAR = 1.3
-"""Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
+"""Ways to cut rival one another if a glance gives them no more than this multiple of the least
+objective."""
 _TINY = 8
 """Ways to cut very few jobs that are planned in full."""
 _STOPPED = (
-    "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
-    "this is the best plan so far"
+    "the search was stopped early, by a time limit or an interrupt, and what was left was packed"
+    " with the least effort: this is the best plan so far"
 )
 
 
 def fills_contest(workload: Workload) -> bool:
-    """Whether no other way to cut is judged beside jobs, but for large pieces: any makes a piece of every fused operator at least."""
-    return len(workload.jobs) + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs}) > MOST_BESIDE
+    """Whether no other way to cut is judged beside jobs, but for large pieces: any makes a piece of
+    every fused operator at least."""
+    return (
+        len(workload.jobs)
+        + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs})
+        > MOST_BESIDE
+    )
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,8 @@ class _Entry:
 
 
 class Contest:
-    """Of several ways to cut networks, finds the one with the best plan; the first that is offered leaves operators whole."""
+    """Of several ways to cut networks, finds the one with the best plan; the first that is offered
+    leaves operators whole."""
 
     def __init__(
         self,
@@ -69,26 +82,39 @@ class Contest:
         until: Deadline,
         report: Progress,
     ) -> None:
-        self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
+        self._offered, self._planner, self._interrupts, self._report = (
+            offered,
+            planner,
+            interrupts,
+            report,
+        )
         self._until = until
         self._notes: list[str] = []
         self._judges_others = False
-        """Whether any way but whole operators is offered: only beside these is there time for a longer search."""
+        """Whether any way but whole operators is offered: only beside these is there time for a
+        longer search."""
         self.full = False
-        """Whether the ways that are judged have so many pieces that there is no room for another."""
+        """Whether the ways that are judged have so many pieces that there is no room for
+        another."""
 
     def best(self) -> tuple[WorkloadPlanner, Solution]:
-        """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
+        """The best plan and its planner: of the way to cut that seems best, or of whole
+        operators."""
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
         best: tuple[Score, _Entry, Solution, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
-            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0]) or fills_contest(whole.planner.workload)):
+            if best is not None and (
+                entry.planner.is_late()
+                or self._cannot_win(entry, best[0])
+                or fills_contest(whole.planner.workload)
+            ):
                 # Whole operators of very many jobs that a glance thinks worse take longest to plan.
                 continue
             try:
-                # Tilings are chosen for each: a plan that is behind without them may be ahead with them.
+                # Tilings are chosen for each: a plan that is behind without them may be ahead with
+                # them.
                 found = entry.planner.best()
                 planner, solution = retiled(entry.planner, found)
             except CapacityError as refusal:
@@ -104,7 +130,9 @@ class Contest:
         if self._judges_others:
             planner, solution = searched_on(chosen.planner, found, planner, solution)
         if chosen is not whole:
-            self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
+            self._notes.append(
+                f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
+            )
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(_STOPPED)
         return planner, solution
@@ -116,18 +144,24 @@ class Contest:
         if planner.score_of(solution) <= other.score_of(theirs):
             return planner, solution
         stopped = _STOPPED in self._notes or other.interrupted
-        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        self._notes = [
+            "this is the plan for a smaller machine, timed on this one: none was found that is"
+            " better"
+        ]
         self._notes += [_STOPPED] * stopped
         return other, theirs
 
     def notes(self, *, stopped: bool) -> list[str]:
-        """What a reader of the plan should know about how it came to be, also if what came after the contest was ``stopped``."""
+        """What a reader of the plan should know about how it came to be, also if what came after
+        the contest was ``stopped``."""
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators, then some more of very few jobs; the second alone if no time is left.
+        """The way to cut that seems best, then whole operators, then some more of very few jobs;
+        the second alone if no time is left.
 
-        Tiles that a glance thinks better than the first come behind it: of what they promise, addresses may take back more than of bands.
+        Tiles that a glance thinks better than the first come behind it: of what they promise,
+        addresses may take back more than of bands.
         """
         seeming = whole
         judged: list[_Entry] = []
@@ -142,11 +176,18 @@ class Contest:
                     seeming = entry
         except KeyboardInterrupt:
             pass
-        tiles = [entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()]
-        return list({id(entry.planner): entry for entry in (seeming, *tiles[:1], whole, *_tiny(judged))}.values())
+        tiles = [
+            entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()
+        ]
+        return list(
+            {
+                id(entry.planner): entry for entry in (seeming, *tiles[:1], whole, *_tiny(judged))
+            }.values()
+        )
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
-        """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
+        """Entries with what a glance says of them; whole operators are judged too once there is
+        anything to compare them with."""
         pieces = {False: len(whole.planner.workload.jobs), True: 0}
         self.full = fills_contest(whole.planner.workload)
         refused = 0
@@ -158,7 +199,11 @@ class Contest:
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, glance=whole.planner.glance())
-            if candidate.pieces > _MOST_LARGE if candidate.large else pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED:
+            if (
+                candidate.pieces > _MOST_LARGE
+                if candidate.large
+                else pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED
+            ):
                 refused += 1
                 continue
             entry = self._glanced_at(candidate)
@@ -167,14 +212,22 @@ class Contest:
                 self.full |= candidate.large and pieces[False] > MOST_BESIDE
                 yield entry
         if refused:
-            ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"
-            self._notes.append(f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together")
+            ways = (
+                "one way to cut operators was"
+                if refused == 1
+                else f"{refused} ways to cut operators were"
+            )
+            self._notes.append(
+                f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together"
+            )
 
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
-        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included.
+        """Of those that a glance thinks nearly as good as the best, ever better entries by one
+        round of the search, addresses included.
 
-        Of equals the one of less energy times time. That of plans of about the same time the most frugal is taken is left to the search for
-        one way to cut: here it would take that share of the time once more.
+        Of equals the one of less energy times time. That of plans of about the same time the most
+        frugal is taken is left to the search for one way to cut: here it would take that share of
+        the time once more.
         """
         best: tuple[Score, int] | None = None
         pieces = 0
@@ -192,9 +245,11 @@ class Contest:
                 yield entry
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
-        """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
+        """Ever better entries with one operator after the other cut in another way, as long as a
+        few of these help.
 
-        Ranking all changes takes time that is quadratic in operators: it is left out where hardly any could be tried.
+        Ranking all changes takes time that is quadratic in operators: it is left out where hardly
+        any could be tried.
         """
         pieces, improves = 0, 2 * len(entry.planner.workload.jobs) <= _MOST_REFINED
         while improves:
@@ -212,7 +267,8 @@ class Contest:
                         break
 
     def _glanced_at(self, candidate: Candidate) -> _Entry | None:
-        """A way to cut and what a glance says of it; None if a piece has too many operands for a core's buffer, or they are too large."""
+        """A way to cut and what a glance says of it; None if a piece has too many operands for a
+        core's buffer, or they are too large."""
         try:
             planner = self._planner(candidate)
             return _Entry(candidate, planner, planner.glance())
@@ -220,30 +276,49 @@ class Contest:
             return None
 
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
-        """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
+        """Whether even the bound of an entry's jobs is no better than a plan that is late
+        nowhere."""
         planner = entry.planner
         bounds = planner.bounds()
-        return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+        return (
+            best[0] == 0
+            and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+        )
 
 
 def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
-    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare.
+    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is
+    nothing to compare.
 
     The first way of independent bands takes the place of no other.
     """
     first = [entry for entry in judged if entry.candidate.independent][:1]
     others = [entry for entry in judged if not entry.candidate.independent][:_RIVALS]
-    rivals = [entry for entry in sorted([*first, *others], key=_Entry.order) if _is_near(entry.glance, judged[0].glance)]
+    rivals = [
+        entry
+        for entry in sorted([*first, *others], key=_Entry.order)
+        if _is_near(entry.glance, judged[0].glance)
+    ]
     return rivals if len(rivals) > 1 else []
 
 
 def _tiny(judged: Sequence[_Entry]) -> list[_Entry]:
-    """The first few of what is sorted whose plans are polished: what that gains no glance can tell."""
-    return [entry for entry in judged[:_TINY] if entry.planner.is_polished and _is_near(entry.glance, judged[0].glance)]
+    """The first few of what is sorted whose plans are polished: what that gains no glance can
+    tell."""
+    return [
+        entry
+        for entry in judged[:_TINY]
+        if entry.planner.is_polished and _is_near(entry.glance, judged[0].glance)
+    ]
 
 
 def _is_near(glance: Score | None, best: Score | None) -> bool:
-    return glance is not None and best is not None and glance[0] <= _NEAR * best[0] and glance[1] <= _NEAR * best[1]
+    return (
+        glance is not None
+        and best is not None
+        and glance[0] <= _NEAR * best[0]
+        and glance[1] <= _NEAR * best[1]
+    )
 
 
 def _pieces(workload: Workload) -> str:

@@ -1,4 +1,5 @@
-"""What the engines find: a schedule, a placement, a timeline, a packing, a bound. Jobs and tensors are indices into the workload."""
+"""What the engines find: a schedule, a placement, a timeline, a packing, a bound. Jobs and tensors
+are indices into the workload."""
 
 from __future__ import annotations
 
@@ -9,16 +10,17 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
 Score = tuple[int, int, int]
-"""Picoseconds of lateness of all mini-batches together, the objective in whole units, then what tells equals apart: smaller is better."""
+"""Picoseconds of lateness of all mini-batches together, the objective in whole units, then what
+tells equals apart: smaller is better."""
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Which core runs each job and in which order.
 
-    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear in ``order``.
-    ``makespan`` in picoseconds is the mapper's own estimate; ``interrupted`` says that a time limit or Ctrl-C ended the
-    search early.
+    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear
+    in ``order``. ``makespan`` in picoseconds is the mapper's own estimate; ``interrupted`` says
+    that a time limit or Ctrl-C ended the search early.
     """
 
     core: Int32s
@@ -30,7 +32,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor's copy between main and fast memory, a task of its own: after some tasks, before some jobs."""
+    """A tensor's copy between main and fast memory, a task of its own: after some tasks, before
+    some jobs."""
 
     tensor: int
     to_fast: bool
@@ -42,8 +45,9 @@ class Copy:
 class Residence:
     """A stay of a tensor in the main (0) or fast (1) memory.
 
-    It lasts from the start of task ``writer`` (-1: from the beginning) until the last of ``users`` ends, or to the end of
-    the plan if the tensor must be found there afterwards. Tasks are jobs, then copies.
+    It lasts from the start of task ``writer`` (-1: from the beginning) until the last of ``users``
+    ends, or to the end of the plan if the tensor must be found there afterwards. Tasks are jobs,
+    then copies.
     """
 
     tensor: int
@@ -55,9 +59,11 @@ class Residence:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each tensor is read from and written to (by tensor), the copies between, and the stays that result.
+    """Where each tensor is read from and written to (by tensor), the copies between, and the stays
+    that result.
 
-    ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that the tensor is read from the fast one.
+    ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that
+    the tensor is read from the fast one.
     """
 
     read_fast: Mask
@@ -84,7 +90,8 @@ class Packing:
 class Timeline:
     """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
 
-    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
+    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use,
+    for ``rate[i, l]`` bytes/s.
     """
 
     start: Ints
@@ -101,7 +108,8 @@ class Timeline:
 
 @dataclass(frozen=True)
 class MakespanBound:
-    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link.
+    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main
+    memory's link.
 
     ``terms`` are all bounds of which it is the largest, by what says so.
     """
@@ -114,14 +122,16 @@ class MakespanBound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What any plan takes: its makespan, femtojoules, and for every network the picoseconds of its longest latency."""
+    """What any plan takes: its makespan, femtojoules, and for every network the picoseconds of its
+    longest latency."""
 
     makespan: MakespanBound
     energy: int
     latency: dict[str, int]
 
     def objective(self, name: str, latency_network: str | None) -> int:
-        """What an objective cannot go below: picoseconds, femtojoules, or their product; ``latency_network`` is whose latency counts."""
+        """What an objective cannot go below: picoseconds, femtojoules, or their product;
+        ``latency_network`` is whose latency counts."""
         if name == "latency":
             assert latency_network is not None
             return self.latency[latency_network]
@@ -132,7 +142,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Packed:
-    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most bytes alive at once."""
+    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most
+    bytes alive at once."""
 
     residences: tuple[Residence, ...]
     start: list[int]
@@ -144,10 +155,11 @@ class Packed:
 
 @dataclass(frozen=True)
 class Solution:
-    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first.
+    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by
+    memory, main first.
 
-    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells how it was found: the score of every
-    improvement, with the evaluations made up to then.
+    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells
+    how it was found: the score of every improvement, with the evaluations made up to then.
     """
 
     schedule: Schedule

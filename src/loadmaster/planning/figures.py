@@ -1,4 +1,5 @@
-"""What a plan reaches: its objective, its latencies, what it takes in energy, and how far all that is from the bounds."""
+"""What a plan reaches: its objective, its latencies, what it takes in energy, and how far all that
+is from the bounds."""
 
 from __future__ import annotations
 
@@ -15,17 +16,36 @@ from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 
 class Outcome:
-    """The figures of a simulated solution that depend on its goal; energies are counted from the plan's own records."""
+    """The figures of a simulated solution that depend on its goal; energies are counted from the
+    plan's own records."""
 
-    def __init__(self, workload: Workload, target: Target, rates: EnergyRates, goal: Goal, solution: Solution, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        target: Target,
+        rates: EnergyRates,
+        goal: Goal,
+        solution: Solution,
+        bounds: Bounds,
+    ) -> None:
         self._target, self._goal, self._bounds, self._rates = target, goal, bounds, rates
         self._makespan = solution.timeline.makespan
-        self._ends = goal.ends(delivered(workload, solution.placement.copies, solution.timeline.end)).tolist()
-        self.unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(goal.objective, PICOSECONDS)
-        memories = {target.main.name: rates.main} | ({target.fast.name: rates.fast} if target.fast else {})
-        self.byte_energy = memories | {core.name: rate for core, rate in zip(target.cores, rates.buffers, strict=True)}
+        self._ends = goal.ends(
+            delivered(workload, solution.placement.copies, solution.timeline.end)
+        ).tolist()
+        self.unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(
+            goal.objective, PICOSECONDS
+        )
+        memories = {target.main.name: rates.main} | (
+            {target.fast.name: rates.fast} if target.fast else {}
+        )
+        self.byte_energy = memories | {
+            core.name: rate for core, rate in zip(target.cores, rates.buffers, strict=True)
+        }
 
-    def energy(self, jobs: Sequence[PlannedJob], transfers: Sequence[PlannedTransfer]) -> dict[str, int]:
+    def energy(
+        self, jobs: Sequence[PlannedJob], transfers: Sequence[PlannedTransfer]
+    ) -> dict[str, int]:
         """Femtojoules that each memory and each core takes."""
         taken = dict.fromkeys(self.byte_energy, 0)
         for job in jobs:
@@ -44,11 +64,16 @@ class Outcome:
 
     def latency(self) -> dict[str, Cost]:
         """Longest latency of every network."""
-        return {name: Cost(seconds_of(value), seconds_of(self._bounds.latency[name])) for name, value in self._longest().items()}
+        return {
+            name: Cost(seconds_of(value), seconds_of(self._bounds.latency[name]))
+            for name, value in self._longest().items()
+        }
 
     def _longest(self) -> dict[str, int]:
         longest = dict.fromkeys(self._bounds.latency, 0)
-        for network, release, end in zip(self._goal.network, self._goal.release.tolist(), self._ends, strict=True):
+        for network, release, end in zip(
+            self._goal.network, self._goal.release.tolist(), self._ends, strict=True
+        ):
             longest[network] = max(longest[network], end - release)
         return longest
 
@@ -66,7 +91,12 @@ class Outcome:
     def objective(self, energy: dict[str, int]) -> Objective:
         """What the plan was made for."""
         value, least = self._reached(energy)
-        return Objective(self._goal.objective, self._goal.latency_network or "", value / self.unit, least / self.unit)
+        return Objective(
+            self._goal.objective,
+            self._goal.latency_network or "",
+            value / self.unit,
+            least / self.unit,
+        )
 
     def status(self, energy: dict[str, int]) -> str:
         """Nothing is better than what is never late and meets the bound."""
@@ -77,7 +107,9 @@ class Outcome:
     def timings(self) -> tuple[NetworkTiming, ...]:
         """Periods and deadlines of the networks that have any."""
         return tuple(
-            NetworkTiming(name, seconds_of(period), None if deadline is None else seconds_of(deadline))
+            NetworkTiming(
+                name, seconds_of(period), None if deadline is None else seconds_of(deadline)
+            )
             for name, period, deadline in self._goal.timings()
         )
 
@@ -86,20 +118,41 @@ class Outcome:
         goal = self._goal
         columns = (goal.network, goal.number, goal.release.tolist(), self._ends, goal.due.tolist())
         for network, number, release, end, due in zip(*columns, strict=True):
-            yield MiniBatch(network, number, seconds_of(release), seconds_of(end), seconds_of(end - release), end > due)
+            yield MiniBatch(
+                network,
+                number,
+                seconds_of(release),
+                seconds_of(end),
+                seconds_of(end - release),
+                end > due,
+            )
 
     def notes(self) -> Iterator[str]:
         """Where bounds come from, what cannot be done in time, and what energies rest on."""
         bound = self._bounds.makespan
-        terms = ", ".join(f"{name} {format_seconds(seconds_of(value))}" for name, value in bound.terms)
+        terms = ", ".join(
+            f"{name} {format_seconds(seconds_of(value))}" for name, value in bound.terms
+        )
         of_all = f"; it is the largest of: {terms}" if terms else ""
         yield f"the makespan's lower bound comes from: {bound.limit}{of_all}"
         for name, _, deadline in self._goal.timings():
             least = self._bounds.latency[name]
             if deadline is not None and deadline < least:
-                due, needed = format_seconds(seconds_of(deadline)), format_seconds(seconds_of(least))
-                yield f"{name}: its deadline of {due} is impossible: whatever the plan, some mini-batch takes at least {needed}"
+                due, needed = (
+                    format_seconds(seconds_of(deadline)),
+                    format_seconds(seconds_of(least)),
+                )
+                yield (
+                    f"{name}: its deadline of {due} is impossible: whatever the plan, some"
+                    f" mini-batch takes at least {needed}"
+                )
         unstated = [memory.name for memory in self._target.memories if memory.energy is None]
-        cores = "arithmetic and buffers" + (f", and bytes of {' and '.join(unstated)}" if unstated else "")
-        power = "" if self._target.static_power else "; no static power is counted, because the target states none"
+        cores = "arithmetic and buffers" + (
+            f", and bytes of {' and '.join(unstated)}" if unstated else ""
+        )
+        power = (
+            ""
+            if self._target.static_power
+            else "; no static power is counted, because the target states none"
+        )
         yield f"energy is estimated from published figures of 45 nm silicon for {cores}{power}"

@@ -1,4 +1,5 @@
-"""What plans are compared by: an objective, and before it how late mini-batches are that come and are due at given times."""
+"""What plans are compared by: an objective, and before it how late mini-batches are that come and
+are due at given times."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from loadmaster.workloads.network_timing import network_timings, require_network
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
 _NEARLY = 0.01
-"""Relative distance by which a plan's objective may exceed the least one that was found for it to be as good."""
+"""Relative distance by which a plan's objective may exceed the least one that was found for it to
+be as good."""
 _BYTE_TOO_MANY = 2**80
-"""Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
+"""Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all
+mini-batches can be late."""
 _NEVER = WHOLE_LIMIT
 """Picoseconds at which a mini-batch without a deadline is due: no schedule lasts that long."""
 _LATEST = 3600
@@ -32,15 +35,17 @@ _LATEST = 3600
 class Goal:
     """An objective, and when mini-batches come and are due.
 
-    ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from a mini-batch's release until its last
-    job has ended and its outputs are in main memory, for ``latency_network`` (None for other objectives); ``energy`` is in femtojoules, and
-    ``edp`` that times the makespan.
+    ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from
+    a mini-batch's release until its last job has ended and its outputs are in main memory, for
+    ``latency_network`` (None for other objectives); ``energy`` is in femtojoules, and ``edp`` that
+    times the makespan.
 
-    Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
-    ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
+    Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network
+    ``network[b]``: it is released at ``release[b]`` picoseconds, before which none of its jobs
+    starts, and ``due[b]`` is when the last should have ended.
 
-    With ``enough``, plans whose objective is no more than that are as good as one another, and of these the one of least energy times
-    makespan is best.
+    With ``enough``, plans whose objective is no more than that are as good as one another, and of
+    these the one of least energy times makespan is best.
     """
 
     objective: str
@@ -58,9 +63,13 @@ class Goal:
         return self.objective in ("energy", "edp")
 
     def nearly(self, score: Score, most: Score | None) -> Goal:
-        """The goal of a plan that is as good as one of this score, no worse than another, and of the least energy times makespan."""
+        """The goal of a plan that is as good as one of this score, no worse than another, and of
+        the least energy times makespan."""
         enough = as_good_as(score[1])
-        return replace(self, enough=min(enough, most[1]) if most is not None and most[0] == score[0] else enough)
+        return replace(
+            self,
+            enough=min(enough, most[1]) if most is not None and most[0] == score[0] else enough,
+        )
 
     @property
     def compares_energy(self) -> bool:
@@ -79,23 +88,33 @@ class Goal:
 
     @property
     def urgency(self) -> Floats:
-        """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency, its network before all others."""
+        """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency,
+        its network before all others."""
         mine = np.array([network == self.latency_network for network in self.network])
         rank = np.argsort(np.lexsort((self.release, self.due, ~mine)))
         return np.repeat((len(rank) - rank).astype(np.float64), np.diff(self.first))
 
     def released_tensors(self, workload: Workload) -> Ints:
-        """Picosecond before which each tensor does not exist: an input comes with its mini-batch."""
-        by_mini_batch = dict(zip(zip(self.network, self.number, strict=True), self.release.tolist(), strict=True))
+        """Picosecond before which each tensor does not exist: an input comes with its
+        mini-batch."""
+        by_mini_batch = dict(
+            zip(zip(self.network, self.number, strict=True), self.release.tolist(), strict=True)
+        )
         return np.array(
-            [by_mini_batch[tensor.network, tensor.mini_batch] if tensor.kind == "input" else 0 for tensor in workload.tensors],
+            [
+                by_mini_batch[tensor.network, tensor.mini_batch] if tensor.kind == "input" else 0
+                for tensor in workload.tensors
+            ],
             dtype=np.int64,
         )
 
     @cached_property
     def pressing(self) -> frozenset[str]:
-        """Networks for which all others may be held back: that whose latency counts, or those that are due once and for all."""
-        due = {name for name, period, deadline in self.timings() if deadline is not None and not period}
+        """Networks for which all others may be held back: that whose latency counts, or those that
+        are due once and for all."""
+        due = {
+            name for name, period, deadline in self.timings() if deadline is not None and not period
+        }
         return frozenset({self.latency_network} if self.latency_network else due)
 
     def ends(self, end: Ints) -> Ints:
@@ -116,7 +135,8 @@ class Goal:
         return bool(self.due[mini_batch] < _NEVER)
 
     def score(self, end: Ints, makespan: int, energy: Callable[[], int]) -> Score:
-        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, and its energy in femtojoules if that matters."""
+        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, and its energy
+        in femtojoules if that matters."""
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
         if self.needs_energy:
@@ -125,11 +145,16 @@ class Goal:
         if self.objective == "latency":
             mine = np.array([network == self.latency_network for network in self.network])
             reached = int((ends - self.release)[mine].max())
-        return (late, reached, makespan) if self.enough is None else (late, max(reached, self.enough), energy() * makespan)
+        return (
+            (late, reached, makespan)
+            if self.enough is None
+            else (late, max(reached, self.enough), energy() * makespan)
+        )
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
-    """When every job ends or, where an output of it is copied to main memory, that copy; ``end`` is of jobs, then copies."""
+    """When every job ends or, where an output of it is copied to main memory, that copy; ``end`` is
+    of jobs, then copies."""
     jobs = len(workload.jobs)
     result = end[:jobs].copy()
     for number, copy in enumerate(copies):
@@ -139,8 +164,15 @@ def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
     return result
 
 
-def goal_of(workload: Workload, objective: str, network: str | None, deadlines: Mapping[str, float], periods: Mapping[str, float]) -> Goal:
-    """The goal of a workload's plan: mini-batch ``k`` of a network is released at ``k`` x period and due a deadline later (seconds).
+def goal_of(
+    workload: Workload,
+    objective: str,
+    network: str | None,
+    deadlines: Mapping[str, float],
+    periods: Mapping[str, float],
+) -> Goal:
+    """The goal of a workload's plan: mini-batch ``k`` of a network is released at ``k`` x period
+    and due a deadline later (seconds).
 
     A network without a period is there from the start, and one without a deadline is never late.
 
@@ -152,14 +184,17 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
     names = [info.name for info in workload.networks]
     require_known("objective", objective, OBJECTIVES, PlanError)
     if network is not None and objective != "latency":
-        raise PlanError(f"network {network!r} is for the objective latency, and the objective is {objective}")
+        raise PlanError(
+            f"network {network!r} is for the objective latency, and the objective is {objective}"
+        )
     timings = network_timings(names, periods, deadlines, PlanError)
     if network is not None:
         require_network("latency", network, names, PlanError)
     for info in workload.networks:
         if timings[info.name].period * (info.mini_batches - 1) > _LATEST:
             raise PlanError(
-                f"period of {info.name!r}: its last mini-batch would come after more than an hour: plan fewer, or a part of them"
+                f"period of {info.name!r}: its last mini-batch would come after more than an hour:"
+                " plan fewer, or a part of them"
             )
     first: list[int] = []
     labels: list[tuple[str, int]] = []
@@ -189,12 +224,14 @@ def _whole(seconds: float) -> int:
 
 
 def as_good_as(objective: int) -> int:
-    """The largest objective that is as good as one: times are estimates, and what is so close is told apart by energy."""
+    """The largest objective that is as good as one: times are estimates, and what is so close is
+    told apart by energy."""
     return objective + int(objective * _NEARLY)
 
 
 def overflowing(score: Score, excess: int) -> Score:
-    """The score of what needs so many bytes more than main memory has: worse than any that fits, and the worse the more it lacks."""
+    """The score of what needs so many bytes more than main memory has: worse than any that fits,
+    and the worse the more it lacks."""
     return (score[0] + max(0, excess) * _BYTE_TOO_MANY, *score[1:])
 
 

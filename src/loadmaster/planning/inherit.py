@@ -16,10 +16,15 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Core, Memory, Target
 
 
-def inherited(planner: WorkloadPlanner, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
-    """The same jobs, order, stays and addresses on a machine that :func:`require_smaller` accepts; cores have their places there."""
+def inherited(
+    planner: WorkloadPlanner, solution: Solution, target: Target
+) -> tuple[WorkloadPlanner, Solution]:
+    """The same jobs, order, stays and addresses on a machine that :func:`require_smaller` accepts;
+    cores have their places there."""
     table = tiled_table(planner.workload, target, planner.tilings)
-    heir = replace(planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target)))
+    heir = replace(
+        planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target))
+    )
     places = core_places(planner.target, target)
     assert places is not None
     core = np.array(places, dtype=np.int32)[solution.schedule.core]
@@ -27,17 +32,25 @@ def inherited(planner: WorkloadPlanner, solution: Solution, target: Target) -> t
 
 
 def require_smaller(smaller: Target, target: Target) -> None:
-    """Refuse a machine that has, or can do, anything that ``target`` does not have or cannot do as well."""
+    """Refuse a machine that has, or can do, anything that ``target`` does not have or cannot do as
+    well."""
     excess = next(_excess(smaller, target), None)
     if excess is not None:
-        raise PlanError(f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a machine of which it has more")
+        raise PlanError(
+            f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a"
+            " machine of which it has more"
+        )
 
 
 def core_places(smaller: Target, target: Target) -> list[int] | None:
-    """For each core of a machine, in order, the first further core of another that can do as well; None if there is none for one."""
+    """For each core of a machine, in order, the first further core of another that can do as well;
+    None if there is none for one."""
     places, free = [], iter(enumerate(target.cores))
     for core in smaller.cores:
-        place = next((number for number, other in free if next(_core_excess(core, other), None) is None), None)
+        place = next(
+            (number for number, other in free if next(_core_excess(core, other), None) is None),
+            None,
+        )
         if place is None:
             return None
         places.append(place)
@@ -58,10 +71,15 @@ def _excess(smaller: Target, target: Target) -> Iterator[str]:
     pairs = ((smaller.main, target.main), (smaller.fast, target.fast))
     for memory, larger in pairs:
         if memory is not None:
-            yield from (f"{memory.name}.{name}" for name in (("role",) if larger is None else _memory_excess(memory, larger)))
+            yield from (
+                f"{memory.name}.{name}"
+                for name in (("role",) if larger is None else _memory_excess(memory, larger))
+            )
     if smaller.copy is not None:
         speeds = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
-        if target.copy is None or any(getattr(smaller.copy, name) > getattr(target.copy, name) for name in speeds):
+        if target.copy is None or any(
+            getattr(smaller.copy, name) > getattr(target.copy, name) for name in speeds
+        ):
             yield "copy"
 
 

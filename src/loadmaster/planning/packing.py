@@ -1,4 +1,5 @@
-"""Packing the stays of a plan: all of them, or where nothing manages that, without what finds no place."""
+"""Packing the stays of a plan: all of them, or where nothing manages that, without what finds no
+place."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from loadmaster.planning.decisions import Packing
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
 _PLACEMENTS_TIMES_BUFFERS = 3_200_000
-"""Of TelaMalloc, whose steps take longer where buffers are many. It mostly succeeds within twice as many steps as buffers, or never."""
+"""Of TelaMalloc, whose steps take longer where buffers are many. It mostly succeeds within twice as
+many steps as buffers, or never."""
 _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
 _NEAR = 1.05
-"""Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take time."""
+"""Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take
+time."""
 _MENDS = 64
 """Orders that are tried beside the usual ones, where something is left out."""
 
@@ -41,15 +44,17 @@ def pack(
     value: Floats | None = None,
     seconds: float = math.inf,
 ) -> Packing:
-    """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
+    """Give each buffer an offset so that no two alive at once overlap and none ends past
+    ``capacity``.
 
-    Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
-    multiple of ``alignment``. Where first-fit orders, and for up to 1,500 buffers searches, do not place all, each
-    order places one buffer after another at its lowest free gap: longest-lived first,
-    largest first (TensorFlow Lite), largest area, earliest. The best order is then mended: what it leaves out comes earlier, as in
-    squeaky wheel optimisation (Joslin and Clements, 1999). The first order that places everything wins, else the one
-    that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or
-    search is begun. Time grows a little faster than n, memory with n.
+    Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size``
+    bytes each at a multiple of ``alignment``. Where first-fit orders, and for up to 1,500 buffers
+    searches, do not place all, each order places one buffer after another at its lowest free gap:
+    longest-lived first, largest first (TensorFlow Lite), largest area, earliest. The best order is
+    then mended: what it leaves out comes earlier, as in squeaky wheel optimisation (Joslin and
+    Clements, 1999). The first order that places everything wins, else the one that loses least
+    ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no
+    further order or search is begun. Time grows a little faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
     units = _Units.of(start, end, size, alignment)
@@ -80,16 +85,26 @@ def pack(
 
 def _packing(offsets: Ints, start: Ints, end: Ints, size: Ints) -> Packing:
     placed = offsets >= 0
-    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size))
+    return Packing(
+        offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size)
+    )
 
 
 def pack_all(
-    start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, enough: int | None = None, seconds: float = math.inf
+    start: Ints,
+    end: Ints,
+    size: Ints,
+    *,
+    capacity: int,
+    alignment: int,
+    enough: int | None = None,
+    seconds: float = math.inf,
 ) -> Packing | None:
-    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact search find none within their budgets.
+    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact
+    search find none within their budgets.
 
-    Orders are tried until one has a peak of ``enough``, by default the capacity. Once ``seconds`` are over, no further order or search
-    is begun; the first order is always tried.
+    Orders are tried until one has a peak of ``enough``, by default the capacity. Once ``seconds``
+    are over, no further order or search is begun; the first order is always tried.
     """
     units = _Units.of(start, end, size, alignment)
     offsets = units.all(capacity, capacity if enough is None else enough, seconds)
@@ -102,18 +117,33 @@ Answer = TypeVar("Answer", Packing, Packing | None)
 class Packings:
     """Answers of :func:`pack` and :func:`pack_all` for plans of the same jobs.
 
-    Searches that begin alike come to the same plans, and addresses may take longer than all else. What was packed against time is not kept.
+    Searches that begin alike come to the same plans, and addresses may take longer than all else.
+    What was packed against time is not kept.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Any] = {}
 
-    def once(self, search: Callable[..., Answer], *stays: Ints, seconds: float, **options: Any) -> Answer:
-        """What a search finds for stays, which begins only if it has not been asked for the same before."""
+    def once(
+        self, search: Callable[..., Answer], *stays: Ints, seconds: float, **options: Any
+    ) -> Answer:
+        """What a search finds for stays, which begins only if it has not been asked for the same
+        before."""
         if seconds < math.inf:
             return search(*stays, **options, seconds=seconds)
-        words: list[bytes] = [option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode() for option in options.values()]
-        key = blake2b(b" ".join([repr((search.__name__, *options)).encode(), *(column.tobytes() for column in stays), *words])).digest()
+        words: list[bytes] = [
+            option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode()
+            for option in options.values()
+        ]
+        key = blake2b(
+            b" ".join(
+                [
+                    repr((search.__name__, *options)).encode(),
+                    *(column.tobytes() for column in stays),
+                    *words,
+                ]
+            )
+        ).digest()
         if key not in self._known:
             self._known[key] = search(*stays, **options)
         answer: Answer = self._known[key]
@@ -122,7 +152,8 @@ class Packings:
 
 @dataclass(frozen=True)
 class _Units:
-    """A packing problem in units of the alignment that all buffers share: then none has to be aligned, which is easier at scale."""
+    """A packing problem in units of the alignment that all buffers share: then none has to be
+    aligned, which is easier at scale."""
 
     problem: Problem
     unit: int
@@ -130,16 +161,22 @@ class _Units:
 
     @staticmethod
     def of(start: Ints, end: Ints, size: Ints, alignment: int) -> _Units:
-        """The problem of buffers alive over [start, end), an empty lifetime counting as an instant."""
+        """The problem of buffers alive over [start, end), an empty lifetime counting as an
+        instant."""
         none, one = np.full(len(size), -1, dtype=np.int64), np.ones(len(size), dtype=np.int64)
-        return _Units(Problem(start, np.maximum(end, start + 1), -(-size // alignment), one, none, none), alignment, size)
+        return _Units(
+            Problem(start, np.maximum(end, start + 1), -(-size // alignment), one, none, none),
+            alignment,
+            size,
+        )
 
     @cached_property
     def _native(self) -> _native.PackingProblem:
         return packing_problem(self.problem)
 
     def rooms(self, capacity: int) -> list[int]:
-        """Units that lie in the capacity as a whole, then with one that the highest buffer may not fill."""
+        """Units that lie in the capacity as a whole, then with one that the highest buffer may not
+        fill."""
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
 
     def all(self, capacity: int, enough: int, seconds: float, searched: bool = True) -> Ints | None:
@@ -158,18 +195,26 @@ class _Units:
         search = searched and (len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR)
         for room in self.rooms(capacity) if search and deadline.left() else ():
             # A search of fewer steps than buffers cannot end.
-            offsets = TelaMalloc(problem, room, options).run(deadline.left()) if len(problem) <= options.steps else None
+            offsets = (
+                TelaMalloc(problem, room, options).run(deadline.left())
+                if len(problem) <= options.steps
+                else None
+            )
             if offsets is not None and (fitting := self._within(offsets, capacity)) is not None:
                 return fitting
             found = native.fit(room, first.offsets, nodes=_NODES, seconds=deadline.left())
             if found.interrupted:
                 raise KeyboardInterrupt
-            if found.status == "feasible" and (fitting := self._within(found.offsets, capacity)) is not None:
+            if (
+                found.status == "feasible"
+                and (fitting := self._within(found.offsets, capacity)) is not None
+            ):
                 return fitting
         return None
 
     def what_fits(self, order: Ints, capacity: int) -> Ints:
-        """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest gap."""
+        """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest
+        gap."""
         offsets = self._native.place_what_fits(order, capacity // self.unit)
         return np.where(offsets < 0, -1, offsets * self.unit)
 
@@ -181,7 +226,12 @@ class _Units:
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
     length, index = end - start, np.arange(len(size))
-    keys = [(index, -size, -length), (index, -length, -size), (index, -(size.astype(np.float64) * length)), (index, -size, start)]
+    keys = [
+        (index, -size, -length),
+        (index, -length, -size),
+        (index, -(size.astype(np.float64) * length)),
+        (index, -size, start),
+    ]
     return [np.lexsort(key) for key in keys]
 
 
@@ -193,7 +243,8 @@ def _promoted(order: Ints, left_out: Mask) -> Ints:
 
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:
-    """Most bytes alive at once; at one instant, ends come before starts, but an empty lifetime counts as an instant."""
+    """Most bytes alive at once; at one instant, ends come before starts, but an empty lifetime
+    counts as an instant."""
     times = np.concatenate([np.maximum(end, start + 1), start])
     order = np.argsort(times, kind="stable")
     return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))

@@ -18,11 +18,14 @@ class Plan(PlanRecord):
 
     @staticmethod
     def load(path: str | Path) -> Plan:
-        """Read a plan file; raises :class:`~loadmaster.core.errors.PlanError` naming the field at fault."""
+        """Read a plan file; raises :class:`~loadmaster.core.errors.PlanError` naming the field at
+        fault."""
         return read_plan(Path(path), Plan)
 
     def report(self, directory: str | Path) -> list[Path]:
         """Write ``report.html`` and ``trace.pftrace`` into a directory and return their paths."""
         # By name, because pages are drawn by a package that knows plans.
-        paths: list[Path] = import_module("loadmaster.report.write").write_report(self, Path(directory))
+        paths: list[Path] = import_module("loadmaster.report.write").write_report(
+            self, Path(directory)
+        )
         return paths

@@ -1,8 +1,10 @@
-"""Plan files: versioned JSON, one record per line, so that people can read, grep, compare and break them by hand.
+"""Plan files: versioned JSON, one record per line, so that people can read, grep, compare and break
+them by hand.
 
-The layout follows the records of :mod:`loadmaster.planning.plan_records` field by field; a transfer's ``source`` and ``destination`` are
-written as ``from`` and ``to``. Reading checks everything that a type can say (names of fields, kinds and ranges of values); whether the
-plan holds is for :mod:`loadmaster.planning.verify.plan` to say.
+The layout follows the records of :mod:`loadmaster.planning.plan_records` field by field; a
+transfer's ``source`` and ``destination`` are written as ``from`` and ``to``. Reading checks
+everything that a type can say (names of fields, kinds and ranges of values); whether the plan holds
+is for :mod:`loadmaster.planning.verify.plan` to say.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def write_plan(plan: PlanRecord, path: Path) -> Path:
     Raises
     ------
     OutputError
-        If the file cannot be written, or JSON cannot say what the plan holds; nothing is left behind.
+        If the file cannot be written, or JSON cannot say what the plan holds; nothing is left
+        behind.
     """
     try:
         content = b"".join(map(str.encode, record_to_text(plan, PlanRecord, _LEVELS)))
@@ -42,14 +45,19 @@ def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
     Raises
     ------
     PlanError
-        If there is no such file or it is no plan that this version reads: one line that begins with the file's name and names the fields.
+        If there is no such file or it is no plan that this version reads: one line that begins with
+        the file's name and names the fields.
     """
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise PlanError(f"{path.name}: not a plan file: byte {error.start} is not UTF-8 text") from error
+        raise PlanError(
+            f"{path.name}: not a plan file: byte {error.start} is not UTF-8 text"
+        ) from error
     except (OSError, ValueError) as error:
-        raise PlanError(f"{path.name}: cannot be read from {path.parent}: {why_unreadable(path, error)}") from error
+        raise PlanError(
+            f"{path.name}: cannot be read from {path.parent}: {why_unreadable(path, error)}"
+        ) from error
     return plan_from_text(text, path.name, kind)
 
 
@@ -64,10 +72,14 @@ def plan_from_text(text: str, name: str, kind: type[AnyPlan]) -> AnyPlan:
     Raises
     ------
     PlanError
-        If the text is not JSON, is of another version, or has missing, unknown, repeated or wrong fields.
+        If the text is not JSON, is of another version, or has missing, unknown, repeated or wrong
+        fields.
     """
     data = parse_object(text, name, "plan", PlanError)
     version = data.get("version")
     if type(version) is int and version != SCHEMA_VERSION:
-        raise PlanError(f"{name}: version: the file has version {version:.6g}, this program reads version {SCHEMA_VERSION}: plan again")
+        raise PlanError(
+            f"{name}: version: the file has version {version:.6g}, this program reads version"
+            f" {SCHEMA_VERSION}: plan again"
+        )
     return record_from(data, kind, name, "plan", PlanError)

@@ -1,7 +1,7 @@
 """A finished plan as plain frozen records: everything that a code generator needs.
 
-Times are seconds and multiples of one picosecond, energies joules and multiples of one femtojoule, so that comparisons are exact; sizes
-are bytes; bandwidths bytes/s.
+Times are seconds and multiples of one picosecond, energies joules and multiples of one femtojoule,
+so that comparisons are exact; sizes are bytes; bandwidths bytes/s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Highest address used, the most bytes alive at once (no packing of these lifetimes can do with less), and the size."""
+    """Highest address used, the most bytes alive at once (no packing of these lifetimes can do with
+    less), and the size."""
 
     peak: int
     lower_bound: int
@@ -47,15 +48,19 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says
+    0.
 
-    ``storage`` is its name in the network, and a plan lists the tiles of one storage in their order; ``producer`` is the name of the job
-    that writes it, empty if it exists from the start. A tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for
-    what is whole, and for tiles over output channels of operators whose ranges are not known. Such a tile says in ``channels`` (outer,
-    channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels [first, last).
+    ``storage`` is its name in the network, and a plan lists the tiles of one storage in their
+    order; ``producer`` is the name of the job that writes it, empty if it exists from the start. A
+    tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for what is whole,
+    and for tiles over output channels of operators whose ranges are not known. Such a tile says in
+    ``channels`` (outer, channels, inner, first, last): of the storage as an array of outer x
+    channels x inner elements it holds the channels [first, last).
 
-    What has ``summed`` is no tile of the storage: it holds partial sums for the elements ``ranges``, over the range [first, last) of what
-    its operator sums over, each as wide as an accumulator.
+    What has ``summed`` is no tile of the storage: it holds partial sums for the elements
+    ``ranges``, over the range [first, last) of what its operator sums over, each as wide as an
+    accumulator.
     """
 
     name: str
@@ -74,7 +79,8 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperand:
-    """A job's access to a tensor: the memory where it finds or leaves it, and the bytes that cross the core's port."""
+    """A job's access to a tensor: the memory where it finds or leaves it, and the bytes that cross
+    the core's port."""
 
     tensor: str
     memory: str
@@ -83,23 +89,28 @@ class PlannedOperand:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job on a core. It occupies the core over [start, end), of which ``compute`` seconds are arithmetic.
+    """A job on a core. It occupies the core over [start, end), of which ``compute`` seconds are
+    arithmetic.
 
-    ``macs`` multiply-accumulates of ``bits`` wide factors go through the core's array, ``elements`` scalar operations over its lanes.
+    ``macs`` multiply-accumulates of ``bits`` wide factors go through the core's array, ``elements``
+    scalar operations over its lanes.
 
-    ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What its operands take on their way is in
-    ``Metrics.energy_by``.
+    ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What
+    its operands take on their way is in ``Metrics.energy_by``.
 
-    ``after`` names every job and copy that must have ended before it starts, whatever the times turn out to be: producers of its operands
-    and, where it writes to an address that others used before, their last users. Order on one core is the order of start times.
+    ``after`` names every job and copy that must have ended before it starts, whatever the times
+    turn out to be: producers of its operands and, where it writes to an address that others used
+    before, their last users. Order on one core is the order of start times.
 
-    ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first element and the one after the last;
-    empty where that is all, or not known. Of that it ``owns`` a part, and recomputes the rest, which other tiles own; empty where it owns
-    all that it makes. ``summed`` is the range of what its first operator sums over that it adds to the sums of the tile before it in its
-    chain; the last of a chain makes the result. It is empty where a job sums over all.
+    ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first
+    element and the one after the last; empty where that is all, or not known. Of that it ``owns`` a
+    part, and recomputes the rest, which other tiles own; empty where it owns all that it makes.
+    ``summed`` is the range of what its first operator sums over that it adds to the sums of the
+    tile before it in its chain; the last of a chain makes the result. It is empty where a job sums
+    over all.
 
-    ``tiling`` says where its operands were expected when its loops were tiled for the private buffer and the array: of several good tilings
-    the cost model names each by that.
+    ``tiling`` says where its operands were expected when its loops were tiled for the private
+    buffer and the array: of several good tilings the cost model names each by that.
     """
 
     name: str
@@ -128,7 +139,8 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAllocation:
-    """Bytes [offset, offset + bytes) of a memory hold a tensor (in a core's private buffer: a tile of it) over [start, end)."""
+    """Bytes [offset, offset + bytes) of a memory hold a tensor (in a core's private buffer: a tile
+    of it) over [start, end)."""
 
     tensor: str
     memory: str
@@ -140,9 +152,11 @@ class PlannedAllocation:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransfer:
-    """Bytes that move over [start, end) between a memory and a core on behalf of ``job``, or, if ``job`` is empty, a copy between memories.
+    """Bytes that move over [start, end) between a memory and a core on behalf of ``job``, or, if
+    ``job`` is empty, a copy between memories.
 
-    A core stands for its private buffer. A copy has a ``name`` that ``after`` lists can mention, and an ``after`` of its own.
+    A core stands for its private buffer. A copy has a ``name`` that ``after`` lists can mention,
+    and an ``after`` of its own.
     """
 
     tensor: str
@@ -158,7 +172,8 @@ class PlannedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class LinkSegment:
-    """Use of a memory's link over [start, end): ``load`` is the share of the link's time, at most 1."""
+    """Use of a memory's link over [start, end): ``load`` is the share of the link's time, at most
+    1."""
 
     start: float
     end: float
@@ -168,10 +183,11 @@ class LinkSegment:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The figures of a plan. Utilisation is arithmetic time over makespan; its bound is what the same assignment reaches at the
-    makespan's bound. Traffic is bytes over each memory's link. ``energy`` is that of all jobs and transfers, and the target's static power
-    over the makespan; ``energy_by`` says how much of it each memory and each core takes. ``latency`` is, for every network, the longest
-    of a mini-batch."""
+    """The figures of a plan. Utilisation is arithmetic time over makespan; its bound is what the
+    same assignment reaches at the makespan's bound. Traffic is bytes over each memory's link.
+    ``energy`` is that of all jobs and transfers, and the target's static power over the makespan;
+    ``energy_by`` says how much of it each memory and each core takes. ``latency`` is, for every
+    network, the longest of a mini-batch."""
 
     makespan: Cost
     throughput: Rate
@@ -186,9 +202,11 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What the plan was made for, and what it reached: seconds, joules, or (``edp``) joules times seconds.
+    """What the plan was made for, and what it reached: seconds, joules, or (``edp``) joules times
+    seconds.
 
-    ``name`` is ``throughput`` (the makespan), ``latency`` (of ``network``), ``energy`` or ``edp``, energy times makespan.
+    ``name`` is ``throughput`` (the makespan), ``latency`` (of ``network``), ``energy`` or ``edp``,
+    energy times makespan.
     """
 
     name: str
@@ -198,13 +216,15 @@ class Objective:
 
     @property
     def gap(self) -> float | None:
-        """How far the value is above its bound, as a share of the bound; None if that is nothing."""
+        """How far the value is above its bound, as a share of the bound; None if that is
+        nothing."""
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """The objective's value and the lateness of all mini-batches together that the search came upon, after so many evaluations."""
+    """The objective's value and the lateness of all mini-batches together that the search came
+    upon, after so many evaluations."""
 
     evaluations: int
     value: float
@@ -215,10 +235,11 @@ class Improvement:
 class PlanRecord(Shown):
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
-    Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no mini-batch is late and the
-    objective meets its bound in integer picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out
-    of a memory, or a core's private buffer. ``search`` tells how the joint search made the estimate fall,
-    from the separate plan's on; before addresses were chosen, so that the plan's own figures may differ by a little.
+    Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no
+    mini-batch is late and the objective meets its bound in integer picoseconds or femtojoules, else
+    ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's
+    private buffer. ``search`` tells how the joint search made the estimate fall, from the separate
+    plan's on; before addresses were chosen, so that the plan's own figures may differ by a little.
     """
 
     version: int
@@ -254,4 +275,8 @@ class PlanRecord(Shown):
     def lateness(self) -> float:
         """Seconds by which mini-batches end after their deadlines, all together."""
         deadlines = {timing.network: timing.deadline for timing in self.timings}
-        return sum(batch.latency - (deadlines.get(batch.network) or 0.0) for batch in self.mini_batches if batch.missed)
+        return sum(
+            batch.latency - (deadlines.get(batch.network) or 0.0)
+            for batch in self.mini_batches
+            if batch.missed
+        )

@@ -1,4 +1,5 @@
-"""From networks and a target to a plan: networks are cut in several ways, and of the plans that come of it the best is kept."""
+"""From networks and a target to a plan: networks are cut in several ways, and of the plans that
+come of it the best is kept."""
 
 from __future__ import annotations
 
@@ -38,11 +39,13 @@ from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 CUTS = ("auto", "none")
-"""How operators may be cut: as the planner finds best, or only where they exceed the fast memory."""
+"""How operators may be cut: as the planner finds best, or only where they exceed the fast
+memory."""
 _MOST_OPERATORS = 1_000_000
 _AFTER_SEARCH = 12.0
-"""Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of the joint search, for addresses, for
-bounds and for writing the plan down, which take about so long for thousands of jobs."""
+"""Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of
+the joint search, for addresses, for bounds and for writing the plan down, which take about so long
+for thousands of jobs."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -82,22 +85,27 @@ def plan(
 ) -> Plan:
     """Plan networks together on a target.
 
-    Cuts operators into pieces that run on several cores or band by band through a small fast memory, in a few ways that a model suggests
-    (:mod:`loadmaster.planning.cutting`). Each is judged by few evaluations, and planned in full are the best of them and whole operators,
-    unless a bound shows that these cannot win. So a plan is never worse than with whole operators, unless time runs out.
+    Cuts operators into pieces that run on several cores or band by band through a small fast
+    memory, in a few ways that a model suggests (:mod:`loadmaster.planning.cutting`). Each is judged
+    by few evaluations, and planned in full are the best of them and whole operators, unless a bound
+    shows that these cannot win. So a plan is never worse than with whole operators, unless time
+    runs out.
 
-    A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything
-    in main memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order,
-    residency and
-    transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
-    best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
-    together, then the one with the best objective, then the fastest. Of plans whose makespan or latency, if that is the objective, is
-    within 1 % of the least that the search finds, the one of the least energy times makespan is taken.
+    A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates
+    and simulates: first with everything in main memory, then with activations kept in the fast
+    memory. From the best of these the joint search goes on, over cores, order, residency and
+    transfers together: weights are fetched once for all mini-batches that are near one another in
+    the order, and ahead of their use. The best plan is returned, so it is never worse than the best
+    separate one. Best is the one whose mini-batches are late least, all together, then the one with
+    the best objective, then the fastest. Of plans whose makespan or latency, if that is the
+    objective, is within 1 % of the least that the search finds, the one of the least energy times
+    makespan is taken.
 
     Parameters
     ----------
     graphs : sequence of Graph, or one
-        From :func:`loadmaster.load`; or what it reads: files, names, an ``onnx.ModelProto``, or ``(module, inputs)`` of torch.
+        From :func:`loadmaster.load`; or what it reads: files, names, an ``onnx.ModelProto``, or
+        ``(module, inputs)`` of torch.
     target : Target
         From :func:`loadmaster.target`.
     mini_batches : int
@@ -105,34 +113,41 @@ def plan(
     seed : int
         The same input and seed give the same plan.
     samples : int
-        Schedules evaluated per round of the separate pipeline; with ``rounds`` the budget that decides the answer.
+        Schedules evaluated per round of the separate pipeline; with ``rounds`` the budget that
+        decides the answer.
     rounds : int
-        Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
+        Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped,
+        placed and allocated separately.
     time_limit : float, optional
-        Seconds in which the plan should be there: the search stops where it is, early enough for bounds and for writing the plan down, and
-        memories are packed with the least effort that packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the
-        search, and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
+        Seconds in which the plan should be there: the search stops where it is, early enough for
+        bounds and for writing the plan down, and memories are packed with the least effort that
+        packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the search,
+        and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
     objective : str
-        What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
-        its end; ``energy``; or ``edp``, energy times makespan.
+        What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the
+        release of a mini-batch of one network to its end; ``energy``; or ``edp``, energy times
+        makespan.
     network : str, optional
         The network whose latency counts; the first unless told.
     deadlines, periods : mapping, optional
-        Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which none of its jobs starts, and due a
-        deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
+        Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which
+        none of its jobs starts, and due a deadline later. Without a period all mini-batches are
+        there from the start; without a deadline they are never late.
     cut : str
         ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
     smaller : Target, optional
-        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are planned for it too, and its plan is
-        taken if it is the better one here, so that the plan is not slower than the one for the smaller machine.
+        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are
+        planned for it too, and its plan is taken if it is the better one here, so that the plan is
+        not slower than the one for the smaller machine.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
     Raises
     ------
     CapacityError
-        If main memory cannot hold the networks, or no plan was found with which it can: with the bytes that the plan of least need takes,
-        and those that every plan takes. If a machine that must copy operands cannot hold those of one job.
+        If main memory cannot hold the networks, or no plan was found with which it can: with the
+        bytes that the plan of least need takes, and those that every plan takes. If a machine that
+        must copy operands cannot hold those of one job.
     PlanError
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
@@ -149,12 +164,16 @@ def plan(
         def goal_for(workload: Workload) -> Goal:
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
-        planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
+        planners = _Planners(
+            graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts
+        )
         contest = planners.contest(target, cut)
         chosen, best = contest.best()
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = contest.compared(chosen, best, *inherited(*planners.contest(smaller, cut).best(), target))
+                chosen, best = contest.compared(
+                    chosen, best, *inherited(*planners.contest(smaller, cut).best(), target)
+                )
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
@@ -165,19 +184,35 @@ def plan(
             *(uncut(graphs) if cut == "auto" else ()),
         ]
         if cut == "auto" and contest.full:
-            notes.append("no further way to cut operators was tried, as there are too many jobs to plan others beside them")
+            notes.append(
+                "no further way to cut operators was tried, as there are too many jobs to plan"
+                " others beside them"
+            )
         if bounds is not None and of_jobs is not None:
             notes.append(
-                "the lower bound holds however operators are cut; the jobs as they were cut take at least "
-                f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
+                "the lower bound holds however operators are cut; the jobs as they were cut take"
+                f" at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}:"
+                f" {of_jobs.makespan.limit}"
             )
         least = bounds or chosen.bounds()
-        return assemble(chosen.workload, chosen.table, chosen.tilings, target, chosen.energy.rates, chosen.goal, best, least, seed, notes)
+        return assemble(
+            chosen.workload,
+            chosen.table,
+            chosen.tilings,
+            target,
+            chosen.energy.rates,
+            chosen.goal,
+            best,
+            least,
+            seed,
+            notes,
+        )
 
 
 @dataclass(frozen=True)
 class _Planners:
-    """Makes the planner of a way to cut networks, and the contest of all such ways, for one machine or another."""
+    """Makes the planner of a way to cut networks, and the contest of all such ways, for one machine
+    or another."""
 
     graphs: Sequence[Graph]
     mini_batches: int
@@ -196,22 +231,43 @@ class _Planners:
         goal = self.goal_for(workload)
         self.report("costing", 0.0)
         (table,) = job_tables(workload, machine, [candidate.tiling])
-        tilings = np.full(len(workload.jobs), list(EXPECTED).index(candidate.tiling), dtype=np.int64)
+        tilings = np.full(
+            len(workload.jobs), list(EXPECTED).index(candidate.tiling), dtype=np.int64
+        )
         energy = EnergyModel(table, energy_rates(machine))
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
         budget = (self.seed, self.samples, self.rounds, search)
-        return WorkloadPlanner(workload, table, machine, goal, energy, *budget, self.report, self.interrupts, tilings=tilings)
+        return WorkloadPlanner(
+            workload,
+            table,
+            machine,
+            goal,
+            energy,
+            *budget,
+            self.report,
+            self.interrupts,
+            tilings=tilings,
+        )
 
     def contest(self, machine: Target, cut: str) -> Contest:
         """The contest of all ways to cut that are offered."""
         judging = self.deadline.part(_TIME_TO_JUDGE)
-        offered = candidates(self.graphs, machine, self.mini_batches, cut, judging.passed, lambda: contest.full)
-        contest = Contest(offered, lambda candidate: self.planner(candidate, machine), self.interrupts, judging, self.report)
+        offered = candidates(
+            self.graphs, machine, self.mini_batches, cut, judging.passed, lambda: contest.full
+        )
+        contest = Contest(
+            offered,
+            lambda candidate: self.planner(candidate, machine),
+            self.interrupts,
+            judging,
+            self.report,
+        )
         return contest
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
-    """Progress as the planner calls it: a KeyboardInterrupt that comes meanwhile is like any other."""
+    """Progress as the planner calls it: a KeyboardInterrupt that comes meanwhile is like any
+    other."""
 
     def report(stage: str, share: float) -> None:
         try:
@@ -226,10 +282,16 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
 def _networks(given: Any) -> Any:
     """What was given, one network or several, as graphs where it can be read."""
     several = [given] if isinstance(given, Graph) or is_source(given) else given
-    return [load(each) if is_source(each) else each for each in several] if isinstance(several, Iterable) else several
+    return (
+        [load(each) if is_source(each) else each for each in several]
+        if isinstance(several, Iterable)
+        else several
+    )
 
 
-def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
+def _check_arguments(
+    graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int
+) -> None:
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
@@ -238,24 +300,38 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int,
     if rounds < 0:
         raise PlanError(f"rounds must be at least 0, and are {rounds}")
     if not target.main.in_place and (target.fast is None or target.copy is None):
-        raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory and a copy engine")
+        raise PlanError(
+            f"{target.name}: a machine that must copy operands needs a fast memory and a copy"
+            " engine"
+        )
     jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
     if jobs > _MOST_OPERATORS:
-        raise PlanError(f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are planned at once: plan fewer")
+        raise PlanError(
+            f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are"
+            " planned at once: plan fewer"
+        )
 
 
 def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
-    """Name the jobs that no fast memory of this size can serve, and those that were cut so that it can."""
+    """Name the jobs that no fast memory of this size can serve, and those that were cut so that it
+    can."""
     if target.fast is None:
         return
     fast = target.fast
     tiles = sum(job.tile == 0 and job.tiles > 1 and not job.ranges for job in workload.jobs)
     if tiles:
-        yield f"{tiles} operators were split into tiles, because their operands exceed {fast.name} ({format_bytes(fast.capacity)})"
-    sizes = [(sum(operand.bytes for operand in (*job.reads, *job.writes)), job.name) for job in workload.jobs]
+        yield (
+            f"{tiles} operators were split into tiles, because their operands exceed {fast.name}"
+            f" ({format_bytes(fast.capacity)})"
+        )
+    sizes = [
+        (sum(operand.bytes for operand in (*job.reads, *job.writes)), job.name)
+        for job in workload.jobs
+    ]
     large = sorted((item for item in sizes if item[0] > fast.capacity), reverse=True)
     if large and target.main.in_place:
         yield (
-            f"{len(large)} jobs stream from {target.main.name}, because their operands exceed {fast.name} ({format_bytes(fast.capacity)}): "
-            f"the largest is {large[0][1]} with {format_bytes(large[0][0])}"
+            f"{len(large)} jobs stream from {target.main.name}, because their operands exceed"
+            f" {fast.name} ({format_bytes(fast.capacity)}): the largest is {large[0][1]} with"
+            f" {format_bytes(large[0][0])}"
         )

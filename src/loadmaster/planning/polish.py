@@ -1,4 +1,5 @@
-"""Changes of a plan of a few jobs: another core or order, a stay more or less, a job that waits so that another has the link alone."""
+"""Changes of a plan of a few jobs: another core or order, a stay more or less, a job that waits so
+that another has the link alone."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ MOST_JOBS = 8
 
 @dataclass(frozen=True)
 class Decided:
-    """A plan in which a tensor stays once, for all its uses: cores and order of jobs, what is kept or fetched, and who waits for whom.
+    """A plan in which a tensor stays once, for all its uses: cores and order of jobs, what is kept
+    or fetched, and who waits for whom.
 
-    ``held`` are pairs of jobs: the second starts when the first has ended. ``fetched`` weights and inputs are copied one after another.
+    ``held`` are pairs of jobs: the second starts when the first has ended. ``fetched`` weights and
+    inputs are copied one after another.
     """
 
     core: tuple[int, ...]
@@ -32,14 +35,22 @@ class Decided:
     def of(solution: Solution, workload: Workload) -> Decided:
         """What comes nearest to a solution."""
         fetched = dict.fromkeys(copy.tensor for copy in solution.placement.copies if copy.to_fast)
-        kept = {t for t in np.flatnonzero(solution.placement.write_fast).tolist() if workload.tensors[t].producer >= 0}
+        kept = {
+            t
+            for t in np.flatnonzero(solution.placement.write_fast).tolist()
+            if workload.tensors[t].producer >= 0
+        }
         start = solution.timeline.start[: len(workload.jobs)].tolist()
         order = sorted(range(len(workload.jobs)), key=lambda job: (start[job], job))
-        return Decided(tuple(solution.schedule.core.tolist()), tuple(order), frozenset(kept), tuple(fetched))
+        return Decided(
+            tuple(solution.schedule.core.tolist()), tuple(order), frozenset(kept), tuple(fetched)
+        )
 
     def schedule(self) -> Schedule:
         """The cores and the order."""
-        return Schedule(np.array(self.core, dtype=np.int32), np.array(self.order, dtype=np.int64), 0, 1)
+        return Schedule(
+            np.array(self.core, dtype=np.int32), np.array(self.order, dtype=np.int64), 0, 1
+        )
 
     def placement(self, workload: Workload) -> Placement:
         """Every tensor's stays."""
@@ -50,10 +61,21 @@ class Decided:
         made = np.array([tensor.producer >= 0 for tensor in tensors], dtype=np.bool_)
         output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
         in_main = ~inside | output | ~made
-        residences = [Residence(t, 1, task.get(t, tensors[t].producer), users[t]) for t in (*sorted(self.kept), *self.fetched)]
+        residences = [
+            Residence(t, 1, task.get(t, tensors[t].producer), users[t])
+            for t in (*sorted(self.kept), *self.fetched)
+        ]
         for t in np.flatnonzero(in_main).tolist():
             there = (task[t],) if t in task else () if inside[t] else users[t]
-            residences.append(Residence(t, 0, tensors[t].producer, there, tensors[t].is_output or tensors[t].kind == "weight"))
+            residences.append(
+                Residence(
+                    t,
+                    0,
+                    tensors[t].producer,
+                    there,
+                    tensors[t].is_output or tensors[t].kind == "weight",
+                )
+            )
         copies = tuple(Copy(t, True, (), users[t]) for t in self.fetched)
         return Placement(inside, inside & made, in_main, copies, tuple(residences))
 
@@ -65,8 +87,11 @@ class Decided:
         return after
 
 
-def neighbours(decided: Decided, workload: Workload, cores: int, room: int, fetches: bool) -> Iterator[Decided]:
-    """Plans with one thing changed; ``room`` is the size of the fast memory, and ``fetches`` whether anything can be copied there."""
+def neighbours(
+    decided: Decided, workload: Workload, cores: int, room: int, fetches: bool
+) -> Iterator[Decided]:
+    """Plans with one thing changed; ``room`` is the size of the fast memory, and ``fetches``
+    whether anything can be copied there."""
     for job, core in itertools.product(range(len(workload.jobs)), range(cores)):
         if decided.core[job] != core:
             yield replace(decided, core=(*decided.core[:job], core, *decided.core[job + 1 :]))
@@ -89,4 +114,8 @@ def neighbours(decided: Decided, workload: Workload, cores: int, room: int, fetc
 
 def _in_order(order: Sequence[int], workload: Workload) -> bool:
     position = {job: at for at, job in enumerate(order)}
-    return all(position[before] < position[job] for job, record in enumerate(workload.jobs) for before in record.after)
+    return all(
+        position[before] < position[job]
+        for job, record in enumerate(workload.jobs)
+        for before in record.after
+    )

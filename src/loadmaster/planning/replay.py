@@ -26,11 +26,12 @@ def replay(
     after: Sequence[Sequence[int]] = (),
     release: Ints | None = None,
 ) -> Timeline:
-    """Simulate a schedule and a placement; ``after`` lists what else each task waits for, ``release`` the picosecond before which it must.
+    """Simulate a schedule and a placement; ``after`` lists what else each task waits for,
+    ``release`` the picosecond before which it must.
 
-    A task starts when its resource is free, the tasks before it on that resource have started, and all it waits for has ended. Tasks that
-    run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
-    O(tasks x cores x links) time.
+    A task starts when its resource is free, the tasks before it on that resource have started, and
+    all it waits for has ended. Tasks that run together share each link as :mod:`loadmaster.mapping`
+    describes. Copies run one at a time, in the order given. O(tasks x cores x links) time.
     """
     jobs = len(workload.jobs)
     chosen = np.arange(jobs), schedule.core
@@ -69,22 +70,42 @@ def replay(
     )
     if found.completed < len(duration):
         stuck = int(np.flatnonzero(found.end < 0)[0])
-        raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
-    return Timeline(found.start[:tasks], found.end[:tasks], found.time, found.used[:, :links], found.used[:, links:])
+        raise PlanError(
+            f"the order of jobs contradicts their dependencies: task {stuck} can never start"
+        )
+    return Timeline(
+        found.start[:tasks],
+        found.end[:tasks],
+        found.time,
+        found.used[:, :links],
+        found.used[:, links:],
+    )
 
 
-def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[Ints, Floats]:
-    """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
-    # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
+def _copy_times(
+    tensors: Sequence[TensorInstance], target: Target, placement: Placement
+) -> tuple[Ints, Floats]:
+    """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous
+    bandwidth."""
+    # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two
+    # together.
     assert target.copy is not None
     assert target.fast is not None
     rows = []
     for copy in placement.copies:
         size = tensors[copy.tensor].bytes
         if copy.to_fast:
-            engine, main, fast = target.copy.asynchronous_to_fast, target.main.read_bandwidth, target.fast.write_bandwidth
+            engine, main, fast = (
+                target.copy.asynchronous_to_fast,
+                target.main.read_bandwidth,
+                target.fast.write_bandwidth,
+            )
         else:
-            engine, main, fast = target.copy.asynchronous_to_main, target.main.write_bandwidth, target.fast.read_bandwidth
+            engine, main, fast = (
+                target.copy.asynchronous_to_main,
+                target.main.write_bandwidth,
+                target.fast.read_bandwidth,
+            )
         rows.append((size / min(engine, main, fast), size / main, size / fast, size, size))
     table = np.array(rows)
     duration = whole_picoseconds(table[:, :1])[:, 0]

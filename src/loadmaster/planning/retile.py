@@ -1,4 +1,5 @@
-"""Tilings of jobs chosen for where a plan leaves their operands: more cycles for fewer bytes where a link limits it, or fewer cycles."""
+"""Tilings of jobs chosen for where a plan leaves their operands: more cycles for fewer bytes where
+a link limits it, or fewer cycles."""
 
 from __future__ import annotations
 
@@ -25,17 +26,26 @@ _MOST_JOBS = 20_000
 def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
     """A plan no worse, whose jobs have the tilings that suit it, and its planner.
 
-    For each of a few prices of a second of the links every job gets the tiling that is cheapest where its operands are; so it does for
-    energy. The plan is timed with each of these tables, and the joint search goes on from the best for a round. That is done again as
-    long as it helps, at most as often as the joint search has rounds. O(operands x cores x tilings) besides.
+    For each of a few prices of a second of the links every job gets the tiling that is cheapest
+    where its operands are; so it does for energy. The plan is timed with each of these tables, and
+    the joint search goes on from the best for a round. That is done again as long as it helps, at
+    most as often as the joint search has rounds. O(operands x cores x tilings) besides.
     """
-    if len(planner.workload.jobs) > _MOST_JOBS or not planner.target.main.in_place or planner.is_late():
+    if (
+        len(planner.workload.jobs) > _MOST_JOBS
+        or not planner.target.main.in_place
+        or planner.is_late()
+    ):
         return planner, solution
     tables = front_tables(planner.workload, planner.target)
     for _ in range(max(1, planner.rounds)):
         if planner.is_late():
             break
-        found = min(_timed(planner, solution, tables), key=lambda each: each[0].score_of(each[1]), default=None)
+        found = min(
+            _timed(planner, solution, tables),
+            key=lambda each: each[0].score_of(each[1]),
+            default=None,
+        )
         if found is None:
             break
         heir, timed = found
@@ -47,16 +57,23 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     return planner, solution
 
 
-def _is_better(heir: WorkloadPlanner, better: Solution, planner: WorkloadPlanner, solution: Solution) -> bool:
-    """Whether one plan is better than another, and where they are nearly as good as one another, also of less energy times time."""
+def _is_better(
+    heir: WorkloadPlanner, better: Solution, planner: WorkloadPlanner, solution: Solution
+) -> bool:
+    """Whether one plan is better than another, and where they are nearly as good as one another,
+    also of less energy times time."""
     scores = heir.score_of(better), planner.score_of(solution)
     if scores[0] >= scores[1] or not planner.goal.compares_energy:
         return scores[0] < scores[1]
     goal = planner.goal.nearly(scores[0], None)
-    return replace(heir, goal=goal).score_of(better) < replace(planner, goal=goal).score_of(solution)
+    return replace(heir, goal=goal).score_of(better) < replace(planner, goal=goal).score_of(
+        solution
+    )
 
 
-def _timed(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]) -> Iterator[tuple[WorkloadPlanner, Solution]]:
+def _timed(
+    planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
+) -> Iterator[tuple[WorkloadPlanner, Solution]]:
     """The plan with other tilings, timed, and what plans on with these."""
     seen = [planner.tilings]
     for chosen in _choices(planner, solution, tables):
@@ -66,9 +83,16 @@ def _timed(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTab
             yield heir, replace(heir.timed(solution), search=solution.search)
 
 
-def _choices(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]) -> Iterator[Ints]:
-    """A tiling for every job, by what it costs on its core with its operands where they are; of equals the first."""
-    place, jobs, core = solution.placement, np.arange(len(planner.workload.jobs)), solution.schedule.core
+def _choices(
+    planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
+) -> Iterator[Ints]:
+    """A tiling for every job, by what it costs on its core with its operands where they are; of
+    equals the first."""
+    place, jobs, core = (
+        solution.placement,
+        np.arange(len(planner.workload.jobs)),
+        solution.schedule.core,
+    )
     where = (place.read_fast, place.write_fast, place.write_main, place.streamed)
     lasting, linked, joules = [], [], []
     for table in tables:
@@ -76,7 +100,11 @@ def _choices(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobT
         own = times.duration[jobs, core] / PICOSECONDS
         lasting.append(own)
         linked.append(own * times.demand[jobs, core].sum(axis=1))
-        joules.append(EnergyModel(table, planner.energy.rates).of_jobs(*memories_used(table, *where))[jobs, core])
+        joules.append(
+            EnergyModel(table, planner.energy.rates).of_jobs(*memories_used(table, *where))[
+                jobs, core
+            ]
+        )
     for price in _PRICES:
         yield _least([own + price * link for own, link in zip(lasting, linked, strict=True)])
     if planner.goal.needs_energy:

@@ -1,4 +1,5 @@
-"""The separate pipeline: map, then place, then pack, each with what the ones before have decided."""
+"""The separate pipeline: map, then place, then pack, each with what the ones before have
+decided."""
 
 from __future__ import annotations
 
@@ -17,14 +18,20 @@ from loadmaster.core.progress import Progress
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Schedule, Score, Timeline
-from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
+from loadmaster.planning.residency.resident import (
+    keep_resident,
+    optimistic,
+    resident,
+    saved_seconds,
+)
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 
 _ROUNDS = 3
 """Rounds, each with the residents that the one before has chosen."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
-"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
+"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this
+order until one can be packed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,8 @@ class SeparatePipeline:
         return draft
 
     def with_residents(self, limit: Score) -> Iterator[Draft]:
-        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
+        """Plans that use the fast memory and are no worse than ``limit``, each with what the one
+        before taught."""
         if self.assess.target.fast is None:
             return
         hoped = optimistic(self.assess.workload.tensors, self.assess.target.fast.capacity)
@@ -69,7 +77,8 @@ class SeparatePipeline:
             hoped = chosen
 
     def staged_and_packed(self) -> Iterator[Draft]:
-        """Fill less and less of the fast memory, and then wait for copies back, until all has addresses."""
+        """Fill less and less of the fast memory, and then wait for copies back, until all has
+        addresses."""
         for wait, margin in itertools.product((False, True), _MARGINS):
             found = self.staged(margin, wait)
             # Without a packing there may be no plan: this takes the time that it takes.
@@ -78,14 +87,21 @@ class SeparatePipeline:
                 yield replace(found, packed=packed)
 
     def staged(self, margin: float = 1.0, wait: bool = False) -> Draft:
-        """Bring every operand to the fast memory, for jobs that run in turn on one core: of several, the one that is soonest done."""
+        """Bring every operand to the fast memory, for jobs that run in turn on one core: of
+        several, the one that is soonest done."""
         assert self.assess.target.fast is not None
         schedule = self._in_turn
         placement = stage_copies(
-            self.assess.workload, schedule.order.tolist(), self.assess.target.fast, margin=margin, wait_for_copies_back=wait
+            self.assess.workload,
+            schedule.order.tolist(),
+            self.assess.target.fast,
+            margin=margin,
+            wait_for_copies_back=wait,
         )
         timeline = self.assess.replay(schedule, placement)
-        return Draft(schedule, placement, timeline, None, self.assess.score(schedule, placement, timeline))
+        return Draft(
+            schedule, placement, timeline, None, self.assess.score(schedule, placement, timeline)
+        )
 
     @cached_property
     def _in_turn(self) -> Schedule:
@@ -93,17 +109,24 @@ class SeparatePipeline:
         if len(self.assess.target.cores) == 1:
             return self._map(everywhere, "mapping")
         order = np.arange(len(self.assess.workload.jobs), dtype=np.int64)
-        duration = self.assess.times(resident(self.assess.workload, everywhere)).duration.sum(axis=0)
+        duration = self.assess.times(resident(self.assess.workload, everywhere)).duration.sum(
+            axis=0
+        )
         fastest = int(duration.argmin())
-        return Schedule(np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1)
+        return Schedule(
+            np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1
+        )
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.assess.workload.tensors), dtype=np.bool_)
 
     def _draft(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> Draft | None:
-        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
+        """Send to main memory what finds no address in the fast one, until all the rest does; None
+        once it is worse than ``limit``."""
         self.report("allocating", 0.0)
-        value = saved_seconds(self.assess.workload.tensors, self.assess.table, self.assess.target, schedule)
+        value = saved_seconds(
+            self.assess.workload.tensors, self.assess.table, self.assess.target, schedule
+        )
         while True:
             placement = resident(self.assess.workload, in_fast)
             timeline = self.assess.replay(schedule, placement)
@@ -114,15 +137,26 @@ class SeparatePipeline:
                 return Draft(schedule, placement, timeline, None, score)
             if limit is not None and self.is_late():
                 return None
-            packed = self.addresses.pack(1, placement, timeline, value[[r.tensor for r in placement.residences if r.memory == 1]])
-            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+            packed = self.addresses.pack(
+                1,
+                placement,
+                timeline,
+                value[[r.tensor for r in placement.residences if r.memory == 1]],
+            )
+            homeless = [
+                r.tensor
+                for r, offset in zip(packed.residences, packed.offsets, strict=True)
+                if offset < 0
+            ]
             if not homeless:
                 return Draft(schedule, placement, timeline, packed, score)
             in_fast = in_fast.copy()
             in_fast[homeless] = False
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
-        return keep_resident(self.assess.workload, self.assess.table, self.assess.target, schedule, timeline)
+        return keep_resident(
+            self.assess.workload, self.assess.table, self.assess.target, schedule, timeline
+        )
 
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
         placement = resident(self.assess.workload, in_fast)

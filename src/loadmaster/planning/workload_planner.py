@@ -1,4 +1,5 @@
-"""From jobs and what they cost to the best complete plan of them: the only place that knows mapping, placement and allocation."""
+"""From jobs and what they cost to the best complete plan of them: the only place that knows
+mapping, placement and allocation."""
 
 from __future__ import annotations
 
@@ -38,11 +39,13 @@ SAMPLES = 128
 _ORDERS_A_ROUND = 128
 """Orders that the joint search evaluates between two attempts to pack the best of them."""
 _ECONOMIES_A_ROUND = 32
-"""Orders beside these that it evaluates at its end, in search of a plan that takes hardly longer, and less energy by more than that."""
+"""Orders beside these that it evaluates at its end, in search of a plan that takes hardly longer,
+and less energy by more than that."""
 _GLANCE_SAMPLES = 16
 _GLANCE_ORDERS = 64
 _LESS_ROOM = 0.97
-"""If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
+"""If what a round found cannot be packed, the joint search goes on with this fraction of the room
+used until then."""
 _EXTRA_PACKING_ATTEMPTS = 8
 """After the last round, if nothing was packed: retries, each with less of the fast memory."""
 _LATE_PACKING_ATTEMPTS = 4
@@ -66,11 +69,13 @@ class WorkloadPlanner:
     interrupts: Interrupts
     interrupted: bool = False
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """The tiling of every job, by its position in :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
+    """The tiling of every job, by its position in
+    :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
     packings: Packings = field(default_factory=Packings)
     """What was packed before, here and by planners that this one makes of itself."""
     joint: list[JointProblem] = field(default_factory=list)
-    """Problems of the joint search: planners of the same jobs and costs share one, and what it remembers."""
+    """Problems of the joint search: planners of the same jobs and costs share one, and what it
+    remembers."""
     _bounds: Bounds | None = field(init=False, default=None)
     _assess: Assessor = field(init=False)
     _addresses: Addresses = field(init=False)
@@ -80,12 +85,17 @@ class WorkloadPlanner:
         if not len(self.tilings):
             self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
-        self._addresses = Addresses(self._assess, lambda: 0.0 if self.is_late() else self.deadline.left(), self.packings)
+        self._addresses = Addresses(
+            self._assess, lambda: 0.0 if self.is_late() else self.deadline.left(), self.packings
+        )
         stops = (self.deadline, self.report, self.interrupts, self.is_late)
-        self._separate = SeparatePipeline(self._assess, self._addresses, self.seed, self.samples, *stops)
+        self._separate = SeparatePipeline(
+            self._assess, self._addresses, self.seed, self.samples, *stops
+        )
 
     def best(self) -> Solution:
-        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends
+        the search once there is one."""
         solution = self._searched()
         if not self.is_polished or self.interrupted:
             return solution
@@ -100,13 +110,18 @@ class WorkloadPlanner:
     @property
     def is_polished(self) -> bool:
         """Whether the best plan is changed further, one or two things at a time: jobs are few."""
-        return self.target.main.in_place and self.rounds > 0 and len(self.workload.jobs) <= MOST_JOBS
+        return (
+            self.target.main.in_place and self.rounds > 0 and len(self.workload.jobs) <= MOST_JOBS
+        )
 
     def _polished(self, solution: Solution) -> Iterator[Solution]:
-        """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and packed if it is better."""
+        """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and
+        packed if it is better."""
         fast, most = self.target.fast, self.rounds * _ORDERS_A_ROUND
         least = self.bounds().objective(self.goal.objective, self.goal.latency_network)
-        room, fetches = (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
+        room, fetches = (
+            (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
+        )
         best, trials, improves = self.score_of(solution), 0, True
 
         def around(decided: Decided) -> Iterator[Decided]:
@@ -115,7 +130,9 @@ class WorkloadPlanner:
         at = Decided.of(solution, self.workload)
         while improves:
             improves, seen = False, {at}
-            for changed in itertools.chain([at], around(at), (second for first in around(at) for second in around(first))):
+            for changed in itertools.chain(
+                [at], around(at), (second for first in around(at) for second in around(first))
+            ):
                 if changed in seen:
                     continue
                 trials += 1
@@ -140,7 +157,11 @@ class WorkloadPlanner:
         score = self._assess.score(schedule, placement, timeline)
         if score >= limit or overflow(score):
             return None
-        packed = self._addresses.pack(1, placement, timeline, None) if self.target.fast is not None else None
+        packed = (
+            self._addresses.pack(1, placement, timeline, None)
+            if self.target.fast is not None
+            else None
+        )
         if packed is not None and min(packed.offsets, default=0) < 0:
             return None
         solution = self._addresses.complete(Draft(schedule, placement, timeline, packed, score))
@@ -155,7 +176,9 @@ class WorkloadPlanner:
         try:
             with self.interrupts.breakable():
                 for candidate in self._separate.with_residents(best.score):
-                    best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
+                    best = min(
+                        best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum()))
+                    )
         except KeyboardInterrupt:
             self.interrupted = True
         if self._joins() and self.deadline.passed():
@@ -167,58 +190,93 @@ class WorkloadPlanner:
         return self._jointly(best, separate)
 
     def _hurried(self, begun: Draft) -> Solution:
-        """What the first orders of the joint search come to, where no time is left for more; what was begun if that is better."""
+        """What the first orders of the joint search come to, where no time is left for more; what
+        was begun if that is better."""
         found = None
         with suppress(CapacityError):
             found = self._jointly(begun, None)
         if found is not None and (overflow(begun.score) or self.score_of(found) <= begun.score):
             return found
         separate = None if overflow(begun.score) else self._addresses.complete(begun)
-        return self._fitting(min((each for each in (found, separate) if each is not None), key=self.score_of, default=None), begun.score)
+        return self._fitting(
+            min(
+                (each for each in (found, separate) if each is not None),
+                key=self.score_of,
+                default=None,
+            ),
+            begun.score,
+        )
 
     def bounds(self) -> Bounds:
         """What no plan of these jobs can go below."""
         if self._bounds is None:
             least = least_table(self.workload, self.target)
-            self._bounds = goal_bounds(self.workload, least, self.target, self.energy.rates, self.goal)
+            self._bounds = goal_bounds(
+                self.workload, least, self.target, self.energy.rates, self.goal
+            )
         return self._bounds
 
     def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
         """A planner of the same jobs with other tilings; bounds are those of any."""
-        heir = replace(self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings)
+        heir = replace(
+            self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings
+        )
         heir._bounds = self._bounds
         return heir
 
     def glance(self) -> Score:
-        """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
+        """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses
+        in main memory."""
         few = replace(self, samples=_GLANCE_SAMPLES)
-        begun = few._separate.without_fast_memory() if self.target.main.in_place else few._separate.staged()
+        begun = (
+            few._separate.without_fast_memory()
+            if self.target.main.in_place
+            else few._separate.staged()
+        )
         if not self._joins():
             if not self.target.main.in_place:
                 return begun.score
-            return min((begun, *few._separate.with_residents(begun.score)), key=lambda candidate: candidate.score).score
-        search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
+            return min(
+                (begun, *few._separate.with_residents(begun.score)),
+                key=lambda candidate: candidate.score,
+            ).score
+        search = JointSearch(
+            self._joint_problem(),
+            self._orders_of(begun),
+            samples=_GLANCE_ORDERS,
+            seed=self.seed,
+            late=self.is_late,
+        )
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
     def look(self) -> tuple[Score, int]:
-        """A score that tells more than a glance: that of a complete plan with one round of the search; and its energy times time."""
+        """A score that tells more than a glance: that of a complete plan with one round of the
+        search; and its energy times time."""
         few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
         found = few._searched()
-        return few.score_of(found), few._assess.energy_of(found.schedule, found.placement, found.timeline) * found.timeline.makespan
+        return few.score_of(found), few._assess.energy_of(
+            found.schedule, found.placement, found.timeline
+        ) * found.timeline.makespan
 
     def resumed(self, solution: Solution) -> Solution:
         """A plan no worse than a complete one, by a round of the joint search from its order."""
         if not self._joins():
             return solution
-        begun = Draft(solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution))
+        begun = Draft(
+            solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution)
+        )
         few = replace(self, rounds=1)
         found = few._jointly(begun, solution)
         self.interrupted |= few.interrupted
         made = max((step[0] for step in solution.search), default=0)
-        return replace(found, search=(*solution.search, *((made + more, score) for more, score in found.search[1:])))
+        return replace(
+            found,
+            search=(*solution.search, *((made + more, score) for more, score in found.search[1:])),
+        )
 
     def longer(self, rounds: int) -> Solution | None:
-        """The best plan of so many rounds of the joint search; None if there is no such search, or no plan."""
+        """The best plan of so many rounds of the joint search; None if there is no such search, or
+        no plan."""
         if not self._joins():
             return None
         many = replace(self, rounds=rounds)
@@ -235,13 +293,20 @@ class WorkloadPlanner:
 
     def _joint_problem(self) -> JointProblem:
         for known in self.joint:
-            if known.table is self.table and known.target is self.target and known.goal is self.goal:
+            if (
+                known.table is self.table
+                and known.target is self.target
+                and known.goal is self.goal
+            ):
                 return known
-        self.joint.append(JointProblem(self.workload, self.table, self.target, self.goal, self.energy))
+        self.joint.append(
+            JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
+        )
         return self.joint[-1]
 
     def _orders_of(self, candidate: Draft) -> list[Ints]:
-        """Orders that the joint search begins with: the separate plan's, and that of the jobs, which runs bands depth first."""
+        """Orders that the joint search begins with: the separate plan's, and that of the jobs,
+        which runs bands depth first."""
         start = candidate.timeline.start[: len(self.workload.jobs)]
         own = np.arange(len(start), dtype=np.int64)
         return [np.lexsort((own, start)).astype(np.int64), own]
@@ -255,12 +320,20 @@ class WorkloadPlanner:
         return self._addresses.timed(solution)
 
     def _jointly(self, begun: Draft, separate: Solution | None) -> Solution:
-        """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
+        """Go on from the separate plan, whether main memory can hold it or not, to the best one
+        that has addresses."""
         best, nearest = separate, begun.score
         history = [] if separate is None else [(0, self.score_of(separate))]
         problem = self._joint_problem()
         samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=self.report)
+        search = JointSearch(
+            problem,
+            self._orders_of(begun),
+            samples=samples,
+            seed=self.seed,
+            late=self.is_late,
+            progress=self.report,
+        )
         try:
             with self.interrupts.breakable() if separate is not None else nullcontext():
                 for evaluations, score, solution in self._improvements(problem, search, separate):
@@ -273,11 +346,25 @@ class WorkloadPlanner:
             self.interrupted = True
         return replace(self._fitting(best, nearest), search=tuple(history))
 
-    def _economised(self, problem: JointProblem, search: JointSearch, best: Solution | None, separate: Solution | None) -> Solution | None:
-        """A plan of less energy times time that hardly takes longer, and no longer than the separate one: that, or one that is found."""
-        if best is None or self.goal.needs_energy or self.is_late() or not self._assess.moves_much(best):
+    def _economised(
+        self,
+        problem: JointProblem,
+        search: JointSearch,
+        best: Solution | None,
+        separate: Solution | None,
+    ) -> Solution | None:
+        """A plan of less energy times time that hardly takes longer, and no longer than the
+        separate one: that, or one that is found."""
+        if (
+            best is None
+            or self.goal.needs_energy
+            or self.is_late()
+            or not self._assess.moves_much(best)
+        ):
             return best
-        goal = self.goal.nearly(self.score_of(best), None if separate is None else self.score_of(separate))
+        goal = self.goal.nearly(
+            self.score_of(best), None if separate is None else self.score_of(separate)
+        )
         likewise = replace(self, goal=goal)
         best = min((best, separate or best), key=likewise.score_of)
         search.economise(goal)
@@ -285,13 +372,16 @@ class WorkloadPlanner:
         if found.evaluation.judged >= least:
             return best
         candidate, _ = likewise._packed(problem, found)
-        solution = None if candidate is None else likewise._addresses.complete(candidate, needed=False)
+        solution = (
+            None if candidate is None else likewise._addresses.complete(candidate, needed=False)
+        )
         return best if solution is None or likewise.score_of(solution) >= least else solution
 
     def _improvements(
         self, problem: JointProblem, search: JointSearch, separate: Solution | None
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """What every round of the joint search finds: evaluations so far, the score, and the plan, if it has addresses and is better.
+        """What every round of the joint search finds: evaluations so far, the score, and the plan,
+        if it has addresses and is better.
 
         Where no addresses are found, the search goes on with less room.
         """
@@ -300,7 +390,10 @@ class WorkloadPlanner:
         while True:
             over = rounds >= self.rounds or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (packs or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)):
+            if over and (
+                packs
+                or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)
+            ):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else _ORDERS_A_ROUND)
@@ -311,14 +404,20 @@ class WorkloadPlanner:
                 packs = least is not None and not overflow(score)
                 continue
             candidate, whole = self._packed(problem, found)
-            solution = None if candidate is None else self._addresses.complete(candidate, needed=least is None)
+            solution = (
+                None
+                if candidate is None
+                else self._addresses.complete(candidate, needed=least is None)
+            )
             # Once it is late, what has found no address may stay in main memory.
             packs = solution is not None and (whole or self.is_late())
             if not packs:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
-                search.fill_less(**{"main" if candidate is not None and solution is None else "fast": less})
+                search.fill_less(
+                    **{"main" if candidate is not None and solution is None else "fast": less}
+                )
             if solution is None:
                 continue
             score = self.score_of(solution)
@@ -327,22 +426,29 @@ class WorkloadPlanner:
                 yield found.evaluations, score, solution
 
     def _packed(self, problem: JointProblem, found: Found) -> tuple[Draft | None, bool]:
-        """What was found, with addresses in the fast memory, and whether all of it: what finds none goes back to main memory.
+        """What was found, with addresses in the fast memory, and whether all of it: what finds none
+        goes back to main memory.
 
         None where it cannot.
         """
         self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
-        worth = worth_of_stays([r for r in placement.residences if r.memory == 1], tensors, self.table, schedule)
+        worth = worth_of_stays(
+            [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule
+        )
         packed = self._addresses.pack(1, placement, timeline, worth)
-        homeless = [r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+        homeless = [
+            r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0
+        ]
         if homeless and not self.target.main.in_place:
             return None, False
         if homeless:
             placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
             placed = [offset for offset in packed.offsets if offset >= 0]
-            packed = Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
+            packed = Stays.of(self.workload, placement, timeline, 1).packed(
+                Packing(np.array(placed, dtype=np.int64), 0, packed.load)
+            )
         return Draft(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
     def is_late(self) -> bool:
@@ -351,9 +457,12 @@ class WorkloadPlanner:
         return self.interrupted
 
     def _copied(self) -> Solution:
-        """The best plan on a machine that must copy all operands: with each copied as early as space allows, or found jointly."""
+        """The best plan on a machine that must copy all operands: with each copied as early as
+        space allows, or found jointly."""
         begun, found = self._separate.staged(), next(self._separate.staged_and_packed(), None)
-        separate = None if found is None or overflow(found.score) else self._addresses.complete(found)
+        separate = (
+            None if found is None or overflow(found.score) else self._addresses.complete(found)
+        )
         if not self._joins() or (self.interrupted and separate is not None):
             return self._fitting(separate, begun.score)
         return self._jointly(begun, separate)

@@ -19,25 +19,39 @@ _SOURCES = {
 
 
 def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
-    """Make a table of the arena's head with and without the plan, its bound, and what was measured; ``figures`` as in ``--json``."""
+    """Make a table of the arena's head with and without the plan, its bound, and what was measured;
+    ``figures`` as in ``--json``."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     before, head, bound = figures["head_before"], figures["head"], figures["lower_bound"]
     table.add_row("Status", figures["status"])
     table.add_row("Planned", _count(figures))
     table.add_row("Head before", _bytes(before))
-    table.add_row("Head", _bytes(head) + (f", {1 - head / before:.1%} less" if head < before else ""))
+    table.add_row(
+        "Head", _bytes(head) + (f", {1 - head / before:.1%} less" if head < before else "")
+    )
     table.add_row("Lower bound", _bytes(bound))
     table.add_row("Scratch", _scratch(figures))
     notes = []
     if (after := figures["measured"]) is not None:
         own = figures["measured_before"]
-        table.add_row("Measured", f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}")
-        table.add_row("Arena", f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan: the least that runs")
-        notes.append("Measured on this machine; the tail holds structures, which are smaller where pointers have 32 bits.")
+        table.add_row(
+            "Measured",
+            f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}",
+        )
+        table.add_row(
+            "Arena",
+            f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan: the least that"
+            " runs",
+        )
+        notes.append(
+            "Measured on this machine; the tail holds structures, which are smaller where pointers"
+            " have 32 bits."
+        )
     if figures["scratch"] == "unknown":
         notes.append(
-            "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take up to "
-            f"{_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch to plan with them."
+            "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
+            f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
+            " to plan with them."
         )
     return Group(table, *(Text(note) for note in notes))
 
@@ -49,7 +63,12 @@ def _count(figures: Mapping[str, Any]) -> str:
 
 def _scratch(figures: Mapping[str, Any]) -> str:
     buffers = figures["scratch_buffers"]
-    found = f"{len(buffers)} buffers, the largest of {max((each['bytes'] for each in buffers), default=0)} bytes, " if buffers else ""
+    found = (
+        f"{len(buffers)} buffers, the largest of"
+        f" {max((each['bytes'] for each in buffers), default=0)} bytes, "
+        if buffers
+        else ""
+    )
     none = "" if buffers or figures["scratch"] == "unknown" else "none, "
     return f"{found}{none}{_SOURCES[figures['scratch']]}"
 

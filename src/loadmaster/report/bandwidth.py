@@ -23,7 +23,8 @@ _UNITS = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/
 
 @dataclass(frozen=True)
 class Measure:
-    """The quantity on the y axis: the rate, or the load where reading and writing have limits of their own."""
+    """The quantity on the y axis: the rate, or the load where reading and writing have limits of
+    their own."""
 
     label: str
     limit: float
@@ -45,12 +46,16 @@ def measure(memory: Memory) -> Measure:
 
 def _rate(limit: float) -> Measure:
     scale, name = next(((s, n) for s, n in _UNITS if limit >= s), _UNITS[-1])
-    return Measure(f"traffic ({name})", limit / scale, f"limit {format_bandwidth(limit)}", scale, False)
+    return Measure(
+        f"traffic ({name})", limit / scale, f"limit {format_bandwidth(limit)}", scale, False
+    )
 
 
 def averaged(segments: Sequence[LinkSegment], limit: int) -> list[LinkSegment]:
     """Reduce to at most ``limit`` segments; merged neighbours show their mean."""
-    groups = merge_neighbours([0] * len(segments), [s.start for s in segments], [s.end for s in segments], limit)
+    groups = merge_neighbours(
+        [0] * len(segments), [s.start for s in segments], [s.end for s in segments], limit
+    )
     return [_mean(segments[g.start : g.stop]) for g in groups]
 
 
@@ -59,20 +64,33 @@ def _mean(parts: Sequence[LinkSegment]) -> LinkSegment:
     if len(parts) == 1 or end <= start:
         return parts[0]
     rate = sum(p.bytes_per_second * (p.end - p.start) for p in parts) / (end - start)
-    return LinkSegment(start, end, rate, sum(p.load * (p.end - p.start) for p in parts) / (end - start))
+    return LinkSegment(
+        start, end, rate, sum(p.load * (p.end - p.start) for p in parts) / (end - start)
+    )
 
 
 def draw_link(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
-    """Draw the curve of one link; also return a sentence on what was averaged in it (empty if nothing was)."""
-    return _draw(f"Link to {chart_text(clipped(memory.name, 40))}", plan.links.get(memory.name, ()), measure(memory), on)
+    """Draw the curve of one link; also return a sentence on what was averaged in it (empty if
+    nothing was)."""
+    return _draw(
+        f"Link to {chart_text(clipped(memory.name, 40))}",
+        plan.links.get(memory.name, ()),
+        measure(memory),
+        on,
+    )
 
 
-def draw_segments(title: str, segments: Sequence[LinkSegment], limit: float, on: Canvas) -> tuple[figure, str]:
-    """Draw a bandwidth over time with its limit in bytes/s; also return a sentence on what was averaged in it."""
+def draw_segments(
+    title: str, segments: Sequence[LinkSegment], limit: float, on: Canvas
+) -> tuple[figure, str]:
+    """Draw a bandwidth over time with its limit in bytes/s; also return a sentence on what was
+    averaged in it."""
     return _draw(title, segments, _rate(limit), on)
 
 
-def _draw(title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canvas) -> tuple[figure, str]:
+def _draw(
+    title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canvas
+) -> tuple[figure, str]:
     shown = averaged(segments, MAX_SHAPES)
     top = max([scale.limit, *map(scale.of, shown)])
     plot = chart(on, title, 176, Range1d(start=0, end=1.22 * top), scale.label)
@@ -81,7 +99,13 @@ def _draw(title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canva
     level(plot, scale.limit, scale.limit_text, LIMIT, "dashed")
     if len(shown) == len(segments):
         return plot, ""
-    return plot, f"The curve has {plural(len(segments), 'step')}; the shortest are averaged to {len(shown):,}."
+    return (
+        plot,
+        (
+            f"The curve has {plural(len(segments), 'step')}; the shortest are averaged to"
+            f" {len(shown):,}."
+        ),
+    )
 
 
 def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: Measure) -> None:
@@ -95,7 +119,14 @@ def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: M
         "load": [percent(s.load) for s in shown],
     }
     area = plot.quad(
-        source=columns(data), left="left", right="right", top="top", bottom=0, fill_color=CURVE, fill_alpha=0.18, line_color=None
+        source=columns(data),
+        left="left",
+        right="right",
+        top="top",
+        bottom=0,
+        fill_color=CURVE,
+        fill_alpha=0.18,
+        line_color=None,
     )
     curve = outline(shown, scale.of)
     steps = columns({"x": [unit.of(t) for t in curve.times], "y": curve.values})

@@ -27,7 +27,8 @@ _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowra
 
 
 class Column(list[object]):
-    """A column of a chart's data that goes into the page as it is, of finite numbers and texts: Bokeh would look at every one of them."""
+    """A column of a chart's data that goes into the page as it is, of finite numbers and texts:
+    Bokeh would look at every one of them."""
 
 
 Serializer.register(Column, lambda column, _: column)
@@ -40,7 +41,8 @@ def columns(data: Mapping[str, Sequence[object]]) -> ColumnDataSource:
 
 @dataclass(frozen=True)
 class Canvas:
-    """The charts' common time axis and colours, and the shapes of each network (so that the legend can hide them everywhere)."""
+    """The charts' common time axis and colours, and the shapes of each network (so that the legend
+    can hide them everywhere)."""
 
     unit: TimeUnit
     x_range: Range1d
@@ -63,7 +65,12 @@ def time_canvas(seconds: float, end: float, colours: Mapping[str, str]) -> Canva
 def wide_range(start: float, end: float) -> Range1d:
     """Make an axis that can be moved and zoomed within its ends, with a margin."""
     margin = 0.01 * (end - start)
-    return Range1d(start=start - margin, end=end + margin, bounds=(start - margin, end + margin), min_interval=(end - start) / 1e7)
+    return Range1d(
+        start=start - margin,
+        end=end + margin,
+        bounds=(start - margin, end + margin),
+        min_interval=(end - start) / 1e7,
+    )
 
 
 def cursor() -> Span:
@@ -71,20 +78,34 @@ def cursor() -> Span:
     return Span(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
 
 
-def chart(on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width") -> figure:
+def chart(
+    on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width"
+) -> figure:
     """Make an empty chart over time that moves with the others: see :func:`movable`."""
-    plot = framed(title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset")
+    plot = framed(
+        title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset"
+    )
     movable(plot, on.cursor, box)
     return plot
 
 
 def movable(plot: figure, line: Span, box: str = "width") -> None:
-    """Have Ctrl and the wheel zoom along the x axis, and the toolbar zoom to a box (``box`` dimensions); drag pans by itself."""
+    """Have Ctrl and the wheel zoom along the x axis, and the toolbar zoom to a box (``box``
+    dimensions); drag pans by itself."""
     plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
     plot.add_tools(_wheel(), CrosshairTool(overlay=line, visible=False))
 
 
-def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str, y_label: str, tools: str = "", **more: Any) -> figure:
+def framed(
+    title: str,
+    height: int,
+    x_range: Range,
+    y_range: Range,
+    x_label: str,
+    y_label: str,
+    tools: str = "",
+    **more: Any,
+) -> figure:
     """Make an empty chart over any two axes; ``more`` is for Bokeh's figure."""
     plot = figure(
         title=Title(text=title, text_font=FONT, text_font_size="14px", text_color=INK),
@@ -106,7 +127,8 @@ def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str
 
 
 def _wheel() -> WheelZoomTool:
-    """Make a tool that zooms with Ctrl only: the charts are as wide as the page, and the wheel must scroll it."""
+    """Make a tool that zooms with Ctrl only: the charts are as wide as the page, and the wheel must
+    scroll it."""
     return WheelZoomTool(dimensions="width", modifiers="ctrl")
 
 
@@ -137,16 +159,34 @@ def hover(
     rows: Sequence[tuple[str, str]],
     mode: Literal["mouse", "vline"] = "mouse",
 ) -> None:
-    """Show column ``title`` and, one to a line, the columns of ``rows``; their values are escaped in the browser."""
-    lines = "".join(f'<tr><td style="{_TERM}">{name}</td><td>@{column}</td></tr>' for name, column in rows)
-    tip = f'<div style="{_TIP}"><b>@{title}</b><table style="border-spacing:0">{lines}</table></div>'
-    plot.add_tools(HoverTool(renderers=list(renderers), tooltips=tip, mode=mode, visible=False, point_policy="follow_mouse"))
+    """Show column ``title`` and, one to a line, the columns of ``rows``; their values are escaped
+    in the browser."""
+    lines = "".join(
+        f'<tr><td style="{_TERM}">{name}</td><td>@{column}</td></tr>' for name, column in rows
+    )
+    tip = (
+        f'<div style="{_TIP}"><b>@{title}</b><table style="border-spacing:0">{lines}</table></div>'
+    )
+    plot.add_tools(
+        HoverTool(
+            renderers=list(renderers),
+            tooltips=tip,
+            mode=mode,
+            visible=False,
+            point_policy="follow_mouse",
+        )
+    )
 
 
 def rectangles(
-    plot: figure, data: Mapping[str, Sequence[object]], colour: str, alpha: float | str = 1.0, edge: float | str = 1.0
+    plot: figure,
+    data: Mapping[str, Sequence[object]],
+    colour: str,
+    alpha: float | str = 1.0,
+    edge: float | str = 1.0,
 ) -> GlyphRenderer[Any]:
-    """Draw rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` are the opacity of areas and outlines."""
+    """Draw rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` are
+    the opacity of areas and outlines."""
     return plot.quad(
         source=columns(data),
         left="left",
@@ -161,9 +201,13 @@ def rectangles(
     )
 
 
-def level(plot: figure, value: float, text: str, colour: str, dash: str, below: bool = False) -> None:
+def level(
+    plot: figure, value: float, text: str, colour: str, dash: str, below: bool = False
+) -> None:
     """Draw a horizontal line with its name at the left end of the frame."""
-    plot.add_layout(Span(location=value, dimension="width", line_color=colour, line_dash=dash, line_width=1.25))
+    plot.add_layout(
+        Span(location=value, dimension="width", line_color=colour, line_dash=dash, line_width=1.25)
+    )
     label = Label(
         x=6,
         y=value,

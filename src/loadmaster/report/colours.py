@@ -1,4 +1,5 @@
-"""Colours that people with any common colour blindness can tell apart: Okabe and Ito's, then Tol's muted ones."""
+"""Colours that people with any common colour blindness can tell apart: Okabe and Ito's, then Tol's
+muted ones."""
 
 from __future__ import annotations
 
@@ -21,17 +22,22 @@ COPY = "#5b6570"
 
 
 def network_colours(plan: PlanRecord) -> dict[str, str]:
-    """Choose a colour for each network, the same in all charts of a report; colours repeat after ten networks."""
+    """Choose a colour for each network, the same in all charts of a report; colours repeat after
+    ten networks."""
     return {network.name: PALETTE[i % len(PALETTE)] for i, network in enumerate(plan.networks)}
 
 
 _SHADES = (0.0, 0.34, -0.28, 0.17, -0.42)
-"""Shares of white, or of black where negative, in the shades of a colour family; neighbours differ much."""
+"""Shares of white, or of black where negative, in the shades of a colour family; neighbours differ
+much."""
 
 
 def shade(colour: str, number: int) -> str:
-    """A shade of a colour, of one family with it: number 0 is the colour itself, and shades repeat after five."""
+    """A shade of a colour, of one family with it: number 0 is the colour itself, and shades repeat
+    after five."""
     share = _SHADES[number % len(_SHADES)]
     towards = 255 if share > 0 else 0
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + (towards - channel) * abs(share)):02x}" for channel in channels)
+    return "#" + "".join(
+        f"{round(channel + (towards - channel) * abs(share)):02x}" for channel in channels
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,7 +24,8 @@ KINDS = 12
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both plans; None where one has none. ``key`` is its name in JSON, ``text`` formats it."""
+    """A figure of both plans; None where one has none. ``key`` is its name in JSON, ``text``
+    formats it."""
 
     key: str
     name: str
@@ -38,7 +40,9 @@ class Row:
 
     def cells(self) -> tuple[str, str, str, str]:
         """The row as text, in the order of :data:`COLUMNS`."""
-        first, second = (NOTHING if value is None else self.text(value) for value in (self.first, self.second))
+        first, second = (
+            NOTHING if value is None else self.text(value) for value in (self.first, self.second)
+        )
         return self.name, first, second, NOTHING if self.change is None else signed(self.change)
 
 
@@ -48,49 +52,89 @@ def signed(change: float) -> str:
 
 
 def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
-    """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every memory."""
+    """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
+    memory."""
 
-    def row(key: str, name: str, of: Callable[[PlanRecord], float | None], text: Callable[[float], str]) -> Row:
+    def row(
+        key: str, name: str, of: Callable[[PlanRecord], float | None], text: Callable[[float], str]
+    ) -> Row:
         return Row(key, name, of(first), of(second), text)
 
     yield row("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds)
-    yield row("lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds)
-    yield row("inferences_per_second", "Inferences per second", lambda plan: plan.metrics.inferences_per_second.value, format_count)
+    yield row(
+        "lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds
+    )
+    yield row(
+        "inferences_per_second",
+        "Inferences per second",
+        lambda plan: plan.metrics.inferences_per_second.value,
+        format_count,
+    )
     yield row("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules)
     yield row("missed", "Missed deadlines", lambda plan: float(plan.missed), format_count)
     yield row("jobs", "Jobs", lambda plan: float(len(plan.jobs)), lambda value: f"{value:,.0f}")
-    for memory in _both([m.name for m in first.target.memories], [m.name for m in second.target.memories]):
-        yield row(f"traffic.{memory}", f"Traffic of {memory}", lambda plan, m=memory: _traffic(plan, m), format_bytes)  # type: ignore[misc]
-        yield row(f"peak.{memory}", f"Peak of {memory}", lambda plan, m=memory: _peak(plan, m), format_bytes)  # type: ignore[misc]
+    for memory in _both(
+        [m.name for m in first.target.memories], [m.name for m in second.target.memories]
+    ):
+        yield row(
+            f"traffic.{memory}",
+            f"Traffic of {memory}",
+            partial(_traffic, memory=memory),
+            format_bytes,
+        )
+        yield row(
+            f"peak.{memory}",
+            f"Peak of {memory}",
+            partial(_peak, memory=memory),
+            format_bytes,
+        )
 
 
 def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
     """Sum the seconds of cores by kind of operator, the largest differences first."""
     spent = [_seconds_by_kind(plan) for plan in (first, second)]
     found = [
-        Row(kind, kind, spent[0].get(kind, 0.0), spent[1].get(kind, 0.0), format_seconds) for kind in _both(list(spent[0]), list(spent[1]))
+        Row(kind, kind, spent[0].get(kind, 0.0), spent[1].get(kind, 0.0), format_seconds)
+        for kind in _both(list(spent[0]), list(spent[1]))
     ]
     return sorted(found, key=lambda row: (-abs((row.second or 0.0) - (row.first or 0.0)), row.name))
 
 
 def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
-    """Return every figure of both plans and its change, by name, as plain data; seconds, joules, bytes."""
+    """Return every figure of both plans and its change, by name, as plain data; seconds, joules,
+    bytes."""
     return {
-        "plans": [{"title": figures.title(plan), "status": plan.status, "seed": plan.seed} for plan in (first, second)],
-        "figures": {row.key: {"first": row.first, "second": row.second, "change": row.change} for row in rows(first, second)},
-        "kinds": {row.key: {"first": row.first, "second": row.second, "change": row.change} for row in kinds(first, second)},
+        "plans": [
+            {"title": figures.title(plan), "status": plan.status, "seed": plan.seed}
+            for plan in (first, second)
+        ],
+        "figures": {
+            row.key: {"first": row.first, "second": row.second, "change": row.change}
+            for row in rows(first, second)
+        },
+        "kinds": {
+            row.key: {"first": row.first, "second": row.second, "change": row.change}
+            for row in kinds(first, second)
+        },
         "costs": costs_json(first.costs),
     }
 
 
 def comparison_summary(first: PlanRecord, second: PlanRecord) -> RenderableType:
     """Make a table of the figures of both plans."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     for column in COLUMNS:
-        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if column.startswith(">") else "left"
+        )
     for row in rows(first, second):
         table.add_row(*(Text(printable(cell)) for cell in row.cells()))
-    names = [Text(f"{which}: {figures.title(plan)}, {plan.status}") for which, plan in (("first", first), ("second", second))]
+    names = [
+        Text(f"{which}: {figures.title(plan)}, {plan.status}")
+        for which, plan in (("first", first), ("second", second))
+    ]
     return Group(*names, Text(), table, Text(), Text(figures.figures_rest_on(first.costs)))
 
 

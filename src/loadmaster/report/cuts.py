@@ -1,6 +1,8 @@
-"""How a plan cuts operators: into what, on how many cores at once, and which operators run band by band as a stack.
+"""How a plan cuts operators: into what, on how many cores at once, and which operators run band by
+band as a stack.
 
-All of it is read off the plan's records, of the first mini-batch of every network. O(jobs log jobs).
+All of it is read off the plan's records, of the first mini-batch of every network. O(jobs log
+jobs).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
 
 @dataclass(frozen=True)
 class Band:
-    """A part of an operator's result: from when it is written to when it is last read, in seconds."""
+    """A part of an operator's result: from when it is written to when it is last read, in
+    seconds."""
 
     job: PlannedJob
     tensor: PlannedTensor
@@ -33,10 +36,11 @@ class Band:
 
 @dataclass(frozen=True)
 class CutOperator:
-    """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its result, and in pieces of which sizes.
+    """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its
+    result, and in pieces of which sizes.
 
-    ``at_once`` is how many pieces run at one time at most, ``alive`` how many bytes of its results are waiting for readers at most, and
-    ``stack`` the number of its stack, if it is in one.
+    ``at_once`` is how many pieces run at one time at most, ``alive`` how many bytes of its results
+    are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
     """
 
     jobs: tuple[PlannedJob, ...]
@@ -74,7 +78,8 @@ class CutOperator:
 
     @property
     def sums(self) -> int:
-        """Bytes of the largest partial sums that a piece leaves to the next of its chain; 0 if it sums over all."""
+        """Bytes of the largest partial sums that a piece leaves to the next of its chain; 0 if it
+        sums over all."""
         return max((band.tensor.bytes for band in self.bands if band.tensor.summed), default=0)
 
     @property
@@ -132,13 +137,24 @@ class Cuts:
             work = f"{format_seconds(operator.busy)} of work in {format_seconds(operator.elapsed)}"
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:
-            waiting = f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits for readers"
-            reasons.append(f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}: {waiting}")
+            waiting = (
+                f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits"
+                " for readers"
+            )
+            reasons.append(
+                f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}:"
+                f" {waiting}"
+            )
         if operator.recomputed:
-            reasons.append(f"{operator.recomputed:.1%} recomputed, so that bands wait for no others")
+            reasons.append(
+                f"{operator.recomputed:.1%} recomputed, so that bands wait for no others"
+            )
         if operator.sums:
             kept = f"each piece adds to up to {format_bytes(operator.sums)} of sums"
-            reasons.append(f"otherwise the operands of its pieces would exceed the fast memory, or be too many: {kept}")
+            reasons.append(
+                "otherwise the operands of its pieces would exceed the fast memory, or be too"
+                f" many: {kept}"
+            )
         if not operator.along:
             reasons.append("whole, its operands would exceed the fast memory")
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
@@ -149,12 +165,18 @@ class Cuts:
             return ""
         pieces = sum(len(operator.jobs) for operator in self.operators)
         across = sum(operator.at_once > 1 for operator in self.operators)
-        text = f"Cut: {plural(len(self.operators), 'operator')} in {pieces:,} pieces, {across} of these operators on several cores at once"
+        text = (
+            f"Cut: {plural(len(self.operators), 'operator')} in {pieces:,} pieces, {across} of"
+            " these operators on several cores at once"
+        )
         if not self.stacks:
             return f"{text}."
         largest = max(self.stacks, key=lambda stack: len(stack.operators))
         bands = max(stack.bands for stack in self.stacks)
-        return f"{text}; {plural(len(self.stacks), 'stack')} of up to {len(largest.operators)} operators and {bands} bands."
+        return (
+            f"{text}; {plural(len(self.stacks), 'stack')} of up to {len(largest.operators)}"
+            f" operators and {bands} bands."
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         """One object for each operator in pieces."""
@@ -164,7 +186,10 @@ class Cuts:
                 "operator": operator.name,
                 "operators": list(operator.jobs[0].operators),
                 "pieces": len(operator.jobs),
-                "along": [{"dimension": name, "least": low, "most": high} for name, low, high in operator.along],
+                "along": [
+                    {"dimension": name, "least": low, "most": high}
+                    for name, low, high in operator.along
+                ],
                 "cores": operator.cores,
                 "at_once": operator.at_once,
                 "bytes": operator.bytes,
@@ -178,7 +203,8 @@ class Cuts:
 
 
 def family(job: PlannedJob) -> str:
-    """What all pieces of an operator are called together: the name of a piece without its number."""
+    """What all pieces of an operator are called together: the name of a piece without its
+    number."""
     return job.name.removesuffix(f"[{job.tile}/{job.tiles}]")
 
 
@@ -213,14 +239,34 @@ def cuts_of(plan: PlanRecord) -> Cuts:
         for name in {operand.tensor for operand in job.reads}:
             readers[name].append(job)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
-    shapes = {(network.name, operator.name): operator.shape for network in plan.networks for operator in network.operators}
+    shapes = {
+        (network.name, operator.name): operator.shape
+        for network in plan.networks
+        for operator in network.operators
+    }
     found = []
-    for jobs in sorted(groups.values(), key=lambda jobs: (min(job.start for job in jobs), jobs[0].name)):
+    for jobs in sorted(
+        groups.values(), key=lambda jobs: (min(job.start for job in jobs), jobs[0].name)
+    ):
         jobs.sort(key=lambda job: job.tile)
-        bands = tuple(_band(job, tensors[name], readers[name]) for job in jobs for name in sorted({x.tensor for x in job.writes}))
+        bands = tuple(
+            _band(job, tensors[name], readers[name])
+            for job in jobs
+            for name in sorted({x.tensor for x in job.writes})
+        )
         at_once = _most((job.start, job.end, 1) for job in jobs)
-        alive = _most((band.start, band.end, band.tensor.bytes) for band in bands if not band.tensor.summed)
-        found.append(CutOperator(tuple(jobs), bands, _along(jobs, shapes[jobs[0].network, jobs[0].operators[0]]), at_once, alive))
+        alive = _most(
+            (band.start, band.end, band.tensor.bytes) for band in bands if not band.tensor.summed
+        )
+        found.append(
+            CutOperator(
+                tuple(jobs),
+                bands,
+                _along(jobs, shapes[jobs[0].network, jobs[0].operators[0]]),
+                at_once,
+                alive,
+            )
+        )
     return _with_stacks(found, readers)
 
 
@@ -229,7 +275,8 @@ def _band(job: PlannedJob, tensor: PlannedTensor, readers: Sequence[PlannedJob])
 
 
 def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
-    """Dimensions that pieces cut, or sums, with the least and the most elements of a piece along each."""
+    """Dimensions that pieces cut, or sums, with the least and the most elements of a piece along
+    each."""
     names, found = _dimensions(jobs[0].kind, len(shape)), []
     for axis, extent in enumerate(shape if jobs[0].ranges else ()):
         sizes = [job.ranges[axis][1] - job.ranges[axis][0] for job in jobs]
@@ -240,12 +287,22 @@ def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str,
 
 
 def _dimensions(kind: str, rank: int) -> list[str]:
-    """What the dimensions of a result are called, as far as its rank and the kind of operator tell."""
+    """What the dimensions of a result are called, as far as its rank and the kind of operator
+    tell."""
     if rank == 4 and not any(part in kind for part in _IMAGES):
         return ["batch", "channels or heads", _ROWS, _COLUMNS]
     if rank > 3:
-        return ["batch", "channels", *(f"dimension {axis}" for axis in range(2, rank - 2)), _ROWS, _COLUMNS]
-    return [*(f"dimension {axis}" for axis in range(rank - 2)), *(_ROWS, _COLUMNS)[2 - min(2, rank) :]]
+        return [
+            "batch",
+            "channels",
+            *(f"dimension {axis}" for axis in range(2, rank - 2)),
+            _ROWS,
+            _COLUMNS,
+        ]
+    return [
+        *(f"dimension {axis}" for axis in range(rank - 2)),
+        *(_ROWS, _COLUMNS)[2 - min(2, rank) :],
+    ]
 
 
 def _sizes(low: int, high: int) -> str:
@@ -254,7 +311,11 @@ def _sizes(low: int, high: int) -> str:
 
 def _most(amounts: Iterable[tuple[float, float, int]]) -> int:
     """The most of amounts over [start, end) at one time."""
-    events = sorted((time, change) for start, end, amount in amounts for time, change in ((start, amount), (end, -amount)))
+    events = sorted(
+        (time, change)
+        for start, end, amount in amounts
+        for time, change in ((start, amount), (end, -amount))
+    )
     level = most = 0
     for _, change in events:
         level += change
@@ -263,7 +324,8 @@ def _most(amounts: Iterable[tuple[float, float, int]]) -> int:
 
 
 def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
-    """Join operators of which one reads a band of the other before the last of its bands has begun."""
+    """Join operators of which one reads a band of the other before the last of its bands has
+    begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
     root = list(range(len(operators)))
 
@@ -283,5 +345,14 @@ def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[Plann
         members[top(number)].append(number)
     large = [group for group in members.values() if len(group) > 1]
     of_stack = {number: place for place, group in enumerate(large) for number in group}
-    marked = [CutOperator(o.jobs, o.bands, o.along, o.at_once, o.alive, of_stack.get(number)) for number, o in enumerate(operators)]
-    return Cuts(tuple(marked), tuple(Stack(place, tuple(marked[number] for number in group)) for place, group in enumerate(large)))
+    marked = [
+        CutOperator(o.jobs, o.bands, o.along, o.at_once, o.alive, of_stack.get(number))
+        for number, o in enumerate(operators)
+    ]
+    return Cuts(
+        tuple(marked),
+        tuple(
+            Stack(place, tuple(marked[number] for number in group))
+            for place, group in enumerate(large)
+        ),
+    )

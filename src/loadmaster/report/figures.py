@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
-from loadmaster.planning.plan_records import Cost, MemoryUse, PlannedAllocation, PlannedTransfer, PlanRecord, Rate
+from loadmaster.planning.plan_records import (
+    Cost,
+    MemoryUse,
+    PlannedAllocation,
+    PlannedTransfer,
+    PlanRecord,
+    Rate,
+)
 from loadmaster.report.text import clipped, excess, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
 from loadmaster.targets.hardware import Core, Memory
@@ -26,7 +33,9 @@ def figures_rest_on(costs: Sequence[Provenance]) -> str:
         Label.PUBLISHED: "worked out from published costs",
         Label.MEASURED: "worked out from measured costs",
     }
-    return printable(f"Times, traffic and energy are {meanings[weakest(costs)]}; costs: {described(costs)}.")
+    return printable(
+        f"Times, traffic and energy are {meanings[weakest(costs)]}; costs: {described(costs)}."
+    )
 
 
 @dataclass(frozen=True)
@@ -60,28 +69,45 @@ def verdict(plan: PlanRecord) -> str:
     what = objective_name(plan)
     if plan.status == "optimal":
         return f"optimal: the {what} meets its lower bound"
-    late = f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; " if plan.missed else ""
-    return f"{printable(plan.status)}: {late}no plan has a {what} below the lower bound; whether one has less than this is not known"
+    late = (
+        f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; "
+        if plan.missed
+        else ""
+    )
+    return (
+        f"{printable(plan.status)}: {late}no plan has a {what} below the lower bound; whether one"
+        " has less than this is not known"
+    )
 
 
 def gain(plan: PlanRecord) -> list[str]:
-    """Say in a sentence what the separate plan, this plan and any plan reach; nothing where no separate plan was improved upon."""
+    """Say in a sentence what the separate plan, this plan and any plan reach; nothing where no
+    separate plan was improved upon."""
     if len(plan.search) < 2:
         return []
     separate, together, best = (
-        objective_text(plan, value) for value in (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
+        objective_text(plan, value)
+        for value in (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
     )
-    return [f"Planned separately {separate}, together {together}, at best {best} ({objective_name(plan)})."]
+    return [
+        f"Planned separately {separate}, together {together}, at best {best}"
+        f" ({objective_name(plan)})."
+    ]
 
 
 def objective_name(plan: PlanRecord) -> str:
     """Name the plan's objective in words."""
-    words = {"throughput": "makespan", "latency": f"latency of {printable(plan.objective.network)}", "edp": "energy-delay product"}
+    words = {
+        "throughput": "makespan",
+        "latency": f"latency of {printable(plan.objective.network)}",
+        "edp": "energy-delay product",
+    }
     return words.get(plan.objective.name, printable(plan.objective.name))
 
 
 def objective_unit(plan: PlanRecord, value: float) -> tuple[float, str]:
-    """Choose the largest unit of the objective in which a value is at least one: its size in SI units, and its name."""
+    """Choose the largest unit of the objective in which a value is at least one: its size in SI
+    units, and its name."""
     units = {"energy": _ENERGY_UNITS, "edp": _EDP_UNITS}.get(plan.objective.name, _TIME_UNITS)
     return next((unit for unit in units if value >= unit[0]), units[-1])
 
@@ -97,18 +123,31 @@ def special_costs(plan: PlanRecord) -> list[tuple[str, str, str, str]]:
     rows = []
     if plan.objective.name == "edp":
         cost = Cost(plan.objective.value, plan.objective.lower_bound)
-        rows.append(("Energy x makespan", objective_text(plan, cost.value), objective_text(plan, cost.lower_bound), excess(cost)))
+        rows.append(
+            (
+                "Energy x makespan",
+                objective_text(plan, cost.value),
+                objective_text(plan, cost.lower_bound),
+                excess(cost),
+            )
+        )
     timed = {timing.network for timing in plan.timings} | {plan.objective.network}
     for name, cost in plan.metrics.latency.items():
         if name in timed:
             rows.append(
-                (f"Latency {clipped(printable(name), 24)}", format_seconds(cost.value), format_seconds(cost.lower_bound), excess(cost))
+                (
+                    f"Latency {clipped(printable(name), 24)}",
+                    format_seconds(cost.value),
+                    format_seconds(cost.lower_bound),
+                    excess(cost),
+                )
             )
     return rows
 
 
 def timed_mini_batches(plan: PlanRecord) -> list[tuple[str, str, str, str, str, str]]:
-    """List network, number, release, latency, deadline and outcome of every mini-batch with a release time or a deadline."""
+    """List network, number, release, latency, deadline and outcome of every mini-batch with a
+    release time or a deadline."""
     timings = {timing.network: timing for timing in plan.timings}
     rows = []
     for batch in plan.mini_batches:
@@ -117,7 +156,14 @@ def timed_mini_batches(plan: PlanRecord) -> list[tuple[str, str, str, str, str, 
             outcome = "missed" if batch.missed else "" if deadline is None else "met"
             due = "" if deadline is None else format_seconds(deadline)
             rows.append(
-                (printable(batch.network), str(batch.number), format_seconds(batch.release), format_seconds(batch.latency), due, outcome)
+                (
+                    printable(batch.network),
+                    str(batch.number),
+                    format_seconds(batch.release),
+                    format_seconds(batch.latency),
+                    due,
+                    outcome,
+                )
             )
     return rows
 
@@ -136,19 +182,27 @@ def core_figures(plan: PlanRecord) -> list[CoreFigures]:
     for core in plan.target.cores:
         share = compute[core.name] / makespan if makespan else 0.0
         rate = plan.metrics.utilisation.get(core.name, Rate(share, 1.0))
-        rows.append(CoreFigures(core, count[core.name], busy[core.name] / makespan if makespan else 0.0, rate))
+        rows.append(
+            CoreFigures(
+                core, count[core.name], busy[core.name] / makespan if makespan else 0.0, rate
+            )
+        )
     return rows
 
 
 def time_by_kind(plan: PlanRecord) -> list[tuple[str, int, float]]:
-    """List each kind of operator, its jobs, and its share of the cores' busy time; largest share first."""
+    """List each kind of operator, its jobs, and its share of the cores' busy time; largest share
+    first."""
     count: dict[str, int] = defaultdict(int)
     spent: dict[str, float] = defaultdict(float)
     for job in plan.jobs:
         count[job.kind] += 1
         spent[job.kind] += job.end - job.start
     total = sum(spent.values()) or 1.0
-    return sorted(((kind, count[kind], spent[kind] / total) for kind in count), key=lambda row: (-row[2], row[0]))
+    return sorted(
+        ((kind, count[kind], spent[kind] / total) for kind in count),
+        key=lambda row: (-row[2], row[0]),
+    )
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
@@ -157,21 +211,34 @@ def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
 
 
 def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
-    """Return the plan's own figures of a memory; if it has none, count them from the allocations."""
+    """Return the plan's own figures of a memory; if it has none, count them from the
+    allocations."""
     if memory in plan.metrics.memory:
         return plan.metrics.memory[memory]
     mine = allocations_of(plan, memory)
-    return MemoryUse(max((a.offset + a.bytes for a in mine), default=0), int(max(bytes_alive(mine).values, default=0)), capacity)
+    return MemoryUse(
+        max((a.offset + a.bytes for a in mine), default=0),
+        int(max(bytes_alive(mine).values, default=0)),
+        capacity,
+    )
 
 
 def buffer_figures(plan: PlanRecord) -> list[BufferFigures]:
-    """Return one row per core that has a private buffer; ``fullest`` is the first job at the peak of its use."""
+    """Return one row per core that has a private buffer; ``fullest`` is the first job at the peak
+    of its use."""
     rows = []
     for core in plan.target.cores:
         if core.buffer:
             alive = bytes_alive(allocations_of(plan, core.name))
             use = memory_use(plan, core.name, core.buffer)
-            rows.append(BufferFigures(core, use, alive.mean(plan.metrics.makespan.value), _fullest_job(plan, core, alive)))
+            rows.append(
+                BufferFigures(
+                    core,
+                    use,
+                    alive.mean(plan.metrics.makespan.value),
+                    _fullest_job(plan, core, alive),
+                )
+            )
     return rows
 
 
@@ -179,7 +246,10 @@ def _fullest_job(plan: PlanRecord, core: Core, alive: Steps) -> str:
     if not alive.values:
         return ""
     instant = alive.peak_instant()
-    return next((job.name for job in plan.jobs if job.core == core.name and job.start <= instant < job.end), "")
+    return next(
+        (job.name for job in plan.jobs if job.core == core.name and job.start <= instant < job.end),
+        "",
+    )
 
 
 def copies(plan: PlanRecord) -> list[PlannedTransfer]:
@@ -204,7 +274,10 @@ def link_text(memory: Memory) -> str:
     """Format the bandwidth of a memory's link."""
     if memory.read_bandwidth == memory.write_bandwidth:
         return format_bandwidth(memory.read_bandwidth)
-    return f"{format_bandwidth(memory.read_bandwidth)} read, {format_bandwidth(memory.write_bandwidth)} write"
+    return (
+        f"{format_bandwidth(memory.read_bandwidth)} read,"
+        f" {format_bandwidth(memory.write_bandwidth)} write"
+    )
 
 
 def memory_text(memory: Memory) -> str:
@@ -213,7 +286,8 @@ def memory_text(memory: Memory) -> str:
 
 
 def core_groups(plan: PlanRecord) -> str:
-    """Describe the cores by kind, such as ``"3 weight-stationary 32x32 at 1.00 GHz, 1 row-stationary ..."``."""
+    """Describe the cores by kind, such as ``"3 weight-stationary 32x32 at 1.00 GHz, 1
+    row-stationary ..."``."""
     groups: dict[str, int] = defaultdict(int)
     for core in plan.target.cores:
         groups[f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"] += 1

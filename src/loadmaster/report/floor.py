@@ -13,23 +13,39 @@ _COLUMNS = ("Arena", "Buffers", "Theirs", "Loadmaster", "Bound", "Status", "")
 
 
 def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in ``--json``, figures in bytes."""
+    """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
+    ``--json``, figures in bytes."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in _COLUMNS:
         table.add_column(
-            heading, justify="left" if heading in ("Arena", "Status", "") else "right", overflow="fold", no_wrap=heading != "Arena"
+            heading,
+            justify="left" if heading in ("Arena", "Status", "") else "right",
+            overflow="fold",
+            no_wrap=heading != "Arena",
         )
     notes = []
     for arena in arenas:
         figures = [_figure(arena[name]) for name in ("theirs", "peak", "lower_bound")]
-        table.add_row(arena["name"], str(arena["buffers"]), *figures, arena["status"], arena["verdict"])
+        table.add_row(
+            arena["name"], str(arena["buffers"]), *figures, arena["status"], arena["verdict"]
+        )
         stated, recomputed = arena["theirs_stated"], arena["theirs"]
         if stated is not None and stated != recomputed:
-            notes.append(f"{arena['name']}: the dump states {_figure(stated)} bytes; its own addresses take {_figure(recomputed)}.")
-        notes += [f"{arena['name']}: {each['rule']}: {each['message']}" for each in arena["violations"]]
+            notes.append(
+                f"{arena['name']}: the dump states {_figure(stated)} bytes; its own addresses take"
+                f" {_figure(recomputed)}."
+            )
+        notes += [
+            f"{arena['name']}: {each['rule']}: {each['message']}" for each in arena["violations"]
+        ]
         if arena.get("reason") is not None:
-            needed, available = (_figure(arena["reason"][name]) for name in ("required", "available"))
-            notes.append(f"{arena['name']}: {arena['reason']['kind']}: {needed} bytes required, {available} available.")
+            needed, available = (
+                _figure(arena["reason"][name]) for name in ("required", "available")
+            )
+            notes.append(
+                f"{arena['name']}: {arena['reason']['kind']}: {needed} bytes required, {available}"
+                " available."
+            )
     return Group(table, *(Text(note) for note in notes))
 
 
@@ -38,10 +54,15 @@ def _figure(value: int | None) -> str:
 
 
 def transients_table(packs: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures in bytes."""
+    """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures
+    in bytes."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("Function", "Slices", "IREE", "Loadmaster", "Bound", "Status"):
-        table.add_column(heading, justify="left" if heading in ("Function", "Status") else "right", overflow="fold")
+        table.add_column(
+            heading,
+            justify="left" if heading in ("Function", "Status") else "right",
+            overflow="fold",
+        )
     for pack in packs:
         figures = [_figure(pack[name]) for name in ("before", "bytes", "lower_bound")]
         table.add_row(pack["function"], str(pack["slices"]), *figures, pack["status"])

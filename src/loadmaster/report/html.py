@@ -16,16 +16,21 @@ from loadmaster.report.stack_chart import draw_stack
 from loadmaster.report.text import Html, to_html
 
 SCHEDULE_HINT = (
-    "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of their network's colour. "
-    "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together, with arrows, + and - too, and 0 resets. "
-    "Click a network in the legend to hide it everywhere; the circular arrow in a chart's corner resets the view."
+    "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of"
+    " their network's colour. Drag to pan, hold Ctrl and scroll to zoom in time: all charts move"
+    " together, with arrows, + and - too, and 0 resets. Click a network in the legend to hide it"
+    " everywhere; the circular arrow in a chart's corner resets the view."
 )
 STACKS_DRAWN = 3
 STACK_HINT = (
-    "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is written to when it is last read: what "
-    "lies one above the other in a lane is in memory at once. Of the first mini-batch; the stacks with the most bytes between operators."
+    "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is"
+    " written to when it is last read: what lies one above the other in a lane is in memory at"
+    " once. Of the first mini-batch; the stacks with the most bytes between operators."
 )
-MAP_HINT = "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of the networks above."
+MAP_HINT = (
+    "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of"
+    " the networks above."
+)
 
 
 def render_page(plan: PlanRecord) -> str:
@@ -40,7 +45,10 @@ def _plan_sections(plan: PlanRecord) -> list[Html]:
     """Make the sections without charts."""
     gain = "".join(f"<p><strong>{to_html(line)}</strong></p>" for line in figures.gain(plan))
     rest_on = to_html(figures.figures_rest_on(plan.costs))
-    about = Html(f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}. {rest_on}</p>{tables.notes(plan)}")
+    about = Html(
+        f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}."
+        f" {rest_on}</p>{tables.notes(plan)}"
+    )
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),
@@ -64,12 +72,18 @@ def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
         page.place(draw_schedule(plan, on)),
         *(page.place(draw_link(plan, m, on)) for m in memories),
     )
-    maps = section("Memory over time", hint(MAP_HINT), *(page.place(draw_map(plan, m, on)) for m in memories))
+    maps = section(
+        "Memory over time", hint(MAP_HINT), *(page.place(draw_map(plan, m, on)) for m in memories)
+    )
     drawn = [page.place(draw_convergence(plan))] if len(plan.search) > 1 else []
     if len(plan.search) > 1 and any(step.lateness for step in plan.search):
         drawn.append(page.place(draw_lateness(plan, on)))
     search = [section("Search", *drawn)] if drawn else []
-    private = [section("Private buffers", tables.buffers(plan))] if any(core.buffer for core in plan.target.cores) else []
+    private = (
+        [section("Private buffers", tables.buffers(plan))]
+        if any(core.buffer for core in plan.target.cores)
+        else []
+    )
     peaks = [section(f"At the peak of {m.name}", tables.peak(plan, m, on.unit)) for m in memories]
     return [
         schedule,
@@ -84,7 +98,8 @@ def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
 
 
 def _cuts(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
-    """Make the section of operators in pieces, with a chart for each of the stacks that hold most."""
+    """Make the section of operators in pieces, with a chart for each of the stacks that hold
+    most."""
     cuts = cuts_of(plan)
     if not cuts.operators:
         return []
@@ -94,7 +109,11 @@ def _cuts(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
     charts = [page.place(draw_stack(stack, on)) for stack in largest]
     return [
         section(
-            "Cut operators", hint(cuts.summary() + remark), *([hint(STACK_HINT)] if charts else []), *charts, tables.cut_operators(cuts)
+            "Cut operators",
+            hint(cuts.summary() + remark),
+            *([hint(STACK_HINT)] if charts else []),
+            *charts,
+            tables.cut_operators(cuts),
         )
     ]
 

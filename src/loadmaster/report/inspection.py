@@ -47,7 +47,8 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
 
 @dataclass
 class _Row:
-    """Operators of one kind that are planned alike; ``elements`` are scalar operations, ``bytes`` those read and written."""
+    """Operators of one kind that are planned alike; ``elements`` are scalar operations, ``bytes``
+    those read and written."""
 
     count: int = 0
     macs: int = 0
@@ -56,7 +57,8 @@ class _Row:
 
 
 def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
-    """Sum operators by kind and class, most MACs first; some operators of a kind may be free and others not."""
+    """Sum operators by kind and class, most MACs first; some operators of a kind may be free and
+    others not."""
     rows: dict[tuple[str, OpClass], _Row] = {}
     for op in graph.ops:
         row = rows.setdefault((op.kind, op.op_class), _Row())
@@ -64,14 +66,27 @@ def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
         row.macs += op.macs
         row.elements += op.elements
         row.bytes += sum(access.bytes for access in (*op.reads, *op.writes))
-    return dict(sorted(rows.items(), key=lambda item: (-item[1].macs, -item[1].elements, -item[1].bytes, -item[1].count, item[0])))
+    return dict(
+        sorted(
+            rows.items(),
+            key=lambda item: (
+                -item[1].macs,
+                -item[1].elements,
+                -item[1].bytes,
+                -item[1].count,
+                item[0],
+            ),
+        )
+    )
 
 
 def _as_json(rows: dict[tuple[str, OpClass], _Row]) -> dict[str, Any]:
     """Return totals of each kind, and the number of its operators in each class."""
     kinds: dict[str, Any] = {}
     for (kind, op_class), row in rows.items():
-        total = kinds.setdefault(kind, {"classes": {}, "count": 0, "macs": 0, "elements": 0, "bytes": 0})
+        total = kinds.setdefault(
+            kind, {"classes": {}, "count": 0, "macs": 0, "elements": 0, "bytes": 0}
+        )
         total["classes"][str(op_class)] = row.count
         for name, value in asdict(row).items():
             total[name] += value
@@ -79,14 +94,18 @@ def _as_json(rows: dict[tuple[str, OpClass], _Row]) -> dict[str, Any]:
 
 
 def _totals(graph: Graph) -> Table:
-    table = Table(title=escape(f"{graph.name} ({graph.source})"), show_header=False, title_justify="left")
+    table = Table(
+        title=escape(f"{graph.name} ({graph.source})"), show_header=False, title_justify="left"
+    )
     table.add_row("operators", str(len(graph.ops)))
     table.add_row("multiply-accumulates", format_count(graph.macs))
     table.add_row("precision, batch", f"{graph.precision}, {graph.batch}")
     for kind in TensorKind:
         table.add_row(f"{kind} bytes", format_bytes(graph.bytes_of(kind)))
     for label, names in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        table.add_row(label, escape("\n".join(f"{name} {_shape(graph, name)}" for name in names[:8])))
+        table.add_row(
+            label, escape("\n".join(f"{name} {_shape(graph, name)}" for name in names[:8]))
+        )
     return table
 
 
@@ -103,7 +122,12 @@ def _operators(graph: Graph) -> Table:
         table.add_column(title, justify="right")
     for (kind, op_class), row in _rows(graph).items():
         free = op_class in (OpClass.VIEW, OpClass.SHAPE)
-        costs = (format_count(row.macs) if row.macs else "", format_count(row.elements) if row.elements else "")
+        costs = (
+            format_count(row.macs) if row.macs else "",
+            format_count(row.elements) if row.elements else "",
+        )
         moved = format_bytes(row.bytes) if row.bytes and not free else ""
-        table.add_row(escape(kind), f"{op_class} (free)" if free else op_class, str(row.count), *costs, moved)
+        table.add_row(
+            escape(kind), f"{op_class} (free)" if free else op_class, str(row.count), *costs, moved
+        )
     return table

@@ -15,10 +15,14 @@ def legend_name(number: int) -> str:
 
 
 def legend(colours: Mapping[str, str]) -> Html:
-    """Make a button for each network in its colour; the page's script has it hide the network's shapes."""
+    """Make a button for each network in its colour; the page's script has it hide the network's
+    shapes."""
     buttons = "".join(
-        f'<button type="button" aria-pressed="true" data-shapes="{legend_name(number)}" title="{to_html(name)}">'
-        f'<i class=swatch style="background:{colour}"></i>{to_html(clipped(name, _LONGEST))}</button>'
+        f'<button type="button" aria-pressed="true" data-shapes="{legend_name(number)}"'
+        f' title="{to_html(name)}"><i class=swatch'
+        f' style="background:{colour}"></i>{to_html(clipped(name, _LONGEST))}</button>'
         for number, (name, colour) in enumerate(colours.items())
     )
-    return Html(f'<div class=legend role=group aria-label="Networks that are shown">{buttons}</div>')
+    return Html(
+        f'<div class=legend role=group aria-label="Networks that are shown">{buttons}</div>'
+    )

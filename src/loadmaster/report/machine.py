@@ -14,16 +14,35 @@ _PICO_PER_FEMTO = 1e-3
 
 
 def machine_tables(target: Target) -> Html:
-    """Make the tables of a target's memories and cores, with what the cost model takes them to cost."""
+    """Make the tables of a target's memories and cores, with what the cost model takes them to
+    cost."""
     memories = ("Memory", ">Capacity", ">Read", ">Write", ">Energy per byte")
-    cores = ("Core", "Dataflow", ">Array", ">Clock", ">Private buffer", ">MACs/cycle (int8)", ">Before each job", ">Area (45 nm)")
+    cores = (
+        "Core",
+        "Dataflow",
+        ">Array",
+        ">Clock",
+        ">Private buffer",
+        ">MACs/cycle (int8)",
+        ">Before each job",
+        ">Area (45 nm)",
+    )
     rates = energy_rates(target)
     prices = (rates.main, rates.fast)
     rows = (
-        (m.name, format_bytes(m.capacity), format_bandwidth(m.read_bandwidth), format_bandwidth(m.write_bandwidth), _energy(price))
+        (
+            m.name,
+            format_bytes(m.capacity),
+            format_bandwidth(m.read_bandwidth),
+            format_bandwidth(m.write_bandwidth),
+            _energy(price),
+        )
         for m, price in zip(target.memories, prices, strict=False)
     )
-    return Html(table("Memories", memories, rows) + table("Cores", cores, map(tuple, map(_core, target.cores))))
+    return Html(
+        table("Memories", memories, rows)
+        + table("Cores", cores, map(tuple, map(_core, target.cores)))
+    )
 
 
 def _energy(femtojoules: int) -> str:

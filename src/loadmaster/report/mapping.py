@@ -1,4 +1,5 @@
-"""The summary of a mapping in the terminal: its figures and bounds, each core's jobs, and late mini-batches."""
+"""The summary of a mapping in the terminal: its figures and bounds, each core's jobs, and late
+mini-batches."""
 
 from __future__ import annotations
 
@@ -31,18 +32,34 @@ def front_summary(front: tuple[JobMapping, ...], unit: str) -> RenderableType:
     for number, mapping in enumerate(front):
         energy = "" if mapping.energy is None else f"{mapping.energy:.4g} J"
         rate = "" if mapping.throughput is None else format_rate(mapping.throughput, unit)
-        table.add_row(str(number), format_seconds(mapping.makespan), energy, rate, mapping.status, str(weakest(mapping.costs)))
+        table.add_row(
+            str(number),
+            format_seconds(mapping.makespan),
+            energy,
+            rate,
+            mapping.status,
+            str(weakest(mapping.costs)),
+        )
     return table
 
 
-def latency_summary(served: Sequence[MiniBatch], timings: Mapping[str, NetworkTiming]) -> RenderableType:
+def latency_summary(
+    served: Sequence[MiniBatch], timings: Mapping[str, NetworkTiming]
+) -> RenderableType:
     """A row for every mini-batch of every network, and how many came too late."""
     table = _columns("network", ">mini-batch", ">released", ">latency", ">deadline", "")
     for each in served[:_NETWORKS_SHOWN]:
         due = timings[each.network].deadline
         deadline = "" if due is None else format_seconds(due)
         late = "missed" if each.missed else ""
-        table.add_row(Text(each.network), str(each.number), format_seconds(each.release), format_seconds(each.latency), deadline, late)
+        table.add_row(
+            Text(each.network),
+            str(each.number),
+            format_seconds(each.release),
+            format_seconds(each.latency),
+            deadline,
+            late,
+        )
     missed = sum(each.missed for each in served)
     return Group(Text(), table, Text(f"{missed} of {len(served)} deadlines missed"))
 
@@ -50,7 +67,13 @@ def latency_summary(served: Sequence[MiniBatch], timings: Mapping[str, NetworkTi
 def _totals(mapping: JobMapping, unit: str) -> list[tuple[str, str]]:
     groups = int(mapping.group.max(initial=0)) + 1
     rows = [("Status", mapping.status + (" (stopped early)" if mapping.interrupted else ""))]
-    rows.append(("Jobs", f"{len(mapping.jobs)} on {len(mapping.cores)} cores" + (f", in {groups} groups" if groups > 1 else "")))
+    rows.append(
+        (
+            "Jobs",
+            f"{len(mapping.jobs)} on {len(mapping.cores)} cores"
+            + (f", in {groups} groups" if groups > 1 else ""),
+        )
+    )
     label = f", {weakest(mapping.costs)}"
     cycles = "" if mapping.cycles is None else f" ({mapping.cycles} cycles)"
     rows.append(("Makespan", f"{format_seconds(mapping.makespan)}{cycles}{label}"))
@@ -60,11 +83,21 @@ def _totals(mapping: JobMapping, unit: str) -> list[tuple[str, str]]:
         rows.append(("Energy", f"{mapping.energy:.4g} J{label}"))
     rows.append(("Costs", described(mapping.costs)))
     joules = {"energy": " J", "edp": " J s"}.get(mapping.objective)
-    bound = format_seconds(mapping.lower_bound) if joules is None else f"{mapping.lower_bound:.4g}{joules}"
+    bound = (
+        format_seconds(mapping.lower_bound)
+        if joules is None
+        else f"{mapping.lower_bound:.4g}{joules}"
+    )
     rows.append(("Lower bound", f"{bound} ({mapping.limit})"))
     rows.append(("Gap", f"{mapping.gap:.3%}"))
     rows.append(("Strategy", f"{mapping.strategy}, seed {mapping.seed}, {mapping.samples} samples"))
-    return [*rows, ("Took", f"{format_seconds(mapping.seconds)} ({format_seconds(mapping.cpu_seconds)} of CPU)")]
+    return [
+        *rows,
+        (
+            "Took",
+            f"{format_seconds(mapping.seconds)} ({format_seconds(mapping.cpu_seconds)} of CPU)",
+        ),
+    ]
 
 
 def _cores(mapping: JobMapping) -> Table:
@@ -72,8 +105,14 @@ def _cores(mapping: JobMapping) -> Table:
     for core, name in enumerate(mapping.cores[:_CORES_SHOWN]):
         mine = np.flatnonzero(mapping.core == core)
         mine = mine[np.argsort(mapping.start[mine], kind="stable")]
-        busy = float((mapping.end[mine] - mapping.start[mine]).sum()) / mapping.makespan if mapping.makespan > 0 else 0.0
-        shown = ", ".join(mapping.jobs[job] for job in mine[:_JOBS_SHOWN].tolist()) + (", ..." if len(mine) > _JOBS_SHOWN else "")
+        busy = (
+            float((mapping.end[mine] - mapping.start[mine]).sum()) / mapping.makespan
+            if mapping.makespan > 0
+            else 0.0
+        )
+        shown = ", ".join(mapping.jobs[job] for job in mine[:_JOBS_SHOWN].tolist()) + (
+            ", ..." if len(mine) > _JOBS_SHOWN else ""
+        )
         table.add_row(Text(name), str(len(mine)), f"{busy:.1%}", Text(shown))
     if len(mapping.cores) > _CORES_SHOWN:
         table.add_row(f"and {len(mapping.cores) - _CORES_SHOWN} more")
@@ -81,12 +120,20 @@ def _cores(mapping: JobMapping) -> Table:
 
 
 def _columns(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     for name in names:
         figure = name.startswith(">")
         # What is listed gives way to what is counted.
         least = _NARROW if figure or name != "first jobs" else None
-        table.add_column(name.removeprefix(">"), justify="right" if figure else "left", no_wrap=True, overflow="ellipsis", min_width=least)
+        table.add_column(
+            name.removeprefix(">"),
+            justify="right" if figure else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=least,
+        )
     return table
 
 

@@ -9,16 +9,24 @@ MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
 
 
-def merge_neighbours(lanes: Sequence[int], starts: Sequence[float], ends: Sequence[float], limit: int) -> list[range]:
-    """Join neighbours on a lane until at most ``limit`` groups are left, always the pair that spans the shortest time.
+def merge_neighbours(
+    lanes: Sequence[int], starts: Sequence[float], ends: Sequence[float], limit: int
+) -> list[range]:
+    """Join neighbours on a lane until at most ``limit`` groups are left, always the pair that spans
+    the shortest time.
 
-    The items are sorted by lane and start; each group is a range of their indices. What is long stays by itself, and no group is longer
-    than it must be. Lanes are never joined: with more lanes than ``limit`` as many groups as lanes remain.
+    The items are sorted by lane and start; each group is a range of their indices. What is long
+    stays by itself, and no group is longer than it must be. Lanes are never joined: with more lanes
+    than ``limit`` as many groups as lanes remain.
     """
     count = len(starts)
     stop = [i + 1 for i in range(count)]
     left = [i - 1 for i in range(count)]
-    heap = [(ends[i + 1] - starts[i], i, i + 1, i + 2) for i in range(count - 1) if lanes[i] == lanes[i + 1]]
+    heap = [
+        (ends[i + 1] - starts[i], i, i + 1, i + 2)
+        for i in range(count - 1)
+        if lanes[i] == lanes[i + 1]
+    ]
     heapify(heap)
     for _ in range(max(0, count - limit)):
         pair = _shortest_pair(heap, stop)
@@ -30,11 +38,16 @@ def merge_neighbours(lanes: Sequence[int], starts: Sequence[float], ends: Sequen
             left[last] = first
         for group in (first, left[first]):
             if group >= 0 and (follower := stop[group]) < count and lanes[group] == lanes[follower]:
-                heappush(heap, (ends[stop[follower] - 1] - starts[group], group, follower, stop[follower]))
+                heappush(
+                    heap,
+                    (ends[stop[follower] - 1] - starts[group], group, follower, stop[follower]),
+                )
     return [range(i, stop[i]) for i in range(count) if stop[i]]
 
 
-def _shortest_pair(heap: list[tuple[float, int, int, int]], stop: Sequence[int]) -> tuple[int, int, int] | None:
+def _shortest_pair(
+    heap: list[tuple[float, int, int, int]], stop: Sequence[int]
+) -> tuple[int, int, int] | None:
     """Return the next pair of groups, [first, middle) and [middle, last), that both still exist."""
     while heap:
         _, first, middle, last = heappop(heap)

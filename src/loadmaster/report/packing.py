@@ -34,13 +34,19 @@ def banks_summary(problem: Problem, answer: BankAllocation) -> RenderableType:
     table.add_row("Status", answer.status + (" (stopped early)" if answer.interrupted else ""))
     table.add_row("Buffers", f"{len(problem)}")
     if answer.cost is not None:
-        over = f", {answer.cost / answer.lower_bound - 1:.2%} over the bound" if answer.cost > answer.lower_bound > 0 else ""
+        over = (
+            f", {answer.cost / answer.lower_bound - 1:.2%} over the bound"
+            if answer.cost > answer.lower_bound > 0
+            else ""
+        )
         table.add_row("Cost", f"{answer.cost}{over}")
     table.add_row("Lower bound", f"{answer.lower_bound}")
     if answer.reason is not None:
         table.add_row("Reason", str(answer.reason))
     table.add_row("Strategy", f"{answer.strategy}, seed {answer.seed}")
-    table.add_row("Took", f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)")
+    table.add_row(
+        "Took", f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"
+    )
     if not answer.packings:
         return table
     memories = Table(box=None, padding=(0, 2, 0, 0))
@@ -48,26 +54,45 @@ def banks_summary(problem: Problem, answer: BankAllocation) -> RenderableType:
         memories.add_column(heading, justify="left" if heading == "Memory" else "right")
     for bank in answer.banks:
         packing = answer.packings[bank.name]
-        capacity = "as it takes" if bank.capacity is None else f"{bank.capacity} ({format_bytes(bank.capacity)})"
+        capacity = (
+            "as it takes"
+            if bank.capacity is None
+            else f"{bank.capacity} ({format_bytes(bank.capacity)})"
+        )
         count = 0 if packing.offsets is None else len(packing.offsets)
-        memories.add_row(bank.name, f"{count}", f"{packing.peak} ({format_bytes(packing.peak or 0)})", capacity)
+        memories.add_row(
+            bank.name, f"{count}", f"{packing.peak} ({format_bytes(packing.peak or 0)})", capacity
+        )
     return Group(table, Text(), memories)
 
 
 def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:
-    rows = [("Status", answer.status + (" (stopped early)" if answer.interrupted else "")), ("Buffers", f"{len(problem)}")]
+    rows = [
+        ("Status", answer.status + (" (stopped early)" if answer.interrupted else "")),
+        ("Buffers", f"{len(problem)}"),
+    ]
     if answer.peak is not None:
-        over = f", {answer.peak / answer.lower_bound - 1:.2%} over the bound" if answer.peak > answer.lower_bound else ""
+        over = (
+            f", {answer.peak / answer.lower_bound - 1:.2%} over the bound"
+            if answer.peak > answer.lower_bound
+            else ""
+        )
         rows.append(("Peak", f"{answer.peak} ({format_bytes(answer.peak)}{over})"))
     rows.append(("Lower bound", f"{answer.lower_bound} ({format_bytes(answer.lower_bound)})"))
     if answer.capacity is not None:
         rows.append(("Capacity", f"{answer.capacity} ({format_bytes(answer.capacity)})"))
     if isinstance(answer.certificate, Load):
-        when = ", two by two" if answer.certificate.instant is None else f" at instant {answer.certificate.instant}"
+        when = (
+            ", two by two"
+            if answer.certificate.instant is None
+            else f" at instant {answer.certificate.instant}"
+        )
         where = f"{len(answer.certificate.buffers)} buffers{when}"
         rows.append(("Proof", f"{answer.certificate.bytes} bytes needed by {where}"))
     elif answer.certificate is not None:
-        rows.append(("Proof" if isinstance(answer.certificate, str) else "Reason", str(answer.certificate)))
+        rows.append(
+            ("Proof" if isinstance(answer.certificate, str) else "Reason", str(answer.certificate))
+        )
     took = f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"
     return [*rows, ("Strategy", f"{answer.strategy}, seed {answer.seed}"), ("Took", took)]
 
@@ -77,14 +102,22 @@ def _map(problem: Problem, offsets: Ints, peak: int) -> Text:
     parts = problem.parts
     low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
     begin, end = int(parts.lower.min()), int(parts.upper.max())
-    columns, instants = np.arange(_COLUMNS), begin + (np.arange(_COLUMNS) + 0.5) * (end - begin) / _COLUMNS
+    columns, instants = (
+        np.arange(_COLUMNS),
+        begin + (np.arange(_COLUMNS) + 0.5) * (end - begin) / _COLUMNS,
+    )
     height = peak / _ROWS
     full = np.zeros((_ROWS, _COLUMNS))
     for column, instant in zip(columns.tolist(), instants.tolist(), strict=True):
         alive = (parts.lower <= instant) & (parts.upper > instant)
         for row in range(_ROWS):
-            covered = np.minimum(high[alive], (row + 1) * height) - np.maximum(low[alive], row * height)
+            covered = np.minimum(high[alive], (row + 1) * height) - np.maximum(
+                low[alive], row * height
+            )
             full[row, column] = np.maximum(covered, 0).sum() / height
     shades = " .:-=+*#%@"
     lines = ["".join(shades[min(9, int(share * 9.999))] for share in line) for line in full[::-1]]
-    return Text("\n".join(f"|{line}|" for line in lines) + f"\nFrom instant {begin} to {end}, from address 0 (below) to {peak}.")
+    return Text(
+        "\n".join(f"|{line}|" for line in lines)
+        + f"\nFrom instant {begin} to {end}, from address 0 (below) to {peak}."
+    )

@@ -1,4 +1,5 @@
-"""The HTML report of a packing: the map of every memory over time, with peak, bound and capacity, and what holds the bound."""
+"""The HTML report of a packing: the map of every memory over time, with peak, bound and capacity,
+and what holds the bound."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from loadmaster.report.tables import card, table
 from loadmaster.report.text import Html, chart_text, clipped, percent, plural, printable, to_html
 
 _HINT = (
-    "Drag to pan, hold Ctrl and scroll to zoom in time, or use arrows, + and -; 0 resets. Hover over a rectangle for its buffer. "
-    "Colours only tell neighbours apart."
+    "Drag to pan, hold Ctrl and scroll to zoom in time, or use arrows, + and -; 0 resets. Hover"
+    " over a rectangle for its buffer. Colours only tell neighbours apart."
 )
 _LISTED = 30
 
@@ -41,25 +42,52 @@ class _Map:
 
 
 def render_packing(problem: Problem, answer: Allocation | BankAllocation) -> str:
-    """Render the page of a packing in one memory or in several; the same packing gives the same text. ``answer`` has offsets."""
+    """Render the page of a packing in one memory or in several; the same packing gives the same
+    text. ``answer`` has offsets."""
     assert answer.offsets is not None
     page, maps = Page(), _maps(problem, answer)
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
     x_range, line = wide_range(float(begin), float(max(end, begin + 1))), cursor()
     drawn = [page.place(_draw(problem, answer.offsets, each, x_range, line)) for each in maps]
     spent = f"{format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
-    cards = [*map(_card, maps), card("Status", answer.status, f"{plural(len(problem), 'buffer')}; {spent}")]
+    cards = [
+        *map(_card, maps),
+        card("Status", answer.status, f"{plural(len(problem), 'buffer')}; {spent}"),
+    ]
     head = section("", Html(f"<div class=cards>{''.join(cards)}</div>"), _proof(answer))
-    sections = [head, section("Memory over time", hint(_HINT), *drawn), *(_peak(problem, answer.offsets, each) for each in maps)]
-    return in_page(plural(len(problem), "buffer"), "Where each buffer lies in memory while it is alive", sections, page)
+    sections = [
+        head,
+        section("Memory over time", hint(_HINT), *drawn),
+        *(_peak(problem, answer.offsets, each) for each in maps),
+    ]
+    return in_page(
+        plural(len(problem), "buffer"),
+        "Where each buffer lies in memory while it is alive",
+        sections,
+        page,
+    )
 
 
 def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[_Map]:
     if isinstance(answer, Allocation):
-        return [_Map("memory", np.arange(len(problem)), answer.peak or 0, answer.lower_bound, answer.capacity)]
+        return [
+            _Map(
+                "memory",
+                np.arange(len(problem)),
+                answer.peak or 0,
+                answer.lower_bound,
+                answer.capacity,
+            )
+        ]
     homes = np.array(answer.memory)
     return [
-        _Map(bank.name, np.flatnonzero(homes == bank.name), answer.packings[bank.name].peak or 0, None, bank.capacity)
+        _Map(
+            bank.name,
+            np.flatnonzero(homes == bank.name),
+            answer.packings[bank.name].peak or 0,
+            None,
+            bank.capacity,
+        )
         for bank in answer.banks
     ]
 
@@ -67,23 +95,37 @@ def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[_Map]:
 def _card(memory: _Map) -> Html:
     bound = "" if memory.lower_bound is None else f"lower bound {format_bytes(memory.lower_bound)}"
     if memory.lower_bound:
-        bound += f", {percent(memory.peak / memory.lower_bound - 1)} above" if memory.peak > memory.lower_bound else ", which it meets"
+        bound += (
+            f", {percent(memory.peak / memory.lower_bound - 1)} above"
+            if memory.peak > memory.lower_bound
+            else ", which it meets"
+        )
     room = "" if memory.capacity is None else f"capacity {format_bytes(memory.capacity)}"
-    return card(f"Peak of {memory.name}", format_bytes(memory.peak), "; ".join(filter(None, (bound, room))))
+    return card(
+        f"Peak of {memory.name}", format_bytes(memory.peak), "; ".join(filter(None, (bound, room)))
+    )
 
 
 def _proof(answer: Allocation | BankAllocation) -> Html:
     if isinstance(answer, BankAllocation):
-        return Html(f"<p>Spilling costs {answer.cost:,}; any packing costs at least {answer.lower_bound:,}.</p>")
+        return Html(
+            f"<p>Spilling costs {answer.cost:,}; any packing costs at least"
+            f" {answer.lower_bound:,}.</p>"
+        )
     proof = answer.certificate
     if not isinstance(proof, Load):
         return Html("")
     when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
-    return Html(f"<p>{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}.</p>")
+    return Html(
+        f"<p>{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}.</p>"
+    )
 
 
-def _draw(problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line: Span) -> tuple[figure, str]:
-    """Draw address against time, a rectangle for each part of a buffer; the smallest are left out if there are too many."""
+def _draw(
+    problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line: Span
+) -> tuple[figure, str]:
+    """Draw address against time, a rectangle for each part of a buffer; the smallest are left out
+    if there are too many."""
     parts = problem.parts
     mine = np.flatnonzero(np.isin(parts.owner, memory.members))
     area = (parts.upper - parts.lower)[mine].astype(float) * (parts.high - parts.low)[mine]
@@ -93,7 +135,15 @@ def _draw(problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line:
     scale = scale_for(most)
     title = f"{chart_text(clipped(memory.name, 40))}: peak {format_bytes(memory.peak)}"
     y_range = Range1d(start=0, end=1.08 * most / scale.bytes)
-    plot = framed(title, 420, x_range, y_range, "time (as in the file)", f"address ({scale.name})", tools="xpan,reset")
+    plot = framed(
+        title,
+        420,
+        x_range,
+        y_range,
+        "time (as in the file)",
+        f"address ({scale.name})",
+        tools="xpan,reset",
+    )
     movable(plot, line, box="both")
     owner = parts.owner[kept].tolist()
     low, high = (offsets[parts.owner[kept]] + edge[kept] for edge in (parts.low, parts.high))
@@ -106,26 +156,55 @@ def _draw(problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line:
         "name": [printable(problem.name(buffer)) for buffer in owner],
         "size": [format_bytes(int(problem.size[buffer])) for buffer in owner],
         "address": [f"{a:,} to {b:,}" for a, b in zip(low.tolist(), high.tolist(), strict=True)],
-        "time": [f"{a} to {b}" for a, b in zip(parts.lower[kept].tolist(), parts.upper[kept].tolist(), strict=True)],
+        "time": [
+            f"{a} to {b}"
+            for a, b in zip(parts.lower[kept].tolist(), parts.upper[kept].tolist(), strict=True)
+        ],
     }
-    hover(plot, [rectangles(plot, data, "colour", 0.6)], "name", (("size", "size"), ("address", "address"), ("alive", "time")))
+    hover(
+        plot,
+        [rectangles(plot, data, "colour", 0.6)],
+        "name",
+        (("size", "size"), ("address", "address"), ("alive", "time")),
+    )
     _levels(plot, memory, scale.bytes, close)
     left_out = len(mine) - len(kept)
-    return plot, f"The {plural(left_out, 'smallest rectangle')} (bytes x time) are not drawn." if left_out else ""
+    return (
+        plot,
+        (
+            f"The {plural(left_out, 'smallest rectangle')} (bytes x time) are not drawn."
+            if left_out
+            else ""
+        ),
+    )
 
 
 def _levels(plot: figure, memory: _Map, scale: int, close: bool) -> None:
     if close and memory.capacity is not None:
-        level(plot, memory.capacity / scale, f"capacity {format_bytes(memory.capacity)}", CAPACITY, "solid")
+        level(
+            plot,
+            memory.capacity / scale,
+            f"capacity {format_bytes(memory.capacity)}",
+            CAPACITY,
+            "solid",
+        )
     at_bound = memory.peak == memory.lower_bound
     text = f"peak {format_bytes(memory.peak)}" + (", which is the lower bound" if at_bound else "")
     level(plot, memory.peak / scale, text, PEAK, "dashed", below=True)
     if memory.lower_bound is not None and not at_bound:
-        level(plot, memory.lower_bound / scale, f"lower bound {format_bytes(memory.lower_bound)}", BOUND, "dotted", below=True)
+        level(
+            plot,
+            memory.lower_bound / scale,
+            f"lower bound {format_bytes(memory.lower_bound)}",
+            BOUND,
+            "dotted",
+            below=True,
+        )
 
 
 def _peak(problem: Problem, offsets: Ints, memory: _Map) -> Html:
-    """Make a table of the largest buffers that are alive when the most bytes of the memory are. O(buffers log buffers)."""
+    """Make a table of the largest buffers that are alive when the most bytes of the memory are.
+    O(buffers log buffers)."""
     heading = f"When the most of {memory.name} is in use"
     mine = memory.members
     if not len(mine):
@@ -137,11 +216,22 @@ def _peak(problem: Problem, offsets: Ints, memory: _Map) -> Html:
     alive = mine[(problem.lower[mine] <= fullest) & (problem.upper[mine] > fullest)]
     alive = alive[np.argsort(-problem.size[alive], kind="stable")]
     rows = [
-        (problem.name(b), format_bytes(int(problem.size[b])), f"{offsets[b]:,}", f"{problem.lower[b]} to {problem.upper[b]}")
+        (
+            problem.name(b),
+            format_bytes(int(problem.size[b])),
+            f"{offsets[b]:,}",
+            f"{problem.lower[b]} to {problem.upper[b]}",
+        )
         for b in alive[:_LISTED].tolist()
     ]
     more = f"and {plural(len(alive) - _LISTED, 'smaller buffer')}" if len(alive) > _LISTED else ""
     said = (
-        f"At instant {fullest}: {plural(len(alive), 'buffer')} with {format_bytes(int(problem.size[alive].sum()))}, gaps in them included."
+        f"At instant {fullest}: {plural(len(alive), 'buffer')} with"
+        f" {format_bytes(int(problem.size[alive].sum()))}, gaps in them included."
     )
-    return section(heading, hint(said), table(heading, ("Buffer", ">Size", ">Address", ">Alive"), rows), hint(more))
+    return section(
+        heading,
+        hint(said),
+        table(heading, ("Buffer", ">Size", ">Address", ">Alive"), rows),
+        hint(more),
+    )

@@ -18,8 +18,12 @@ from bokeh.resources import Resources
 
 from loadmaster.report.text import Html, to_html
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-"""The content security policy: nothing is loaded from elsewhere. Bokeh compiles its own callbacks and needs 'unsafe-eval'."""
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline';"
+    " img-src data: blob:; font-src data:"
+)
+"""The content security policy: nothing is loaded from elsewhere. Bokeh compiles its own callbacks
+and needs 'unsafe-eval'."""
 
 
 @dataclass
@@ -33,21 +37,38 @@ class Page:
         plot, remark = drawn
         self.plots.append(plot)
         name = to_html(_name(plot))
-        element = f'<div class=chart id={_element(len(self.plots) - 1)} role=application tabindex=0 aria-label="{name}"></div>'
+        element = (
+            f"<div class=chart id={_element(len(self.plots) - 1)} role=application tabindex=0"
+            f' aria-label="{name}"></div>'
+        )
         return Html(f"{element}{hint(remark)}")
 
 
 def in_page(title: str, description: str, sections: Sequence[Html], page: Page) -> str:
-    """Render the whole file; the same sections and charts give the same text. The library is in it only if there are charts."""
-    style, script = (files("loadmaster.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
-    packed = {"bokeh": _library(), "data": _packed(json.dumps(_charts_json(page.plots), separators=(",", ":")))} if page.plots else {}
+    """Render the whole file; the same sections and charts give the same text. The library is in it
+    only if there are charts."""
+    style, script = (
+        files("loadmaster.report").joinpath(name).read_text("utf-8")
+        for name in ("page.css", "page.js")
+    )
+    packed = (
+        {
+            "bokeh": _library(),
+            "data": _packed(json.dumps(_charts_json(page.plots), separators=(",", ":"))),
+        }
+        if page.plots
+        else {}
+    )
     return _PAGE.format(
         policy=POLICY,
         title=to_html(title),
         description=to_html(description),
         style=style,
         sections="\n".join(sections),
-        packed="".join(f'<script type="application/gzip" id="{name}">{text}</script>\n' for name, text in packed.items()),
+        packed="".join(
+            f'<script type="application/gzip" id="{name}">{text}</script>\n'
+            for name, text in packed.items()
+        ),
         script=f"<script>\n{script}</script>" if packed else "",
     )
 
@@ -55,11 +76,14 @@ def in_page(title: str, description: str, sections: Sequence[Html], page: Page) 
 @cache
 def _library() -> str:
     """Bokeh's script, packed."""
-    return _packed("\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw))
+    return _packed(
+        "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
+    )
 
 
 def _packed(text: str) -> str:
-    """Compress text into characters that need no escaping, a third of its size; the page's script unpacks it."""
+    """Compress text into characters that need no escaping, a third of its size; the page's script
+    unpacks it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
@@ -76,7 +100,9 @@ def hint(text: str) -> Html:
 
 def _name(plot: figure) -> str:
     """Describe a chart to who does not see it: its title, or its axes."""
-    axes = " over ".join(str(axis.axis_label) for axis in (plot.yaxis[0], plot.xaxis[0]) if axis.axis_label)
+    axes = " over ".join(
+        str(axis.axis_label) for axis in (plot.yaxis[0], plot.xaxis[0]) if axis.axis_label
+    )
     title = plot.title.text if isinstance(plot.title, Title) else plot.title
     return f"Chart: {title or axes}"
 
@@ -100,11 +126,15 @@ def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
 
 
 def _plain(value: Any, names: dict[str, str]) -> Any:
-    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before, and leave out digits that nobody sees."""
+    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before, and
+    leave out digits that nobody sees."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, dict):
-        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names) for k, v in value.items()}
+        return {
+            k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names)
+            for k, v in value.items()
+        }
     if isinstance(value, list | tuple):
         # Most of all that there is are texts in columns.
         return [item if type(item) is str else _plain(item, names) for item in value]

@@ -1,4 +1,5 @@
-"""The plan as a Perfetto trace: a process for the machine, a track per core, one for copies, counters for links and memories.
+"""The plan as a Perfetto trace: a process for the machine, a track per core, one for copies,
+counters for links and memories.
 
 Perfetto counts in whole nanoseconds: times are rounded to the nearest one, which keeps their order.
 """
@@ -8,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    Trace,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
@@ -113,10 +119,14 @@ def render_trace(plan: PlanRecord) -> bytes:
     if moves := figures.copies(plan):
         writer.slices("copies", map(copy_slice, moves))
     for memory in plan.target.memories:
-        rate = outline(plan.links.get(memory.name, ()), lambda segment: segment.bytes_per_second / 1e9)
+        rate = outline(
+            plan.links.get(memory.name, ()), lambda segment: segment.bytes_per_second / 1e9
+        )
         writer.counter(f"{memory.name} link", "GB/s", rate)
     for memory in plan.target.memories:
-        writer.counter(f"{memory.name} in use", "B", bytes_alive(figures.allocations_of(plan, memory.name)))
+        writer.counter(
+            f"{memory.name} in use", "B", bytes_alive(figures.allocations_of(plan, memory.name))
+        )
     return bytes(writer.trace.SerializeToString(deterministic=True))
 
 
@@ -159,5 +169,15 @@ def job_slice(job: PlannedJob) -> Slice:
 
 def copy_slice(move: PlannedTransfer) -> Slice:
     """Make the slice of a copy between memories."""
-    facts = (("tensor", move.tensor), ("from", move.source), ("to", move.destination), ("bytes", move.bytes))
-    return Slice(nanoseconds(move.start), nanoseconds(move.end), f"{move.source} to {move.destination}: {move.tensor}", facts)
+    facts = (
+        ("tensor", move.tensor),
+        ("from", move.source),
+        ("to", move.destination),
+        ("bytes", move.bytes),
+    )
+    return Slice(
+        nanoseconds(move.start),
+        nanoseconds(move.end),
+        f"{move.source} to {move.destination}: {move.tensor}",
+        facts,
+    )

@@ -30,7 +30,11 @@ def placement_summary(plan: MemoryPlan) -> RenderableType:
 
 def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
     """List name and value of the totals."""
-    slow = format_seconds(plan.all_slow_seconds) if plan.all_slow_seconds < float("inf") else "not possible"
+    slow = (
+        format_seconds(plan.all_slow_seconds)
+        if plan.all_slow_seconds < float("inf")
+        else "not possible"
+    )
     sequence = plan.sequence
     count = f"{len(sequence.tensors)} tensors"
     if plan.division is not None:
@@ -38,22 +42,49 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
     return [
         ("Network", f"{printable(sequence.name)}: {len(sequence.kernels)} kernels, {count}"),
         ("Status", plan.status + (" (stopped early)" if plan.interrupted else "")),
-        ("Time", f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x all fast"),
+        (
+            "Time",
+            (
+                f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x"
+                " all fast"
+            ),
+        ),
         ("Costs of kernels", printable(described(sequence.costs))),
         ("Lower bound", f"{format_seconds(plan.lower_bound)}, gap {percent(plan.gap)}"),
         ("All fast, all slow", f"{format_seconds(plan.all_fast_seconds)}, {slow}"),
-        ("Fast memory", f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"),
+        (
+            "Fast memory",
+            (
+                f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)}"
+                f" ({plan.limit} bytes)"
+            ),
+        ),
         ("All fast would take", format_bytes(sequence.peak_bytes)),
         ("Moves", f"{len(plan.placement.moves)} copies, {format_bytes(plan.moved_bytes)}"),
-        ("Another GiB would save", f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte"),
-        ("Strategy", f"{plan.strategy}, mode {plan.mode}, seed {plan.seed}, packed in round {plan.rounds}"),
-        ("Took", f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)"),
+        (
+            "Another GiB would save",
+            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte",
+        ),
+        (
+            "Strategy",
+            f"{plan.strategy}, mode {plan.mode}, seed {plan.seed}, packed in round {plan.rounds}",
+        ),
+        (
+            "Took",
+            f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)",
+        ),
     ]
 
 
 def rival_rows(plan: MemoryPlan) -> list[tuple[str, str, str, str]]:
-    """List name, time, time relative to all fast, and bytes moved of this placement and of simpler strategies."""
-    own = (f"this ({plan.strategy})", format_seconds(plan.seconds), f"{plan.slowdown:.3f} x", format_bytes(plan.moved_bytes))
+    """List name, time, time relative to all fast, and bytes moved of this placement and of simpler
+    strategies."""
+    own = (
+        f"this ({plan.strategy})",
+        format_seconds(plan.seconds),
+        f"{plan.slowdown:.3f} x",
+        format_bytes(plan.moved_bytes),
+    )
     return [own, *(_rival_row(plan, rival) for rival in plan.rivals)]
 
 
@@ -61,7 +92,12 @@ def _rival_row(plan: MemoryPlan, rival: Rival) -> tuple[str, str, str, str]:
     if rival.seconds is None:
         return rival.name, "does not fit", NOTHING, NOTHING
     relative = rival.seconds / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-    return rival.name, format_seconds(rival.seconds), f"{relative:.3f} x", format_bytes(rival.moved_bytes)
+    return (
+        rival.name,
+        format_seconds(rival.seconds),
+        f"{relative:.3f} x",
+        format_bytes(rival.moved_bytes),
+    )
 
 
 def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
@@ -74,36 +110,67 @@ def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
     for s in stretches:
         spent = s.copies + s.slower
         costs = tuple(_signed(value) for value in (s.rent, s.copies, s.slower))
-        saves = f"{'saves' if s.rent > spent else 'costs'} {format_seconds(abs(s.rent - spent))} against staying in the fast memory"
-        table.add_row(s.where, f"{s.start} to {s.end - 1}", str(s.uses), *costs, saves if s.where == "slow" else "")
+        saves = (
+            f"{'saves' if s.rent > spent else 'costs'} {format_seconds(abs(s.rent - spent))}"
+            " against staying in the fast memory"
+        )
+        table.add_row(
+            s.where,
+            f"{s.start} to {s.end - 1}",
+            str(s.uses),
+            *costs,
+            saves if s.where == "slow" else "",
+        )
     rent = (
-        "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the lower bound: paid there, saved elsewhere."
+        "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the"
+        " lower bound: paid there, saved elsewhere."
     )
-    return Group(Text(f"{printable(stored.name)}: {stored.kind}, {format_bytes(stored.bytes)}"), table, Text(rent))
+    return Group(
+        Text(f"{printable(stored.name)}: {stored.kind}, {format_bytes(stored.bytes)}"),
+        table,
+        Text(rent),
+    )
 
 
 def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> RenderableType:
     """Describe the smallest fast memory that is enough, and the size that is proven too small."""
-    proven = "no smaller limit was ruled out" if too_small is None else f"proven: {format_bytes(too_small)} or less cannot do"
-    return Text(f"Smallest fast memory found for a slowdown of {max_slowdown}: {format_bytes(plan.limit)} ({plan.limit} bytes); {proven}.")
+    proven = (
+        "no smaller limit was ruled out"
+        if too_small is None
+        else f"proven: {format_bytes(too_small)} or less cannot do"
+    )
+    return Text(
+        f"Smallest fast memory found for a slowdown of {max_slowdown}: {format_bytes(plan.limit)}"
+        f" ({plan.limit} bytes); {proven}."
+    )
 
 
 def curve_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Make a table of slowdown over fast memory, with a bar for each limit."""
     table = _columns(">fast memory", ">time", ">of all fast", ">lower bound", "")
-    worst = max((point["slowdown"] for point in points if point["slowdown"] is not None), default=1.0)
+    worst = max(
+        (point["slowdown"] for point in points if point["slowdown"] is not None), default=1.0
+    )
     for point in points:
         if point["makespan"] is None:
             table.add_row(format_bytes(point["capacity"]), "does not fit", NOTHING, NOTHING)
             continue
         bar = "#" * max(1, round(_BAR * point["slowdown"] / worst))
-        times = (format_seconds(point["makespan"]), f"{point['slowdown']:.3f} x", format_seconds(point["lower_bound"]))
+        times = (
+            format_seconds(point["makespan"]),
+            f"{point['slowdown']:.3f} x",
+            format_seconds(point["lower_bound"]),
+        )
         table.add_row(format_bytes(point["capacity"]), *times, bar)
     return table
 
 
 def _signed(seconds: float) -> str:
-    return (f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)) if seconds else NOTHING
+    return (
+        (f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds))
+        if seconds
+        else NOTHING
+    )
 
 
 def _rivals(plan: MemoryPlan) -> Table:
@@ -117,20 +184,31 @@ def _movers(plan: MemoryPlan) -> Table:
     table = _columns("moves most", "kind", ">bytes", ">copies")
     for tensor, copies in movers(plan)[:_MOVERS]:
         stored = plan.sequence.tensors[tensor]
-        table.add_row(Text(clipped(printable(stored.name), _NAME)), stored.kind.value, format_bytes(stored.bytes), str(copies))
+        table.add_row(
+            Text(clipped(printable(stored.name), _NAME)),
+            stored.kind.value,
+            format_bytes(stored.bytes),
+            str(copies),
+        )
     return table
 
 
 def movers(plan: MemoryPlan) -> Sequence[tuple[int, int]]:
     """List tensors and how often each is copied, most bytes first."""
     counts = Counter(move.tensor for move in plan.placement.moves)
-    return sorted(counts.items(), key=lambda item: (-item[1] * plan.sequence.tensors[item[0]].bytes, item[0]))
+    return sorted(
+        counts.items(), key=lambda item: (-item[1] * plan.sequence.tensors[item[0]].bytes, item[0])
+    )
 
 
 def _columns(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     for name in names:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+        table.add_column(
+            name.removeprefix(">"), justify="right" if name.startswith(">") else "left"
+        )
     return table
 
 

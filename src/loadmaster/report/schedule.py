@@ -1,4 +1,5 @@
-"""The chart of the schedule: a lane per core and per direction of copies, a rectangle per job, coloured by network."""
+"""The chart of the schedule: a lane per core and per direction of copies, a rectangle per job,
+coloured by network."""
 
 from __future__ import annotations
 
@@ -69,14 +70,22 @@ def lanes(plan: PlanRecord) -> list[Lane]:
     moves: dict[tuple[str, str], list[PlannedTransfer]] = defaultdict(list)
     for move in figures.copies(plan):
         moves[move.source, move.destination].append(move)
-    copying = [Lane(f"{source} to {to}", f"copy to {to}", moves[source, to]) for source, to in sorted(moves)]
+    copying = [
+        Lane(f"{source} to {to}", f"copy to {to}", moves[source, to])
+        for source, to in sorted(moves)
+    ]
     return [Lane(core.name, core.name, jobs[core.name]) for core in plan.target.cores] + copying
 
 
 def blocks(rows: Sequence[Lane], limit: int) -> list[Block]:
     """Make at most ``limit`` rectangles for all items of the lanes."""
     items = [(i, item) for i, row in enumerate(rows) for item in row.items]
-    groups = merge_neighbours([i for i, _ in items], [item.start for _, item in items], [item.end for _, item in items], limit)
+    groups = merge_neighbours(
+        [i for i, _ in items],
+        [item.start for _, item in items],
+        [item.end for _, item in items],
+        limit,
+    )
     return [Block(items[g.start][0], [item for _, item in items[g.start : g.stop]]) for g in groups]
 
 
@@ -97,7 +106,9 @@ def draw_schedule(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
 
 def _name_lanes(plot: figure, rows: Sequence[Lane]) -> None:
     plot.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    plot.yaxis.major_label_overrides = {i: chart_text(clipped(row.label, 19)) for i, row in enumerate(rows)}
+    plot.yaxis.major_label_overrides = {
+        i: chart_text(clipped(row.label, 19)) for i, row in enumerate(rows)
+    }
     plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
     plot.ygrid.grid_line_color = None
 
@@ -107,8 +118,9 @@ def _remark(merged: Sequence[Block]) -> str:
         return ""
     count = sum(len(block.items) for block in merged)
     return (
-        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {plural(count, 'shortest job')} and copies "
-        f"are drawn as {plural(len(merged), 'grey rectangle')}. trace.pftrace has every one of them."
+        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the"
+        f" {plural(count, 'shortest job')} and copies are drawn as"
+        f" {plural(len(merged), 'grey rectangle')}. trace.pftrace has every one of them."
     )
 
 
@@ -126,7 +138,8 @@ def _columns(on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> dict[
 
 
 def _shades(plan: PlanRecord) -> dict[tuple[str, tuple[str, ...]], int]:
-    """Number the operators in pieces of every network, so that neighbours have unlike shades; whole ones are not among them."""
+    """Number the operators in pieces of every network, so that neighbours have unlike shades; whole
+    ones are not among them."""
     numbers: dict[str, int] = defaultdict(int)
     shades: dict[tuple[str, tuple[str, ...]], int] = {}
     for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
@@ -137,7 +150,11 @@ def _shades(plan: PlanRecord) -> dict[tuple[str, tuple[str, ...]], int]:
 
 
 def _draw_jobs(
-    plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block], shades: dict[tuple[str, tuple[str, ...]], int]
+    plot: figure,
+    on: Canvas,
+    rows: Sequence[Lane],
+    shapes: Sequence[Block],
+    shades: dict[tuple[str, tuple[str, ...]], int],
 ) -> None:
     """Draw jobs with a renderer for each network, under the name by which the legend finds it.
 
@@ -149,8 +166,12 @@ def _draw_jobs(
             by_network[job.network].append((block, job))
     renderers = []
     for number, (network, pairs) in enumerate(by_network.items()):
-        data = _columns(on, rows, [block for block, _ in pairs]) | _job_columns([job for _, job in pairs])
-        data["colour"] = [shade(on.colours[network], shades.get((network, job.operators), 0)) for _, job in pairs]
+        data = _columns(on, rows, [block for block, _ in pairs]) | _job_columns(
+            [job for _, job in pairs]
+        )
+        data["colour"] = [
+            shade(on.colours[network], shades.get((network, job.operators), 0)) for _, job in pairs
+        ]
         renderer = rectangles(plot, data, "colour", "alpha", "alpha")
         if network not in on.drawn:  # the legend hides the first, which hides the others
             renderer.name = legend_name(number)
@@ -160,9 +181,13 @@ def _draw_jobs(
 
 
 def _job_columns(jobs: Sequence[PlannedJob]) -> dict[str, list[object]]:
-    """Make the columns of the tooltip; a job is the paler, the more of its time is without arithmetic."""
+    """Make the columns of the tooltip; a job is the paler, the more of its time is without
+    arithmetic."""
     lengths = [job.end - job.start for job in jobs]
-    shares = [min(1.0, job.compute / length) if length > 0 else 1.0 for job, length in zip(jobs, lengths, strict=True)]
+    shares = [
+        min(1.0, job.compute / length) if length > 0 else 1.0
+        for job, length in zip(jobs, lengths, strict=True)
+    ]
     return {
         "name": [printable(family(job)) for job in jobs],
         "piece": [piece(job) or "the whole" for job in jobs],
@@ -177,7 +202,10 @@ def _job_columns(jobs: Sequence[PlannedJob]) -> dict[str, list[object]]:
 
 def _duration(job: PlannedJob) -> str:
     length = job.end - job.start
-    return f"{format_seconds(length)}: {format_seconds(job.compute)} computing, {format_seconds(max(0.0, length - job.compute))} stalled"
+    return (
+        f"{format_seconds(length)}: {format_seconds(job.compute)} computing,"
+        f" {format_seconds(max(0.0, length - job.compute))} stalled"
+    )
 
 
 def _operands(operands: Iterable[PlannedOperand]) -> str:
@@ -204,9 +232,14 @@ def _draw_merged(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequenc
         return
     data = _columns(on, rows, shapes)
     data["name"] = [_merged_name(block) for block in shapes]
-    data["busy"] = [format_seconds(sum(item.end - item.start for item in block.items)) for block in shapes]
+    data["busy"] = [
+        format_seconds(sum(item.end - item.start for item in block.items)) for block in shapes
+    ]
     hover(plot, [rectangles(plot, data, MERGED)], "name", MERGED_ROWS)
 
 
 def _merged_name(block: Block) -> str:
-    return f"{len(block.items):,} {'jobs' if isinstance(block.items[0], PlannedJob) else 'copies'} merged"
+    return (
+        f"{len(block.items):,} {'jobs' if isinstance(block.items[0], PlannedJob) else 'copies'}"
+        " merged"
+    )

@@ -1,4 +1,5 @@
-"""The chart of a stack: a lane for each operator, and in it every band from when it is written to when it is last read."""
+"""The chart of a stack: a lane for each operator, and in it every band from when it is written to
+when it is last read."""
 
 from __future__ import annotations
 
@@ -23,20 +24,32 @@ def draw_stack(stack: Stack, on: Canvas) -> tuple[figure, str]:
     """
     unit, rows = on.unit, stack.operators
     bands = [(lane, band) for lane, operator in enumerate(rows) for band in operator.bands]
-    end, start = max(unit.of(band.end) for _, band in bands), min(unit.of(band.start) for _, band in bands)
+    end, start = (
+        max(unit.of(band.end) for _, band in bands),
+        min(unit.of(band.start) for _, band in bands),
+    )
     margin = 0.01 * (end - start)
     height = 92 + len(rows) * max(18, min(44, 640 // len(rows)))
-    times, lanes = Range1d(start=start - margin, end=end + margin), Range1d(start=len(rows) - 0.5, end=-0.5)
-    plot = framed(chart_text(clipped(stack.title, 60)), height, times, lanes, f"time ({unit.name})", "")
+    times, lanes = (
+        Range1d(start=start - margin, end=end + margin),
+        Range1d(start=len(rows) - 0.5, end=-0.5),
+    )
+    plot = framed(
+        chart_text(clipped(stack.title, 60)), height, times, lanes, f"time ({unit.name})", ""
+    )
     plot.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    plot.yaxis.major_label_overrides = {lane: chart_text(clipped(operator.name, 19)) for lane, operator in enumerate(rows)}
+    plot.yaxis.major_label_overrides = {
+        lane: chart_text(clipped(operator.name, 19)) for lane, operator in enumerate(rows)
+    }
     plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
     plot.ygrid.grid_line_color = None
     shown = bands[:_MOST_SHAPES]
     data = _columns(on, shown) | _heights([band for _, band in shown], [lane for lane, _ in shown])
     data["colour"] = [shade(on.colours[band.job.network], band.job.tile) for _, band in shown]
     hover(plot, [rectangles(plot, data, "colour", 0.85)], "name", _ROWS)
-    return plot, f"The first {_MOST_SHAPES:,} of {len(bands):,} bands." if len(bands) > _MOST_SHAPES else ""
+    return plot, f"The first {_MOST_SHAPES:,} of {len(bands):,} bands." if len(
+        bands
+    ) > _MOST_SHAPES else ""
 
 
 def _columns(on: Canvas, shown: list[tuple[int, Band]]) -> dict[str, list[object]]:
@@ -52,10 +65,14 @@ def _columns(on: Canvas, shown: list[tuple[int, Band]]) -> dict[str, list[object
 
 
 def _heights(bands: list[Band], lanes: list[int]) -> dict[str, list[object]]:
-    """Places in the lanes: every band takes the first free line of its lane, and all lines of a lane are as high."""
+    """Places in the lanes: every band takes the first free line of its lane, and all lines of a
+    lane are as high."""
     free: dict[int, list[float]] = {}
     lines = []
-    for lane, band in sorted(zip(lanes, bands, strict=True), key=lambda item: (item[0], item[1].start, item[1].tensor.name)):
+    for lane, band in sorted(
+        zip(lanes, bands, strict=True),
+        key=lambda item: (item[0], item[1].start, item[1].tensor.name),
+    ):
         ends = free.setdefault(lane, [])
         line = next((number for number, end in enumerate(ends) if end <= band.start), len(ends))
         ends[line : line + 1] = [band.end]

@@ -27,8 +27,9 @@ def strategies(kind: str) -> dict[str, str]:
     Parameters
     ----------
     kind : str
-        ``"allocate"``, ``"map"`` or ``"place"``: what the function of that name (:func:`loadmaster.map_jobs` for ``"map"``) takes as
-        ``strategy``. ``"cost"``: cost models of jobs. ``"load"``: kinds of networks, by what ``KIND:...`` begins with.
+        ``"allocate"``, ``"map"`` or ``"place"``: what the function of that name
+        (:func:`loadmaster.map_jobs` for ``"map"``) takes as ``strategy``. ``"cost"``: cost models
+        of jobs. ``"load"``: kinds of networks, by what ``KIND:...`` begins with.
 
     Returns
     -------

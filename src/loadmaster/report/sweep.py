@@ -9,7 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.core.units import format_bytes, format_joules, format_rate, format_seconds, rate_unit
+from loadmaster.core.units import (
+    format_bytes,
+    format_joules,
+    format_rate,
+    format_seconds,
+    rate_unit,
+)
 from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
@@ -23,26 +29,41 @@ _WITHIN = {True: "yes", False: "no"}
 
 
 def sweep_summary(sweep: Sweep) -> RenderableType:
-    """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and energy."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and
+    energy."""
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     names = columns(sweep)
     shown = [n for n, name in enumerate(names) if name not in ON_PAGE_ONLY]
     rows = [[row[n] for n in shown] for row in point_rows(sweep)]
     for n, cells in zip(shown, zip(*rows, strict=True), strict=False):
         # A heading may be broken between words, a figure may not.
         heading, widest = names[n].removeprefix(">"), max(map(len, cells))
-        heading = heading.replace(" ", "\n").replace(".", ".\n") if len(heading) > widest else heading
+        heading = (
+            heading.replace(" ", "\n").replace(".", ".\n") if len(heading) > widest else heading
+        )
         justify: Literal["left", "right"] = "right" if names[n].startswith(">") else "left"
-        table.add_column(heading, justify=justify, no_wrap=True, min_width=max(widest, *map(len, heading.split("\n"))))
+        table.add_column(
+            heading,
+            justify=justify,
+            no_wrap=True,
+            min_width=max(widest, *map(len, heading.split("\n"))),
+        )
     for row in rows:
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [Text(title(sweep)), Text(), table, Text()]
-    return Group(*parts, *(Text(remark) for remark in remarks(sweep)), Text(figures_rest_on(sweep.costs)))
+    return Group(
+        *parts, *(Text(remark) for remark in remarks(sweep)), Text(figures_rest_on(sweep.costs))
+    )
 
 
 def title(sweep: Sweep) -> str:
     """Name the networks and the target."""
-    return f"{', '.join(printable(network.name) for network in sweep.networks)} on {printable(sweep.target.name)}"
+    return (
+        f"{', '.join(printable(network.name) for network in sweep.networks)} on"
+        f" {printable(sweep.target.name)}"
+    )
 
 
 def columns(sweep: Sweep) -> tuple[str, ...]:
@@ -72,41 +93,78 @@ def labels(sweep: Sweep, point: DesignPoint) -> tuple[str, ...]:
 
 def where(sweep: Sweep, point: DesignPoint) -> str:
     """Say where a point is on every axis, with the axes' names."""
-    return ", ".join(f"{axis_title(axis)} {label}" for axis, label in zip(sweep.axes, labels(sweep, point), strict=True))
+    return ", ".join(
+        f"{axis_title(axis)} {label}"
+        for axis, label in zip(sweep.axes, labels(sweep, point), strict=True)
+    )
 
 
 def format_area(square_millimetres: float) -> str:
     """Format an area with three significant digits."""
-    return f"{square_millimetres:#.3g}".rstrip(".") + " mm2" if square_millimetres < 1000 else f"{square_millimetres:,.0f} mm2"
+    return (
+        f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
+        if square_millimetres < 1000
+        else f"{square_millimetres:,.0f} mm2"
+    )
 
 
 def _figures(point: DesignPoint, unit: str) -> tuple[str, ...]:
     area = format_area(point.area)
-    if point.makespan is None or point.lower_bound is None or point.throughput is None or point.traffic_bytes is None:
+    if (
+        point.makespan is None
+        or point.lower_bound is None
+        or point.throughput is None
+        or point.traffic_bytes is None
+    ):
         return area, point.status, *(NOTHING,) * 5
     gap = "optimal" if point.status == "optimal" else percent(point.gap or 0.0)
     rate, energy = format_rate(point.throughput, unit), format_joules(point.energy or 0.0)
-    return area, format_seconds(point.makespan), format_seconds(point.lower_bound), gap, rate, format_bytes(point.traffic_bytes), energy
+    return (
+        area,
+        format_seconds(point.makespan),
+        format_seconds(point.lower_bound),
+        gap,
+        rate,
+        format_bytes(point.traffic_bytes),
+        energy,
+    )
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
-    """Iterate over what the columns mean, and remarks on points that are missing, or have no plan."""
+    """Iterate over what the columns mean, and remarks on points that are missing, or have no
+    plan."""
     if sweep.limits:
         best = sweep.smallest()
-        found = "no point is" if best is None else f"the one of least area is at {where(sweep, best)}"
+        found = (
+            "no point is" if best is None else f"the one of least area is at {where(sweep, best)}"
+        )
         yield f"within the limits ({printable(str(sweep.limits))}): {found}"
     yield "gap: of the objective (the makespan unless told) above its proven lower bound"
     same = f", at the same {' and '.join(map(printable, sweep.free))}" if sweep.free else ""
-    yield f"front: no other point has less of area, makespan or energy without more of another{same}"
-    yield "area: of arithmetic and memory cells of cores and fast memory, estimated from published figures of 45 nm silicon"
+    yield (
+        f"front: no other point has less of area, makespan or energy without more of another{same}"
+    )
+    yield (
+        "area: of arithmetic and memory cells of cores and fast memory, estimated from published"
+        " figures of 45 nm silicon"
+    )
     if sweep.missing:
-        yield f"stopped early: {plural(sweep.missing, 'point')} not planned; the same command goes on from here"
+        yield (
+            f"stopped early: {plural(sweep.missing, 'point')} not planned; the same command goes on"
+            " from here"
+        )
     without = [point for point in sweep.points if not point.planned]
     if without:
-        yield f"{plural(len(without), 'point')} without a plan; the first: {printable(without[0].reason)}"
+        yield (
+            f"{plural(len(without), 'point')} without a plan; the first:"
+            f" {printable(without[0].reason)}"
+        )
     late = [point for point in sweep.points if point.missed]
     if late:
         yield f"{plural(len(late), 'plan')} with mini-batches that miss their deadlines"
     broken = [point for point in sweep.points if point.violations]
     if broken:
-        yield f"{plural(len(broken), 'plan')} that the independent check rejects: do not rely on these figures"
+        yield (
+            f"{plural(len(broken), 'plan')} that the independent check rejects: do not rely on"
+            " these figures"
+        )

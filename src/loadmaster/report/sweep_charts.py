@@ -25,38 +25,74 @@ _LABELLED = 10
 _MOST_GROUPS = 12
 """Groups that are named in a legend."""
 _FAR = 4.0
-"""A limit so many times above the slowest point is not drawn: it would press all points to the axis."""
+"""A limit so many times above the slowest point is not drawn: it would press all points to the
+axis."""
 _LIGHT, _DARK = (0xED, 0xF4, 0xFA), (0x0B, 0x3C, 0x6F)
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _ENERGIES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
 
 
 def draw_front(sweep: Sweep) -> tuple[figure, str]:
-    """Draw makespan over area with its bound: filled marks are Pareto fronts, hollow ones dominated; a line for each front."""
+    """Draw makespan over area with its bound: filled marks are Pareto fronts, hollow ones
+    dominated; a line for each front."""
     planned = [point for point in sweep.points if point.planned]
     scale, unit = _unit(_TIMES, max((p.makespan or 0.0 for p in planned), default=1.0))
     top = max((p.makespan or 0.0 for p in planned), default=1.0) / scale
     longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
     limited = longest is not None and longest / scale < _FAR * top
-    y_range = Range1d(start=0, end=1.08 * max(top, longest / scale if longest is not None and limited else 0.0))
-    plot = framed("", 400, _range([p.area for p in planned]), y_range, "area (mm2, estimated)", f"makespan ({unit})", min_width=_NARROWEST)
+    y_range = Range1d(
+        start=0, end=1.08 * max(top, longest / scale if longest is not None and limited else 0.0)
+    )
+    plot = framed(
+        "",
+        400,
+        _range([p.area for p in planned]),
+        y_range,
+        "area (mm2, estimated)",
+        f"makespan ({unit})",
+        min_width=_NARROWEST,
+    )
     fronts = sweep.fronts()
     for number, (group, front) in enumerate(fronts.items()):
         colour, name = PALETTE[number % len(PALETTE)], _group_name(sweep, group)
         best = _staircase([(p.area, p.makespan or 0.0) for p in front])
-        plot.line([x for x, _ in best], [y / scale for _, y in best], line_color=colour, line_width=1.5, **_legend(name, len(fronts)))
+        plot.line(
+            [x for x, _ in best],
+            [y / scale for _, y in best],
+            line_color=colour,
+            line_width=1.5,
+            **_legend(name, len(fronts)),
+        )
         mine = [p for p in planned if sweep.group(p) == group]
         source = ColumnDataSource(
-            _described(sweep, mine) | _times(mine, scale) | {"fill": [colour if p in front else "#ffffff" for p in mine]}
+            _described(sweep, mine)
+            | _times(mine, scale)
+            | {"fill": [colour if p in front else "#ffffff" for p in mine]}
         )
-        plot.segment("x", "bound", "x", "y", source=source, line_color=colour, line_alpha=0.45, line_width=1)
+        plot.segment(
+            "x", "bound", "x", "y", source=source, line_color=colour, line_alpha=0.45, line_width=1
+        )
         plot.scatter("x", "bound", source=source, marker="dash", size=9, line_color=colour)
-        marks = plot.scatter("x", "y", source=source, size=8, line_color=colour, fill_color="fill", **_legend(name, len(fronts)))
+        marks = plot.scatter(
+            "x",
+            "y",
+            source=source,
+            size=8,
+            line_color=colour,
+            fill_color="fill",
+            **_legend(name, len(fronts)),
+        )
         hover(plot, [marks], "name", _ROWS)
     if longest is not None and limited:
         level(plot, longest / scale, f"limit {format_seconds(longest)}", INK, "dashed")
     _below(plot)
-    return plot, "Filled: on the front of area, makespan and energy. Hollow: another point has less of one and no more of the others."
+    return (
+        plot,
+        (
+            "Filled: on the front of area, makespan and energy. Hollow: another point has less of"
+            " one and no more of the others."
+        ),
+    )
 
 
 def draw_energy(sweep: Sweep) -> tuple[figure, str]:
@@ -69,11 +105,20 @@ def draw_energy(sweep: Sweep) -> tuple[figure, str]:
     spans = [(p.makespan or 0.0) / seconds for p in planned]
     top = max(((p.energy or 0.0) / joules for p in planned), default=1.0)
     plot = framed(
-        "", 320, _range(spans), Range1d(start=0, end=1.08 * top), f"makespan ({time})", f"energy ({energy})", min_width=_NARROWEST
+        "",
+        320,
+        _range(spans),
+        Range1d(start=0, end=1.08 * top),
+        f"makespan ({time})",
+        f"energy ({energy})",
+        min_width=_NARROWEST,
     )
     fronts = sweep.fronts()
     for number, (group, front) in enumerate(fronts.items()):
-        colour, mine = PALETTE[number % len(PALETTE)], [p for p in planned if sweep.group(p) == group]
+        colour, mine = (
+            PALETTE[number % len(PALETTE)],
+            [p for p in planned if sweep.group(p) == group],
+        )
         columns = {
             "x": [(p.makespan or 0.0) / seconds for p in mine],
             "y": [(p.energy or 0.0) / joules for p in mine],
@@ -81,19 +126,29 @@ def draw_energy(sweep: Sweep) -> tuple[figure, str]:
         }
         source = ColumnDataSource(_described(sweep, mine) | columns)
         legend = _legend(_group_name(sweep, group), len(fronts))
-        marks = plot.scatter("x", "y", source=source, size=8, line_color=colour, fill_color="fill", **legend)
+        marks = plot.scatter(
+            "x", "y", source=source, size=8, line_color=colour, fill_color="fill", **legend
+        )
         hover(plot, [marks], "name", _ROWS)
     _below(plot)
     return plot, ""
 
 
 def draw_map(sweep: Sweep) -> tuple[figure, str]:
-    """Draw a cell for each point, darker with more throughput, hatched where there is no plan: the first axis across, the others down."""
+    """Draw a cell for each point, darker with more throughput, hatched where there is no plan: the
+    first axis across, the others down."""
     across, *down = sweep.axes
     columns = [chart_text(label) for label in across.labels()]
     rows = list(dict.fromkeys(_row(sweep, point) for point in sweep.points)) or [""]
     ranges = FactorRange(factors=columns), FactorRange(factors=rows[::-1])
-    plot = framed("", 90 + _ROW * len(rows), *ranges, axis_title(across), " and ".join(map(axis_title, down)), min_width=_NARROWEST)
+    plot = framed(
+        "",
+        90 + _ROW * len(rows),
+        *ranges,
+        axis_title(across),
+        " and ".join(map(axis_title, down)),
+        min_width=_NARROWEST,
+    )
     plot.grid.visible = False
     top, unit = max(map(_throughput, sweep.points), default=0.0) or 1.0, rate_unit(sweep.precisions)
 
@@ -111,12 +166,33 @@ def draw_map(sweep: Sweep) -> tuple[figure, str]:
     drawn = plot.rect("x", "y", 1, 1, source=planned, fill_color="colour", line_color="#ffffff")
     hover(plot, [drawn], "name", _ROWS)
     if len(columns) <= _LABELLED:
-        text = plot.text("x", "y", text="short", source=planned, text_color="ink", text_align="center", text_baseline="middle")
+        text = plot.text(
+            "x",
+            "y",
+            text="short",
+            source=planned,
+            text_color="ink",
+            text_align="center",
+            text_baseline="middle",
+        )
         text.glyph.update(text_font=value(FONT), text_font_size=value("11px"))
     without = ColumnDataSource(cells([p for p in sweep.points if not p.planned]))
-    hatched = plot.rect("x", "y", 1, 1, source=without, fill_color="#ffffff", line_color=FAINT, hatch_pattern="/", hatch_color=FAINT)
+    hatched = plot.rect(
+        "x",
+        "y",
+        1,
+        1,
+        source=without,
+        fill_color="#ffffff",
+        line_color=FAINT,
+        hatch_pattern="/",
+        hatch_color=FAINT,
+    )
     hover(plot, [hatched], "name", (("no plan", "reason"),))
-    return plot, "Hatched: no plan. White: not planned yet." if sweep.missing else "Hatched: no plan."
+    return (
+        plot,
+        "Hatched: no plan. White: not planned yet." if sweep.missing else "Hatched: no plan.",
+    )
 
 
 _ROWS = (
@@ -139,7 +215,10 @@ def _described(sweep: Sweep, points: Sequence[DesignPoint]) -> dict[str, list[st
         "throughput": [format_rate(_throughput(p), unit) for p in points],
         "energy": [format_joules(p.energy or 0.0) for p in points],
         "area": [format_area(p.area) for p in points],
-        "gap": ["optimal" if p.status == "optimal" else f"{percent(p.gap or 0.0)} above the bound" for p in points],
+        "gap": [
+            "optimal" if p.status == "optimal" else f"{percent(p.gap or 0.0)} above the bound"
+            for p in points
+        ],
     }
 
 
@@ -163,7 +242,10 @@ def _staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
 
 def _group_name(sweep: Sweep, group: Sequence[float | str]) -> str:
     by_name = {axis.name: axis for axis in sweep.axes}
-    shown = [by_name[name].labels()[by_name[name].index(each)] for name, each in zip(sweep.free, group, strict=True)]
+    shown = [
+        by_name[name].labels()[by_name[name].index(each)]
+        for name, each in zip(sweep.free, group, strict=True)
+    ]
     return chart_text(", ".join(shown))
 
 
@@ -178,7 +260,13 @@ def _legend(name: str, groups: int) -> dict[str, Any]:
 def _below(plot: figure) -> None:
     """Put the legend below the chart, if there is one, where it takes no width."""
     if plot.legend:
-        plot.legend.update(label_text_font=FONT, label_text_font_size="11px", border_line_color=None, ncols=4, padding=2)
+        plot.legend.update(
+            label_text_font=FONT,
+            label_text_font_size="11px",
+            border_line_color=None,
+            ncols=4,
+            padding=2,
+        )
         plot.add_layout(plot.legend[0], "below")
 
 
@@ -197,4 +285,6 @@ def _throughput(point: DesignPoint) -> float:
 
 
 def _shade(share: float) -> str:
-    return "#" + "".join(f"{round(low + (high - low) * share):02x}" for low, high in zip(_LIGHT, _DARK, strict=True))
+    return "#" + "".join(
+        f"{round(low + (high - low) * share):02x}" for low, high in zip(_LIGHT, _DARK, strict=True)
+    )

@@ -1,4 +1,5 @@
-"""The HTML page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it all rests on."""
+"""The HTML page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it all
+rests on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.machine import machine_tables
 from loadmaster.report.page import Page, hint, in_page, section
-from loadmaster.report.sweep import axis_title, columns, format_area, point_rows, remarks, title, where
+from loadmaster.report.sweep import (
+    axis_title,
+    columns,
+    format_area,
+    point_rows,
+    remarks,
+    title,
+    where,
+)
 from loadmaster.report.sweep_charts import draw_energy, draw_front, draw_map
 from loadmaster.report.tables import card, table
 from loadmaster.report.text import Html, printable, to_html
@@ -32,8 +41,14 @@ def render_sweep(sweep: Sweep) -> str:
     """Render the whole page; the same sweep gives the same text."""
     page = Page()
     notes = "".join(f"<li>{to_html(remark)}</li>" for remark in remarks(sweep))
-    about = Html(f"{_cards(sweep)}<p><strong>{to_html(figures_rest_on(sweep.costs))}</strong></p><ul class=notes>{notes}</ul>")
-    fronts = "Each point is a whole plan; the bar below it ends at its proven lower bound, which no plan for that machine can go below."
+    about = Html(
+        f"{_cards(sweep)}<p><strong>{to_html(figures_rest_on(sweep.costs))}</strong></p><ul"
+        f" class=notes>{notes}</ul>"
+    )
+    fronts = (
+        "Each point is a whole plan; the bar below it ends at its proven lower bound, which no plan"
+        " for that machine can go below."
+    )
     sections = [
         section("", about),
         section("Time over area", hint(fronts), page.place(draw_front(sweep))),
@@ -41,7 +56,11 @@ def render_sweep(sweep: Sweep) -> str:
         section("Throughput over the axes", page.place(draw_map(sweep))),
         section("Points", table("Points", columns(sweep), point_rows(sweep))),
         section("Networks", _networks(sweep)),
-        section("The machine that was varied", hint(f"{sweep.target.description}. {_varied(sweep)}"), machine_tables(sweep.target)),
+        section(
+            "The machine that was varied",
+            hint(f"{sweep.target.description}. {_varied(sweep)}"),
+            machine_tables(sweep.target),
+        ),
         section("How points were planned", table("Options", ("Option", ">Value"), _options(sweep))),
     ]
     return in_page(title(sweep), "What other machines would be worth", sections, page)
@@ -60,15 +79,24 @@ def _cards(sweep: Sweep) -> Html:
     best = sweep.smallest()
     if best is not None:
         chosen.insert(0, ("Least area within the limits", best))
-    return Html(f"<div class=cards>{''.join(card(name, _reached(p), where(sweep, p)) for name, p in chosen)}</div>")
+    return Html(
+        "<div"
+        f" class=cards>{''.join(card(name, _reached(p), where(sweep, p)) for name, p in chosen)}</div>"
+    )
 
 
 def _reached(point: DesignPoint) -> str:
-    return f"{format_seconds(point.makespan or 0.0)}, {format_joules(point.energy or 0.0)}, {format_area(point.area)}"
+    return (
+        f"{format_seconds(point.makespan or 0.0)}, {format_joules(point.energy or 0.0)},"
+        f" {format_area(point.area)}"
+    )
 
 
 def _networks(sweep: Sweep) -> Html:
-    rows = ((n.name, n.precision, n.batch, format_count(n.macs), format_bytes(n.weight_bytes)) for n in sweep.networks)
+    rows = (
+        (n.name, n.precision, n.batch, format_count(n.macs), format_bytes(n.weight_bytes))
+        for n in sweep.networks
+    )
     return table("Networks", ("Network", "Precision", ">Batch", ">MACs", ">Weights"), rows)
 
 

@@ -8,7 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds, rate_unit
+from loadmaster.core.units import (
+    format_bytes,
+    format_count,
+    format_joules,
+    format_rate,
+    format_seconds,
+    rate_unit,
+)
 from loadmaster.planning.plan_records import Improvement, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.cuts import cuts_of
@@ -32,17 +39,31 @@ def summary(plan: PlanRecord, *, seconds: float, cpu_seconds: float) -> Group:
     seconds, cpu_seconds : float
         Seconds that planning took, by the clock and in processor time.
     """
-    parts: list[RenderableType] = [_configuration(plan), _networks(plan), _totals(plan), *_mini_batches(plan), _memories(plan)]
+    parts: list[RenderableType] = [
+        _configuration(plan),
+        _networks(plan),
+        _totals(plan),
+        *_mini_batches(plan),
+        _memories(plan),
+    ]
     parts += [_side_by_side(_cores(plan), _kinds(plan)), _closing(plan, seconds, cpu_seconds)]
     return Group(*parts)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Make a table without lines; columns whose name starts with ``>`` hold figures and are aligned right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    """Make a table without lines; columns whose name starts with ``>`` hold figures and are aligned
+    right."""
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     for column in columns:
         figure = column.startswith(">")
-        table.add_column(Text(column.removeprefix(">")), justify="right" if figure else "left", no_wrap=True, overflow="ellipsis")
+        table.add_column(
+            Text(column.removeprefix(">")),
+            justify="right" if figure else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -68,7 +89,14 @@ def _networks(plan: PlanRecord) -> Table:
     return _table(
         columns,
         (
-            (_name(n.name), f"{len(n.operators):,}", format_count(n.macs), n.precision, str(n.batch), str(n.mini_batches))
+            (
+                _name(n.name),
+                f"{len(n.operators):,}",
+                format_count(n.macs),
+                n.precision,
+                str(n.batch),
+                str(n.mini_batches),
+            )
             for n in plan.networks
         ),
     )
@@ -80,12 +108,27 @@ def _totals(plan: PlanRecord) -> Table:
         ("Throughput", m.throughput, rate_unit(network.precision for network in plan.networks)),
         ("Inferences", m.inferences_per_second, "/s"),
     )
-    rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
+    rows = [
+        (
+            "Makespan",
+            format_seconds(m.makespan.value),
+            format_seconds(m.makespan.lower_bound),
+            excess(m.makespan),
+        )
+    ]
     energy = m.energy
     rows += figures.special_costs(plan)
-    rows.append(("Energy", format_joules(energy.value), format_joules(energy.lower_bound), excess(energy)))
-    rows += [(name, format_rate(r.value, unit), format_rate(r.upper_bound, unit), shortfall(r)) for name, r, unit in rates]
-    rows += [(f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c)) for k, c in m.traffic.items()]
+    rows.append(
+        ("Energy", format_joules(energy.value), format_joules(energy.lower_bound), excess(energy))
+    )
+    rows += [
+        (name, format_rate(r.value, unit), format_rate(r.upper_bound, unit), shortfall(r))
+        for name, r, unit in rates
+    ]
+    rows += [
+        (f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c))
+        for k, c in m.traffic.items()
+    ]
     return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
 
 
@@ -97,7 +140,11 @@ def _mini_batches(plan: PlanRecord) -> list[Table]:
     shown = [(_name(name), *rest) for name, *rest in rows[:_MINI_BATCHES_SHOWN]]
     if len(rows) > len(shown):
         shown.append((f"{len(rows) - len(shown)} more", "", "", "", "", ""))
-    return [_table(("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown)]
+    return [
+        _table(
+            ("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown
+        )
+    ]
 
 
 def _memories(plan: PlanRecord) -> Table:
@@ -117,7 +164,10 @@ def _memories(plan: PlanRecord) -> Table:
 
 def _cores(plan: PlanRecord) -> Table:
     rows = figures.core_figures(plan)
-    lines = [(_name(r.core.name, HALF_WIDTH), f"{r.jobs:,}", percent(r.busy), percent(r.compute.value)) for r in rows[:CORES_SHOWN]]
+    lines = [
+        (_name(r.core.name, HALF_WIDTH), f"{r.jobs:,}", percent(r.busy), percent(r.compute.value))
+        for r in rows[:CORES_SHOWN]
+    ]
     if rest := rows[CORES_SHOWN:]:
         lines.append((f"{len(rest)} more", f"{sum(r.jobs for r in rest):,}", "", ""))
     return _table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
@@ -125,14 +175,24 @@ def _cores(plan: PlanRecord) -> Table:
 
 def _kinds(plan: PlanRecord) -> Table:
     kinds = figures.time_by_kind(plan)
-    lines = [(_name(kind, HALF_WIDTH), f"{count:,}", percent(share)) for kind, count, share in kinds[:KINDS_SHOWN]]
+    lines = [
+        (_name(kind, HALF_WIDTH), f"{count:,}", percent(share))
+        for kind, count, share in kinds[:KINDS_SHOWN]
+    ]
     if rest := kinds[KINDS_SHOWN:]:
-        lines.append((f"{len(rest)} more", f"{sum(count for _, count, _ in rest):,}", percent(sum(share for *_, share in rest))))
+        lines.append(
+            (
+                f"{len(rest)} more",
+                f"{sum(count for _, count, _ in rest):,}",
+                percent(sum(share for *_, share in rest)),
+            )
+        )
     return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
 
 
 def _convergence(plan: PlanRecord) -> list[str]:
-    """Describe in two lines what joint planning is worth, and how the search reduced the objective, or the lateness before it."""
+    """Describe in two lines what joint planning is worth, and how the search reduced the objective,
+    or the lateness before it."""
     if len(plan.search) < 2:
         return []
     first, *rest = plan.search
@@ -140,8 +200,13 @@ def _convergence(plan: PlanRecord) -> list[str]:
     if shown[-1] != rest[-1]:
         shown.append(rest[-1])
     text = [_step(plan, step) for step in shown]
-    steps = ", ".join(f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True))
-    return [f"Search: {_step(plan, first)} planned separately; {steps} orders.", *figures.gain(plan)]
+    steps = ", ".join(
+        f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True)
+    )
+    return [
+        f"Search: {_step(plan, first)} planned separately; {steps} orders.",
+        *figures.gain(plan),
+    ]
 
 
 def _step(plan: PlanRecord, step: Improvement) -> str:
@@ -154,5 +219,19 @@ def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
     cut = cuts_of(plan).summary()
-    lines = [f"Note: {printable(note)}" for note in plan.notes] + ([cut] if cut else []) + _convergence(plan)
-    return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.figures_rest_on(plan.costs))))
+    lines = (
+        [f"Note: {printable(note)}" for note in plan.notes]
+        + ([cut] if cut else [])
+        + _convergence(plan)
+    )
+    return Text(
+        "\n".join(
+            (
+                "",
+                *lines,
+                f"Status {figures.verdict(plan)}.",
+                took,
+                figures.figures_rest_on(plan.costs),
+            )
+        )
+    )

@@ -1,4 +1,5 @@
-"""Names and figures as readable text: names are made printable here, escaped where they are put into a page."""
+"""Names and figures as readable text: names are made printable here, escaped where they are put
+into a page."""
 
 from __future__ import annotations
 
@@ -24,12 +25,18 @@ def to_html(value: object) -> Html:
 
 
 def printable(name: str) -> str:
-    """Remove control and direction characters from ``name``, which could change the text around it."""
-    return name if name.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    """Remove control and direction characters from ``name``, which could change the text around
+    it."""
+    return (
+        name
+        if name.isprintable()
+        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    )
 
 
 def chart_text(name: str) -> str:
-    """Prepare ``name`` for a title, tick or legend of a chart, which would interpret ``$$x$$`` as TeX."""
+    """Prepare ``name`` for a title, tick or legend of a chart, which would interpret ``$$x$$`` as
+    TeX."""
     joined = printable(name)
     for opening in ("$$", "\\[", "\\("):
         joined = joined.replace(opening, f"{opening[0]}\N{ZERO WIDTH SPACE}{opening[1]}")
@@ -43,7 +50,8 @@ def shortened(names: Sequence[str], limit: int = 4) -> str:
 
 
 def clipped(name: str, limit: int) -> str:
-    """Shorten ``name`` to at most ``limit`` characters in the middle, because generated names differ at the end."""
+    """Shorten ``name`` to at most ``limit`` characters in the middle, because generated names
+    differ at the end."""
     if len(name) <= limit:
         return name
     tail = (limit - 3) // 2
@@ -51,7 +59,8 @@ def clipped(name: str, limit: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share as ``"12.3 %"``; a small one keeps two digits, so that only 0 is shown as 0."""
+    """Format a share as ``"12.3 %"``; a small one keeps two digits, so that only 0 is shown as
+    0."""
     value = 100 * share
     if value == 0 or abs(value) >= 0.95:
         return f"{value:.1f} %" if abs(value) < 99.95 else f"{value:.0f} %"

@@ -33,7 +33,9 @@ class TimeUnit:
 
 def time_unit(makespan: float) -> TimeUnit:
     """Choose the largest unit in which the makespan, in seconds, is at least one."""
-    scale, name = next(((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if makespan >= s), (1e-9, "ns"))
+    scale, name = next(
+        ((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if makespan >= s), (1e-9, "ns")
+    )
     whole_digits = floor(log10(max(1.0, makespan / scale))) + 1
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
 
@@ -46,21 +48,28 @@ def last_instant(plan: PlanRecord) -> float:
 
 @dataclass(frozen=True)
 class Steps:
-    """An amount that changes in steps: it is ``values[i]`` from ``times[i]`` until ``times[i + 1]``, in seconds."""
+    """An amount that changes in steps: it is ``values[i]`` from ``times[i]`` until ``times[i +
+    1]``, in seconds."""
 
     times: Sequence[float]
     values: Sequence[float]
 
     def peak_instant(self) -> float:
         """The first instant at which the amount is largest."""
-        return self.times[max(range(len(self.values)), key=self.values.__getitem__)] if self.values else 0.0
+        return (
+            self.times[max(range(len(self.values)), key=self.values.__getitem__)]
+            if self.values
+            else 0.0
+        )
 
     def mean(self, end: float) -> float:
         """Average the amount over [0, end)."""
         if end <= 0:
             return 0.0
         until = [*self.times[1:], end]
-        return sum(v * (b - a) for v, a, b in zip(self.values, self.times, until, strict=False)) / end
+        return (
+            sum(v * (b - a) for v, a, b in zip(self.values, self.times, until, strict=False)) / end
+        )
 
 
 def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:

@@ -18,10 +18,11 @@ __all__ = ["write_report"]
 
 
 def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
-    """Write ``report.html`` and ``trace.pftrace`` into ``directory``, which is made if need be, and return their paths.
+    """Write ``report.html`` and ``trace.pftrace`` into ``directory``, which is made if need be, and
+    return their paths.
 
-    The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a file cannot be written; a file is replaced
-    as a whole or not at all.
+    The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a
+    file cannot be written; a file is replaced as a whole or not at all.
     """
     from loadmaster.report.html import render_page
     from loadmaster.report.perfetto import render_trace
@@ -30,5 +31,9 @@ def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{directory}: cannot make this directory for the report: {error.strerror or error}") from error
-    return [replace_file(directory / name, content, "the report") for name, content in contents.items()]
+        raise OutputError(
+            f"{directory}: cannot make this directory for the report: {error.strerror or error}"
+        ) from error
+    return [
+        replace_file(directory / name, content, "the report") for name, content in contents.items()
+    ]

@@ -1,4 +1,5 @@
-"""A target as the document that it could have been read from: what to change one field of a machine in."""
+"""A target as the document that it could have been read from: what to change one field of a machine
+in."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from loadmaster.targets.schema import BITS, build_target
 
 
 def with_fields(target: Target, overrides: Sequence[str]) -> Target:
-    """Return the target with some fields replaced: ``"PATH=VALUE"`` as for :func:`loadmaster.target`.
+    """Return the target with some fields replaced: ``"PATH=VALUE"`` as for
+    :func:`loadmaster.target`.
 
-    A calibration does not hold for what has another core, bandwidth or copy engine: its costs are estimated.
+    A calibration does not hold for what has another core, bandwidth or copy engine: its costs are
+    estimated.
 
     Raises
     ------
@@ -29,12 +32,19 @@ def with_fields(target: Target, overrides: Sequence[str]) -> Target:
         apply_override(document, override, target.name)
     paths = [override.partition("=")[0].strip() for override in overrides]
     kept = all(path.rpartition(".")[2] in NO_COST for path in paths)
-    return replace(build_target(document, target.name), provenance=target.provenance if kept else ESTIMATED)
+    return replace(
+        build_target(document, target.name), provenance=target.provenance if kept else ESTIMATED
+    )
 
 
 def document_of(target: Target) -> dict[str, Any]:
-    """Return a document that gives the target when it is read; all figures are in units without prefixes."""
-    document: dict[str, Any] = {"name": target.name, "description": target.description, "static_power": target.static_power}
+    """Return a document that gives the target when it is read; all figures are in units without
+    prefixes."""
+    document: dict[str, Any] = {
+        "name": target.name,
+        "description": target.description,
+        "static_power": target.static_power,
+    }
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
@@ -47,7 +57,11 @@ def _memory(memory: Memory) -> dict[str, Any]:
     read, write = memory.read_bandwidth, memory.write_bandwidth
     return {
         "capacity": memory.capacity,
-        **({"bandwidth": read} if read == write else {"read_bandwidth": read, "write_bandwidth": write}),
+        **(
+            {"bandwidth": read}
+            if read == write
+            else {"read_bandwidth": read, "write_bandwidth": write}
+        ),
         "in_place": memory.in_place,
         "alignment": memory.alignment,
         **({} if memory.energy is None else {"energy": memory.energy}),
@@ -67,12 +81,15 @@ def _copy(copy: CopyEngine) -> dict[str, Any]:
 
 
 def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
-    """Tables of cores; those that differ in the number at the end of their names only are one table with a count."""
+    """Tables of cores; those that differ in the number at the end of their names only are one table
+    with a count."""
     at = 0
     while at < len(cores):
         stem = cores[at].name.removesuffix("0")
         alike = 0
-        while at + alike < len(cores) and cores[at + alike] == replace(cores[at], name=f"{stem}{alike}"):
+        while at + alike < len(cores) and cores[at + alike] == replace(
+            cores[at], name=f"{stem}{alike}"
+        ):
             alike += 1
         name = stem if alike > 1 else cores[at].name
         yield _core(replace(cores[at], name=name), max(1, alike))
@@ -88,7 +105,11 @@ def _core(core: Core, count: int) -> dict[str, Any]:
         "style": str(core.style),
         "rows": core.rows,
         "columns": core.columns,
-        **({"peak": 2 * core.clock} if roofline else {"clock": core.clock, "flexible": core.flexible}),
+        **(
+            {"peak": 2 * core.clock}
+            if roofline
+            else {"clock": core.clock, "flexible": core.flexible}
+        ),
         "lanes": core.lanes,
         "buffer": core.buffer,
         "local_buffer": core.local_buffer,

@@ -1,4 +1,5 @@
-"""Records of the hardware that a plan is for: cores, a main memory, at most one shared fast memory, and their bandwidths."""
+"""Records of the hardware that a plan is for: cores, a main memory, at most one shared fast memory,
+and their bandwidths."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ ESTIMATED = Provenance(Label.ESTIMATED, "figures of the target")
 
 
 class Style(StrEnum):
-    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.tiling`)."""
+    """The dataflow of a core: how it maps loops onto its array (see
+    :mod:`loadmaster.cost.analytical.tiling`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"
@@ -25,12 +27,13 @@ class Style(StrEnum):
 class Memory:
     """A memory that all cores share, reached over one link.
 
-    ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
-    takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
-    they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
-    ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least ``burst`` bytes are read at once.
-    Where ``page`` of the main memory is not 0, an operand may lie partly in it and partly in the fast memory, in whole pages of so many
-    bytes.
+    ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading
+    ``a`` and writing ``b`` bytes takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it.
+    ``in_place`` says whether a core can use operands where they lie in this memory; if not, they
+    must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
+    ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least
+    ``burst`` bytes are read at once. Where ``page`` of the main memory is not 0, an operand may lie
+    partly in it and partly in the fast memory, in whole pages of so many bytes.
     """
 
     name: str
@@ -56,20 +59,24 @@ class Memory:
 class Core:
     """One processing core.
 
-    ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing ``macs_per_cycle[bits]``
-    multiply-accumulates a cycle; ``lanes`` scalar operations a cycle for everything else; ``buffer`` bytes of private
-    memory (0: none that a plan manages).
+    ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing
+    ``macs_per_cycle[bits]`` multiply-accumulates a cycle; ``lanes`` scalar operations a cycle for
+    everything else; ``buffer`` bytes of private memory (0: none that a plan manages).
 
-    A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
-    The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
-    ``noc_latency`` seconds from end to end. Weights that stay in the array are loaded at ``weight_loading`` bytes/s while it waits (None:
-    while it works). ``winograd`` says that kernels may trade workspace for fewer multiplications
-    (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
-    ``efficiency`` is the share of the array's and the lanes' rate that jobs reach, by kind of operator
-    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A partial sum has ``accumulator`` bytes.
-    ``energy`` holds what is known of joules: of a multiply-accumulate (``mac_int8``, ``mac_fp16``, ``mac_fp32``) and a scalar operation
-    (``scalar_int8``, ...), and of a byte read or written in an element's memory (``local``), moved over the network (``network``), and
-    read or written in the private memory (``buffer``); the cost model estimates the others.
+    A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has
+    ``local_buffer`` bytes of its own. The network between the private memory and the array carries
+    ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes ``noc_latency`` seconds from
+    end to end. Weights that stay in the array are loaded at ``weight_loading`` bytes/s while it
+    waits (None: while it works). ``winograd`` says that kernels may trade workspace for fewer
+    multiplications (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass
+    before each job: fetching its description, synchronising. ``efficiency`` is the share of the
+    array's and the lanes' rate that jobs reach, by kind of operator
+    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A
+    partial sum has ``accumulator`` bytes. ``energy`` holds what is known of joules: of a
+    multiply-accumulate (``mac_int8``, ``mac_fp16``, ``mac_fp32``) and a scalar operation
+    (``scalar_int8``, ...), and of a byte read or written in an element's memory (``local``), moved
+    over the network (``network``), and read or written in the private memory (``buffer``); the cost
+    model estimates the others.
     """
 
     name: str
@@ -99,7 +106,8 @@ class Core:
 
 @dataclass(frozen=True)
 class CopyEngine:
-    """Bandwidths of copies between main and fast memory in bytes/s each way, for copies that block or overlap computation.
+    """Bandwidths of copies between main and fast memory in bytes/s each way, for copies that block
+    or overlap computation.
 
     If ``shared``, both directions take turns on one link.
     """
@@ -113,10 +121,11 @@ class CopyEngine:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: its cores, the main memory in which networks start and end, and a fast memory if it has one.
+    """A machine: its cores, the main memory in which networks start and end, and a fast memory if
+    it has one.
 
-    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does. ``provenance`` says what costs rest on that are
-    worked out from these figures.
+    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
+    ``provenance`` says what costs rest on that are worked out from these figures.
     """
 
     name: str
@@ -129,8 +138,11 @@ class Target:
     provenance: Provenance = ESTIMATED
 
     def costs_by(self, model: str, count: int) -> Provenance:
-        """Return the provenance of ``count`` costs that a model works out from the target's figures."""
-        return Provenance(self.provenance.label, f"{model} of {self.name}, {self.provenance.source}", count)
+        """Return the provenance of ``count`` costs that a model works out from the target's
+        figures."""
+        return Provenance(
+            self.provenance.label, f"{model} of {self.name}, {self.provenance.source}", count
+        )
 
     @property
     def memories(self) -> tuple[Memory, ...]:

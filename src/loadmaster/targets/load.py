@@ -1,4 +1,5 @@
-"""Reads hardware descriptions, bundled ones and files, into a :class:`~loadmaster.targets.hardware.Target`."""
+"""Reads hardware descriptions, bundled ones and files, into a
+:class:`~loadmaster.targets.hardware.Target`."""
 
 from __future__ import annotations
 
@@ -18,11 +19,18 @@ _LARGEST_FILE = 2**20
 
 def bundled() -> tuple[str, ...]:
     """Return the names of the bundled targets."""
-    return tuple(sorted(entry.name.removesuffix(".toml") for entry in files(__package__).iterdir() if entry.name.endswith(".toml")))
+    return tuple(
+        sorted(
+            entry.name.removesuffix(".toml")
+            for entry in files(__package__).iterdir()
+            if entry.name.endswith(".toml")
+        )
+    )
 
 
 def bundled_text(name: str) -> str:
-    """Return the TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if there is none of that name."""
+    """Return the TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if
+    there is none of that name."""
     require_known("bundled target", name, bundled(), TargetError, ", or give a .toml file")
     return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
@@ -36,8 +44,8 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     source : str or Path
         Name of a bundled target, or a path that ends in ``.toml``.
     overrides : str or iterable of str
-        ``"PATH=VALUE"``, one or several, each replacing one field by its dotted path in the file: ``"dram.bandwidth=8 GB/s"``,
-        ``"cores.ws.rows=64"`` (a core by its name or its position).
+        ``"PATH=VALUE"``, one or several, each replacing one field by its dotted path in the file:
+        ``"dram.bandwidth=8 GB/s"``, ``"cores.ws.rows=64"`` (a core by its name or its position).
 
     Raises
     ------
@@ -71,18 +79,27 @@ NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page",
 
 
 def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Drop the table of a calibration that overrides have made untrue: they change a core, memory or copy engine that was fitted."""
+    """Drop the table of a calibration that overrides have made untrue: they change a core, memory
+    or copy engine that was fitted."""
     calibration = document.get("calibration")
     if not isinstance(calibration, dict):
         return
-    fitted = {str(name).partition(".")[0] for standing in ("fitted", "bounded") for name in calibration.get(standing, [])}
+    fitted = {
+        str(name).partition(".")[0]
+        for standing in ("fitted", "bounded")
+        for name in calibration.get(standing, [])
+    }
     paths = [override.partition("=")[0].strip() for override in overrides]
-    if any(path.partition(".")[0] in fitted and path.rpartition(".")[2] not in NO_COST for path in paths):
+    if any(
+        path.partition(".")[0] in fitted and path.rpartition(".")[2] not in NO_COST
+        for path in paths
+    ):
         del document["calibration"]
 
 
 def target_document(source: str | Path) -> dict[str, Any]:
-    """Return the TOML document of a bundled target or a file, unchecked; raises :class:`~loadmaster.core.errors.TargetError`."""
+    """Return the TOML document of a bundled target or a file, unchecked; raises
+    :class:`~loadmaster.core.errors.TargetError`."""
     return _parse(_text(source), str(source))
 
 

@@ -1,4 +1,5 @@
-"""Parses ``--set dram.bandwidth="8 GB/s"`` and replaces the field of a target document at that dotted path."""
+"""Parses ``--set dram.bandwidth="8 GB/s"`` and replaces the field of a target document at that
+dotted path."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from loadmaster.core.errors import TargetError
 
 
 def apply_override(document: dict[str, Any], override: str, label: str) -> None:
-    """Apply ``"PATH=VALUE"`` to a parsed target file, in place; the schema finds unknown fields later."""
+    """Apply ``"PATH=VALUE"`` to a parsed target file, in place; the schema finds unknown fields
+    later."""
     require_type(override, str, "an override", TargetError)
     path, separator, text = override.partition("=")
     keys = [key.strip() for key in path.split(".")]
@@ -22,7 +24,10 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
     if not isinstance(place, dict):
         raise TargetError(f"{label}: --set {override!r}: {'.'.join(keys[:-1])} has no fields")
     if len(keys) == 1 and isinstance(document.get(keys[0]), dict | list):
-        raise TargetError(f"{label}: --set {override!r}: {keys[0]} is a table: name one of its fields, such as {keys[0]}.capacity")
+        raise TargetError(
+            f"{label}: --set {override!r}: {keys[0]} is a table: name one of its fields, such as"
+            f" {keys[0]}.capacity"
+        )
     place[keys[-1]] = _value(text.strip())
 
 
@@ -30,18 +35,26 @@ def _descend(place: Any, key: str, where: str, parent: str) -> Any:
     if isinstance(place, dict) and key in place:
         return place[key]
     if isinstance(place, list):
-        names = [entry.get("name", str(i)) if isinstance(entry, dict) else str(i) for i, entry in enumerate(place)]
+        names = [
+            entry.get("name", str(i)) if isinstance(entry, dict) else str(i)
+            for i, entry in enumerate(place)
+        ]
         if key in names:
             return place[names.index(key)]
         if key.isdecimal() and int(key) < len(place):
             return place[int(key)]
         raise TargetError(f"{where}: {parent} has no {key!r}: {instead(key, map(str, names))}")
-    known = [name for name, value in place.items() if isinstance(value, dict | list)] if isinstance(place, dict) else []
+    known = (
+        [name for name, value in place.items() if isinstance(value, dict | list)]
+        if isinstance(place, dict)
+        else []
+    )
     raise TargetError(f"{where}: there is no table {key!r}: {instead(key, known)}")
 
 
 def _value(text: str) -> Any:
-    """Parse the text as a TOML value (numbers, booleans, quoted text), else return it as it is, so that units need no quotes."""
+    """Parse the text as a TOML value (numbers, booleans, quoted text), else return it as it is, so
+    that units need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

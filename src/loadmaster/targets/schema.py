@@ -78,7 +78,17 @@ class _MemoryTable(_Table):
         read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
-        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst, self.page)
+        return Memory(
+            name,
+            self.capacity,
+            read,
+            write,
+            self.in_place,
+            self.alignment,
+            self.energy,
+            self.burst,
+            self.page,
+        )
 
 
 class _EnergyTable(_Table):
@@ -110,18 +120,32 @@ class _CoreTable(_Table):
     weight_loading: _Bandwidth | None = None
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
-    efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
+    efficiency: dict[
+        Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]
+    ] = {}
     accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
     energy: _EnergyTable = _EnergyTable()
-    macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
+    macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {
+        "int8": 1.0,
+        "fp16": 1.0,
+        "fp32": 1.0,
+    }
 
     @model_validator(mode="after")
     def _style_has_its_fields(self) -> _CoreTable:
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
-            if self.flexible or self.noc_bandwidth is not None or self.noc_latency or self.weight_loading is not None:
-                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth, noc_latency and weight_loading")
+            if (
+                self.flexible
+                or self.noc_bandwidth is not None
+                or self.noc_latency
+                or self.weight_loading is not None
+            ):
+                raise ValueError(
+                    "a roofline core has no array: leave out flexible, noc_bandwidth, noc_latency"
+                    " and weight_loading"
+                )
         elif self.clock is None or self.peak is not None:
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
@@ -131,9 +155,13 @@ class _CoreTable(_Table):
         return self
 
     def cores(self) -> list[Core]:
-        # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that fast.
+        # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that
+        # fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
-        rates = {BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: BITS[item[0]])}
+        rates = {
+            BITS[name]: rate
+            for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: BITS[item[0]])
+        }
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
         core = Core(
             name=self.name,
@@ -166,12 +194,16 @@ class _CopyTable(_Table):
     shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
-        to_fast, to_main = self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main
+        to_fast, to_main = (
+            self.asynchronous_to_fast or self.to_fast,
+            self.asynchronous_to_main or self.to_main,
+        )
         return CopyEngine(self.to_fast, self.to_main, to_fast, to_main, self.shared)
 
 
 class _CalibrationTable(_Table):
-    """What `loadmaster calibrate` writes; errors are the factor between model and measurement, in the mean, less 1."""
+    """What `loadmaster calibrate` writes; errors are the factor between model and measurement, in
+    the mean, less 1."""
 
     base: str
     measured: str
@@ -185,7 +217,9 @@ class _CalibrationTable(_Table):
     kept: list[str] = []
 
     def provenance(self) -> Provenance:
-        return Provenance(Label.CALIBRATED, f"{self.measured}, {self.rows} rows, sha256 {self.sha256[:12]}")
+        return Provenance(
+            Label.CALIBRATED, f"{self.measured}, {self.rows} rows, sha256 {self.sha256[:12]}"
+        )
 
 
 class _TargetFile(_Table):
@@ -203,8 +237,13 @@ _RESERVED = ("name", "description", "cores", "copy", "static_power", "calibratio
 
 def build_target(document: dict[str, Any], label: str) -> Target:
     """Check a parsed target file and build the target; ``label`` names the file in errors."""
-    # A value that is no table is no memory: left among the known fields, it is refused as one that there is not.
-    memories = {key: value for key, value in document.items() if key not in _RESERVED and isinstance(value, dict)}
+    # A value that is no table is no memory: left among the known fields, it is refused as one that
+    # there is not.
+    memories = {
+        key: value
+        for key, value in document.items()
+        if key not in _RESERVED and isinstance(value, dict)
+    }
     known = {key: value for key, value in document.items() if key not in memories}
     try:
         file = _TargetFile.model_validate({**known, "memories": memories})
@@ -220,7 +259,11 @@ def _lines(error: ValidationError, label: str) -> list[str]:
         keys = [str(key) for key in detail["loc"] if key != "[key]"]
         path = ".".join(keys[1:] if keys[:1] == ["memories"] else keys)
         unknown = detail["type"] == "extra_forbidden"
-        message = f"there is no such field: {instead(keys[-1], _fields_beside(keys))}" if unknown else detail["msg"]
+        message = (
+            f"there is no such field: {instead(keys[-1], _fields_beside(keys))}"
+            if unknown
+            else detail["msg"]
+        )
         message = message.removeprefix("Value error, ")
         clauses.append(f"{label}: {path or 'file'}: {message[:1].lower() + message[1:]}")
     return clauses
@@ -234,30 +277,51 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
         "copy": _CopyTable,
         "calibration": _CalibrationTable,
     }
-    table = _EnergyTable if "energy" in keys[:-1] else _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
+    table = (
+        _EnergyTable
+        if "energy" in keys[:-1]
+        else _TargetFile
+        if len(keys) == 1
+        else tables.get(keys[0], _TargetFile)
+    )
     return tuple(table.model_fields)
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:
     cores = tuple(core for table in file.cores for core in table.cores())
-    # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it one.
+    # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it
+    # one.
     by_role = {
-        role: [t.memory(name) for name, t in file.memories.items() if t.role == role and (role == "main" or t.capacity)]
+        role: [
+            t.memory(name)
+            for name, t in file.memories.items()
+            if t.role == role and (role == "main" or t.capacity)
+        ]
         for role in ("main", "fast")
     }
     main, fast = by_role["main"], by_role["fast"]
     names = [core.name for core in cores] + list(file.memories)
-    problems = [f"the name {name!r} is used twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    problems = [
+        f"the name {name!r} is used twice"
+        for name in sorted({n for n in names if names.count(n) > 1})
+    ]
     if len(main) != 1:
         problems.append(f'exactly one memory must have role = "main", not {len(main)}')
     if len(fast) > 1:
         problems.append(f'at most one memory may have role = "fast", not {len(fast)}')
     if fast and not fast[0].in_place:
-        problems.append(f"{fast[0].name}.in_place: cores must be able to use the fast memory in place")
+        problems.append(
+            f"{fast[0].name}.in_place: cores must be able to use the fast memory in place"
+        )
     if fast and fast[0].page:
-        problems.append(f"{fast[0].name}.page: pages are those of the main memory: give it page instead")
+        problems.append(
+            f"{fast[0].name}.page: pages are those of the main memory: give it page instead"
+        )
     if main and fast and main[0].page % fast[0].alignment:
-        problems.append(f"{main[0].name}.page: must be a multiple of {fast[0].name}.alignment, {fast[0].alignment} bytes")
+        problems.append(
+            f"{main[0].name}.page: must be a multiple of {fast[0].name}.alignment,"
+            f" {fast[0].alignment} bytes"
+        )
     problems += [f"{m.name}.capacity: must be more than zero" for m in main if m.capacity == 0]
     if main and not main[0].in_place and (not fast or file.copy_engine is None):
         problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")
@@ -265,4 +329,13 @@ def _assemble(file: _TargetFile, label: str) -> Target:
         raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
     copy = file.copy_engine.engine() if file.copy_engine else None
     provenance = ESTIMATED if file.calibration is None else file.calibration.provenance()
-    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy, file.static_power, provenance)
+    return Target(
+        file.name,
+        file.description,
+        cores,
+        main[0],
+        fast[0] if fast else None,
+        copy,
+        file.static_power,
+        provenance,
+    )

@@ -11,11 +11,17 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def target_text(document: Mapping[str, Any]) -> str:
-    """Return the TOML text of a target document: plain values first, then tables, then arrays of tables, each in its order.
+    """Return the TOML text of a target document: plain values first, then tables, then arrays of
+    tables, each in its order.
 
-    What is inside of a table stays on one line. The same document gives the same text, and reading the text gives the document.
+    What is inside of a table stays on one line. The same document gives the same text, and reading
+    the text gives the document.
     """
-    plain = [(key, value) for key, value in document.items() if not _is_table(value) and not _is_tables(value)]
+    plain = [
+        (key, value)
+        for key, value in document.items()
+        if not _is_table(value) and not _is_tables(value)
+    ]
     parts = ["".join(f"{_key(key)} = {_value(value)}\n" for key, value in plain)]
     for key, value in document.items():
         if _is_table(value):
@@ -30,7 +36,9 @@ def _is_table(value: Any) -> bool:
 
 
 def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+    )
 
 
 def _body(table: Mapping[str, Any]) -> str:
@@ -53,5 +61,6 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, but for characters beyond 16 bits, which need none, and DEL, which does.
+    # JSON's escapes are TOML's, but for characters beyond 16 bits, which need none, and DEL, which
+    # does.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -52,8 +52,8 @@ class OpClass(StrEnum):
 class Tensor:
     """A named array.
 
-    ``bytes`` is the storage it occupies, at the precision that is planned for. A view's ``alias_of`` names the tensor that owns
-    its storage (never itself a view).
+    ``bytes`` is the storage it occupies, at the precision that is planned for. A view's
+    ``alias_of`` names the tensor that owns its storage (never itself a view).
     """
 
     name: str
@@ -71,11 +71,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table).
+    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches
+    few rows of a table).
 
-    ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result needs; without them it needs all.
-    ``part_of`` are operands of the loop nests that the tensor is a part of without being one of them itself. ``of_storage``: the windows
-    are of the dimensions of the tensor that owns the storage, which a view may hold in another order or in part.
+    ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result
+    needs; without them it needs all. ``part_of`` are operands of the loop nests that the tensor is
+    a part of without being one of them itself. ``of_storage``: the windows are of the dimensions of
+    the tensor that owns the storage, which a view may hold in another order or in part.
     """
 
     tensor: str
@@ -87,12 +89,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """One multiply-accumulate loop nest in convolution terms; a matrix product has ``x = r = s = 1``, ``y`` rows.
+    """One multiply-accumulate loop nest in convolution terms; a matrix product has ``x = r = s =
+    1``, ``y`` rows.
 
-    ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels (both per group) x
-    ``y`` x ``x`` output positions x ``r`` x ``s`` taps. ``repeats`` counts runs that must follow one another with the
-    same weight operand (the steps of a recurrent cell). ``input``, ``weight`` and ``output`` name the operands; an
-    empty name is a value that never leaves the core. ``loops`` names the loop that each dimension of the operator's result is
+    ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels
+    (both per group) x ``y`` x ``x`` output positions x ``r`` x ``s`` taps. ``repeats`` counts runs
+    that must follow one another with the same weight operand (the steps of a recurrent cell).
+    ``input``, ``weight`` and ``output`` name the operands; an empty name is a value that never
+    leaves the core. ``loops`` names the loop that each dimension of the operator's result is
     (``channels`` stands for groups and output channels together); empty where that is not known.
     """
 
@@ -115,15 +119,25 @@ class LoopNest:
     @property
     def macs(self) -> int:
         """Multiply-accumulates, padding included."""
-        return self.groups * self.batch * self.k * self.c * self.y * self.x * self.r * self.s * self.repeats
+        return (
+            self.groups
+            * self.batch
+            * self.k
+            * self.c
+            * self.y
+            * self.x
+            * self.r
+            * self.s
+            * self.repeats
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """How to run an operator by itself, to measure its time.
 
-    ``text`` is JSON: the operator and its arguments, tensors by type, shape and strides. ``arguments`` names the tensors in it, in order,
-    and ``results`` the new tensors that it makes.
+    ``text`` is JSON: the operator and its arguments, tensors by type, shape and strides.
+    ``arguments`` names the tensors in it, in order, and ``results`` the new tensors that it makes.
     """
 
     text: str
@@ -135,11 +149,13 @@ class Invocation:
 class Op:
     """One operator.
 
-    ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
-    shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
-    that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes`` are the dimensions
-    of its first result along which it can be cut without doing work twice, each in multiples of so many elements as ``steps`` says (of one
-    if empty). One that ``copies`` makes every element of its result from the one that the windows of its operands name.
+    ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent,
+    and constants that only say a shape, are left out). ``elements`` counts scalar operations
+    outside the loop nests. ``bits`` is the width of the arithmetic. An operator that can be run by
+    itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes``
+    are the dimensions of its first result along which it can be cut without doing work twice, each
+    in multiples of so many elements as ``steps`` says (of one if empty). One that ``copies`` makes
+    every element of its result from the one that the windows of its operands name.
     """
 
     name: str
@@ -163,10 +179,12 @@ class Op:
 
 @dataclass(frozen=True, repr=False)
 class Graph(Shown):
-    """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on unknown operators.
+    """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on
+    unknown operators.
 
     ``batch`` is the leading dimension of the first input.
-    ``subgraph_ops`` counts the operators inside control-flow bodies, by kind; ``notes`` are one-line remarks for the summary.
+    ``subgraph_ops`` counts the operators inside control-flow bodies, by kind; ``notes`` are
+    one-line remarks for the summary.
     """
 
     name: str

@@ -14,7 +14,8 @@ from loadmaster.workloads.graph import LoopNest
 
 
 class Role(StrEnum):
-    """The role of an operand in its job's loop nest, which decides how often its bytes are fetched again."""
+    """The role of an operand in its job's loop nest, which decides how often its bytes are fetched
+    again."""
 
     INPUT = "input"
     WEIGHT = "weight"
@@ -25,7 +26,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A job's use of one tensor instance: ``bytes`` is the least that it moves, ``nest`` the loop nest it belongs to."""
+    """A job's use of one tensor instance: ``bytes`` is the least that it moves, ``nest`` the loop
+    nest it belongs to."""
 
     tensor: str
     bytes: int
@@ -39,13 +41,15 @@ Ranges = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorInstance:
-    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its mini-batch is 0.
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its
+    mini-batch is 0.
 
-    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none. A part of a storage holds
-    the elements ``ranges`` of its ``shape``; of what is whole, or cut over channels, both are empty. A part over ``channels`` says
-    (outer, channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels
-    [first, last). Of what is summed up in parts, ``summed`` says that a tensor is no part of the storage, but holds its sums over the
-    range [first, last) of what is summed.
+    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1
+    for none. A part of a storage holds the elements ``ranges`` of its ``shape``; of what is whole,
+    or cut over channels, both are empty. A part over ``channels`` says (outer, channels, inner,
+    first, last): of the storage as an array of outer x channels x inner elements it holds the
+    channels [first, last). Of what is summed up in parts, ``summed`` says that a tensor is no part
+    of the storage, but holds its sums over the range [first, last) of what is summed.
     """
 
     name: str
@@ -66,10 +70,12 @@ class TensorInstance:
 class Job:
     """One operator with the elementwise work fused into it, or one tile of it, on one mini-batch.
 
-    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index. ``ranges`` is the part of the
-    operators' result that it makes; empty if that is all of it, or not known. Of that it ``owns`` a part, and recomputes the rest, which
-    other pieces own; empty if it owns all that it makes. ``summed`` is the range of what is summed that it adds to the sums of the piece
-    before it in its chain, of which the last makes the result; empty if it sums over all.
+    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own
+    index. ``ranges`` is the part of the operators' result that it makes; empty if that is all of
+    it, or not known. Of that it ``owns`` a part, and recomputes the rest, which other pieces own;
+    empty if it owns all that it makes. ``summed`` is the range of what is summed that it adds to
+    the sums of the piece before it in its chain, of which the last makes the result; empty if it
+    sums over all.
     """
 
     name: str
@@ -96,18 +102,22 @@ class Job:
 
     @property
     def size(self) -> object:
-        """What the costs of a job follow from, equal for jobs that share their loop nests and whose operands are of the same sizes."""
-        reads, writes = ([(o.bytes, o.role, o.nest) for o in side] for side in (self.reads, self.writes))
+        """What the costs of a job follow from, equal for jobs that share their loop nests and whose
+        operands are of the same sizes."""
+        reads, writes = (
+            [(o.bytes, o.role, o.nest) for o in side] for side in (self.reads, self.writes)
+        )
         return id(self.nests), self.kind, self.elements, self.bits, len(reads), *reads, *writes
 
 
 @dataclass(frozen=True, slots=True)
 class OperandWindow:
-    """Elements along one dimension of an operand that elements [first, last) along dimension ``axis`` of the result need; None: all.
+    """Elements along one dimension of an operand that elements [first, last) along dimension
+    ``axis`` of the result need; None: all.
 
-    They are ``unit`` times [floor((first x stride + ahead - behind) / divide), floor(((last - 1) x stride + ahead - behind + reach) /
-    divide) + 1), clipped to the dimension. If the operator sums over the dimension (``summed``), a piece of a chain needs the range that it
-    sums.
+    They are ``unit`` times [floor((first x stride + ahead - behind) / divide), floor(((last - 1) x
+    stride + ahead - behind + reach) / divide) + 1), clipped to the dimension. If the operator sums
+    over the dimension (``summed``), a piece of a chain needs the range that it sums.
     """
 
     axis: int | None
@@ -122,7 +132,8 @@ class OperandWindow:
 
 @dataclass(frozen=True, slots=True)
 class OperandNeeds:
-    """What an operator in pieces needs of a storage that it reads as an array of ``shape``; without windows all of it."""
+    """What an operator in pieces needs of a storage that it reads as an array of ``shape``; without
+    windows all of it."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -131,9 +142,11 @@ class OperandNeeds:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInfo:
-    """An operator that some job must cover, and the tensors, by their names in the network, that it reads and writes.
+    """An operator that some job must cover, and the tensors, by their names in the network, that it
+    reads and writes.
 
-    Of an operator in pieces also the ``shape`` of its result, and what parts of the result need of every operand.
+    Of an operator in pieces also the ``shape`` of its result, and what parts of the result need of
+    every operand.
     """
 
     name: str
@@ -145,11 +158,12 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """The part of a network that a plan keeps: its source, its data flow, and remarks on unknown operators.
+    """The part of a network that a plan keeps: its source, its data flow, and remarks on unknown
+    operators.
 
-    ``operators`` are those that cost something, views resolved; ``inputs`` and ``outputs`` are tensors, by their names in the network, and
-    ``unused`` those that an operator writes, nobody reads, and the network does not return. ``batch`` is the leading dimension of the
-    first input.
+    ``operators`` are those that cost something, views resolved; ``inputs`` and ``outputs`` are
+    tensors, by their names in the network, and ``unused`` those that an operator writes, nobody
+    reads, and the network does not return. ``batch`` is the leading dimension of the first input.
     """
 
     name: str
@@ -168,7 +182,8 @@ class NetworkInfo:
 
 @dataclass(frozen=True)
 class Workload:
-    """All jobs of all networks, in an order in which one core could run them, with the tensor instances that they use."""
+    """All jobs of all networks, in an order in which one core could run them, with the tensor
+    instances that they use."""
 
     networks: tuple[NetworkInfo, ...]
     jobs: tuple[Job, ...]
@@ -183,7 +198,8 @@ class Workload:
     def alike(self) -> tuple[list[int], Ints]:
         """One job of each kind, and for every job which of these it is like, shape (jobs,).
 
-        Jobs are alike if they have the very same loop nests, as those of all mini-batches have, and work and operands of the same sizes.
+        Jobs are alike if they have the very same loop nests, as those of all mini-batches have, and
+        work and operands of the same sizes.
         """
         known: dict[object, int] = {}
         like = [known.setdefault(job.size, len(known)) for job in self.jobs]
@@ -192,7 +208,8 @@ class Workload:
 
     @cached_property
     def edges(self) -> Ints:
-        """What waits for what: a job and one that needs its results, by their numbers, shape (dependencies, 2)."""
+        """What waits for what: a job and one that needs its results, by their numbers, shape
+        (dependencies, 2)."""
         return edges_of([job.after for job in self.jobs])
 
     @cached_property

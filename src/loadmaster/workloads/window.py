@@ -1,7 +1,9 @@
-"""Which part of an operand a part of a result needs: exact ranges through strides, padding, dilation, permutations and broadcasts.
+"""Which part of an operand a part of a result needs: exact ranges through strides, padding,
+dilation, permutations and broadcasts.
 
-A *box* is a half-open range for every dimension of a tensor. A :class:`Window` maps the range of one result dimension to the range
-of one operand dimension, so that a box of the result gives the box of each operand, and a chain of operators can be traced back.
+A *box* is a half-open range for every dimension of a tensor. A :class:`Window` maps the range of
+one result dimension to the range of one operand dimension, so that a box of the result gives the
+box of each operand, and a chain of operators can be traced back.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ Box = tuple[Range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The range of an operand's dimension that the range [first, last) of the result's dimension ``axis`` needs.
+    """The range of an operand's dimension that the range [first, last) of the result's dimension
+    ``axis`` needs.
 
-    It is ``unit`` times [floor((first x numerator + low) / denominator), floor(((last - 1) x numerator + high) / denominator) + 1), clipped
-    to the dimension. An ``axis`` below 0 needs all of the dimension, whatever the range: -1 (:data:`ALL`), or -2 (:data:`SUMMED`) where the
+    It is ``unit`` times [floor((first x numerator + low) / denominator), floor(((last - 1) x
+    numerator + high) / denominator) + 1), clipped to the dimension. An ``axis`` below 0 needs all
+    of the dimension, whatever the range: -1 (:data:`ALL`), or -2 (:data:`SUMMED`) where the
     operator sums over the dimension, so that a part of the sum needs as much of it.
 
-    A convolution of stride s, padding p and r taps of dilation d has numerator s, low -p and high (r - 1) d - p. A grouped one has, along
-    its channels, the denominator K / groups and the unit C / groups.
+    A convolution of stride s, padding p and r taps of dilation d has numerator s, low -p and high
+    (r - 1) d - p. A grouped one has, along its channels, the denominator K / groups and the unit C
+    / groups.
     """
 
     axis: int = -1
@@ -39,7 +44,8 @@ class Window:
     unit: int = 1
 
     def of(self, box: Box, extent: int) -> Range:
-        """Range of an operand's dimension of ``extent`` that a box of the result needs; empty where it needs padding only."""
+        """Range of an operand's dimension of ``extent`` that a box of the result needs; empty where
+        it needs padding only."""
         if self.axis < 0:
             return 0, extent
         first, last = box[self.axis]
@@ -97,7 +103,8 @@ def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Bo
 
 
 def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) -> Ints:
-    """Boxes of an operand, shape (boxes, dimensions, 2), that boxes of the result need: :func:`operand_box` of many."""
+    """Boxes of an operand, shape (boxes, dimensions, 2), that boxes of the result need:
+    :func:`operand_box` of many."""
     found = np.empty((len(boxes), len(shape), 2), dtype=np.int64)
     for d, (window, extent) in enumerate(zip(windows, shape, strict=True)):
         if window.axis < 0:
@@ -107,7 +114,8 @@ def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) 
         if window != Window(window.axis):
             first, last = (
                 window.unit * ((first * window.numerator + window.low) // window.denominator),
-                window.unit * (((last - 1) * window.numerator + window.high) // window.denominator + 1),
+                window.unit
+                * (((last - 1) * window.numerator + window.high) // window.denominator + 1),
             )
         found[:, d, 0] = np.minimum(np.maximum(first, 0), extent)
         found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(last, extent))
@@ -120,14 +128,18 @@ def volumes(boxes: Ints) -> Ints:
 
 
 def hulls(one: Ints, other: Ints) -> Ints:
-    """The smallest boxes that hold two each, shape (boxes, dimensions, 2), either of which may be empty."""
-    both = np.stack([np.minimum(one[..., 0], other[..., 0]), np.maximum(one[..., 1], other[..., 1])], axis=-1)
+    """The smallest boxes that hold two each, shape (boxes, dimensions, 2), either of which may be
+    empty."""
+    both = np.stack(
+        [np.minimum(one[..., 0], other[..., 0]), np.maximum(one[..., 1], other[..., 1])], axis=-1
+    )
     both = np.where((volumes(other) > 0)[:, None, None], both, one)
     return np.where((volumes(one) > 0)[:, None, None], both, other)
 
 
 def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
-    """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same elements in the same order."""
+    """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same
+    elements in the same order."""
     if not volume(box):
         return tuple((0, 0) for _ in target)
     result: list[Range] = []
@@ -139,11 +151,13 @@ def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
 
 
 def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> Ints:
-    """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2): :func:`reshaped` of many."""
+    """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2):
+    :func:`reshaped` of many."""
     found = np.zeros((len(boxes), len(target), 2), dtype=np.int64)
     filled = volumes(boxes) > 0
     for left, right in _groups(tuple(shape), tuple(target)) if filled.any() else ():
-        # Positions of the first and the last element, then of these within what is left of the dimensions.
+        # Positions of the first and the last element, then of these within what is left of the
+        # dimensions.
         first, last = np.zeros((2, len(boxes)), dtype=np.int64)
         for i in left:
             first, last = first * shape[i] + boxes[:, i, 0], last * shape[i] + boxes[:, i, 1] - 1
@@ -151,7 +165,8 @@ def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> 
         for i in right:
             inner //= target[i]
             a, b = first // inner, last // inner
-            # Behind a dimension of which several are needed, every other is crossed at least in part: take all of it.
+            # Behind a dimension of which several are needed, every other is crossed at least in
+            # part: take all of it.
             found[:, i, 0] = np.where(crossed, 0, a)
             found[:, i, 1] = np.where(crossed, target[i], b + 1)
             crossed |= a != b
@@ -160,11 +175,14 @@ def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> 
     return found
 
 
-def through_reshape(windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]) -> tuple[Window, ...]:
-    """Windows of an array of shape ``target``, from those of an array of another shape with the same elements in the same order.
+def through_reshape(
+    windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]
+) -> tuple[Window, ...]:
+    """Windows of an array of shape ``target``, from those of an array of another shape with the
+    same elements in the same order.
 
-    Of a dimension that several stand for, the first of these has a window, of whole rounds of the others, and the others are needed as a
-    whole; so are dimensions that together stand for others.
+    Of a dimension that several stand for, the first of these has a window, of whole rounds of the
+    others, and the others are needed as a whole; so are dimensions that together stand for others.
     """
     found = [ALL] * len(target)
     for left, right in _groups(tuple(shape), tuple(target)):
@@ -175,7 +193,8 @@ def through_reshape(windows: Sequence[Window], shape: Sequence[int], target: Seq
 
 
 def _of_rounds(window: Window, size: int) -> Window:
-    """The window of rounds of so many elements each that an operand's dimension consists of; all of them where that cannot be said."""
+    """The window of rounds of so many elements each that an operand's dimension consists of; all of
+    them where that cannot be said."""
     if window.unit % size == 0:
         return replace(window, unit=window.unit // size)
     if window.axis >= 0 and size % window.unit == 0:
@@ -185,7 +204,8 @@ def _of_rounds(window: Window, size: int) -> Window:
 
 @lru_cache(maxsize=1024)
 def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be; each ends with the 1s after it."""
+    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be;
+    each ends with the 1s after it."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(one) or j < len(other):

@@ -14,38 +14,39 @@ namespace {
 
 // All sweeps together examine at most this many gaps, and so does the sweep before the repair.
 constexpr std::int64_t kGapBudget = 70'000'000;
-// Placing what the sweeps left out examines at most this many neighbours, and so does each repair, or more where there are very many buffers.
+// Placing what the sweeps left out examines at most this many neighbours, and so does each repair,
+// or more where there are very many buffers.
 constexpr std::int64_t kNeighbourBudget = 10'000'000, kRepairNeighboursPerBuffer = 40;
-// Buffers that a sweep left out may be placed up to this far above its ceiling, as a fraction of the bound.
+// Buffers that a sweep left out may be placed up to this far above its ceiling, as a fraction of
+// the bound.
 constexpr double kOverflowStrip = 0.0035;
-// If the peak is still this far above the bound after two sweeps, as a fraction of it, no more sweeps are made.
+// If the peak is still this far above the bound after two sweeps, as a fraction of it, no more
+// sweeps are made.
 constexpr double kAbandonExcess = 0.03;
-// The ceilings of the repairs lie this far above the bound, as fractions of it; where one fails, those below it are not tried.
+// The ceilings of the repairs lie this far above the bound, as fractions of it; where one fails,
+// those below it are not tried.
 constexpr std::array kRepairExcesses{0.0095, 0.0065, 0.0048};
 constexpr double kWeightGrowth = 1.5;
 
 struct Attempt {
-    double excess;  // how far the ceiling lies above the bound, as a fraction of it
+    double excess; // how far the ceiling lies above the bound, as a fraction of it
     double affinity;
     bool backwards;
 };
 
 // The first sweeps suit lifetimes of many lengths, the later ones lifetimes of similar length.
-constexpr std::array<Attempt, 9> kSweeps{{{0.005, 30, true},
-                                          {0.003, 3, false},
-                                          {0.005, 30, false},
-                                          {0.001, 3, false},
-                                          {0.001, 3, true},
-                                          {0.003, 3, true},
-                                          {0.004, 10, false},
-                                          {0.004, 3, true},
-                                          {0, 10, false}}};
+constexpr std::array<Attempt, 9> kSweeps{
+    {{0.005, 30, true}, {0.003, 3, false}, {0.005, 30, false}, {0.001, 3, false}, {0.001, 3, true},
+        {0.003, 3, true}, {0.004, 10, false}, {0.004, 3, true}, {0, 10, false}}};
 
-std::int64_t above(std::int64_t bound, double excess) { return bound + static_cast<std::int64_t>(excess * static_cast<double>(bound)); }
+std::int64_t above(std::int64_t bound, double excess) {
+    return bound + static_cast<std::int64_t>(excess * static_cast<double>(bound));
+}
 
-}  // namespace
+} // namespace
 
-void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found) {
+void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
+    const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found) {
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
     const PlainNeighbours near(plain);
@@ -54,7 +55,8 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
         std::int64_t peak = 0;
         std::vector<std::int64_t> whole(buffers.count(), 0);
         for (std::int32_t b = 0; b < plain.count(); ++b) whole[plain.buffer[b]] = offset[b];
-        for (std::int32_t b = 0; b < plain.count(); ++b) peak = std::max(peak, offset[b] + plain.size[b]);
+        for (std::int32_t b = 0; b < plain.count(); ++b)
+            peak = std::max(peak, offset[b] + plain.size[b]);
         lowest = std::min(lowest, peak);
         return found(name, std::move(whole)) && budget.look();
     };
@@ -65,12 +67,14 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
     std::int64_t gaps = kGapBudget, neighbours = kNeighbourBudget;
     int swept = 0;
     for (const Attempt &attempt : kSweeps) {
-        std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain, above(bound, attempt.excess), attempt.affinity, gaps, budget);
+        std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain,
+            above(bound, attempt.excess), attempt.affinity, gaps, budget);
         if (offset.empty()) break;
         if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
         leave_out_above(offset, above(bound, attempt.excess + kOverflowStrip));
-        place_by_ejection(near, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
+        place_by_ejection(
+            near, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
         if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
         if (++swept == 2 && lowest > above(bound, kAbandonExcess)) break;
@@ -78,11 +82,13 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
     for (const double excess : kRepairExcesses) {
         const std::int64_t ceiling = above(bound, excess);
         if (lowest <= ceiling) continue;
-        gaps = kGapBudget, neighbours = std::max(kNeighbourBudget, kRepairNeighboursPerBuffer * buffers.count());
+        gaps = kGapBudget,
+        neighbours = std::max(kNeighbourBudget, kRepairNeighboursPerBuffer * buffers.count());
         std::vector<std::int64_t> offset = sweep(plain, above(bound, excess / 2), 1, gaps, budget);
-        if (offset.empty() || !repair(near, offset, ceiling, kWeightGrowth, neighbours, budget)) return;
+        if (offset.empty() || !repair(near, offset, ceiling, kWeightGrowth, neighbours, budget))
+            return;
         if (!offer("sweep and repair", offset)) return;
     }
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

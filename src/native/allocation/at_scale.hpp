@@ -11,7 +11,9 @@
 
 namespace loadmaster::allocation {
 
-// Calls `found` with a name and offsets for every packing, and goes on while that says so. Does nothing where buffers have pins, gaps or windows.
-void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found);
+// Calls `found` with a name and offsets for every packing, and goes on while that says so. Does
+// nothing where buffers have pins, gaps or windows.
+void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
+    const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

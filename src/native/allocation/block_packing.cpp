@@ -20,7 +20,8 @@ struct Packing {
     Counters counters;
 };
 
-Packing packed(const Buffers &buffers, const Bound &bound, std::int64_t capacity, std::int64_t enough, const BlockAttempt &attempt, const Effort &effort) {
+Packing packed(const Buffers &buffers, const Bound &bound, std::int64_t capacity,
+    std::int64_t enough, const BlockAttempt &attempt, const Effort &effort) {
     Packing packing;
     const Blocks blocks(buffers, {enough, attempt.most_empty, attempt.seed});
     if (blocks.buffers().count() == buffers.count()) return packing;
@@ -34,10 +35,10 @@ Packing packed(const Buffers &buffers, const Bound &bound, std::int64_t capacity
     return packing;
 }
 
-}  // namespace
+} // namespace
 
-PackedBlocks pack_blocks(const Buffers &buffers, const Bound &bound, std::int64_t capacity, std::int64_t enough, std::span<const BlockAttempt> attempts,
-                         const Effort &effort) {
+PackedBlocks pack_blocks(const Buffers &buffers, const Bound &bound, std::int64_t capacity,
+    std::int64_t enough, std::span<const BlockAttempt> attempts, const Effort &effort) {
     std::vector<Packing> packings(attempts.size());
     std::atomic<std::size_t> settled = attempts.size();
     std::atomic<bool> signalled = false;
@@ -47,7 +48,8 @@ PackedBlocks pack_blocks(const Buffers &buffers, const Bound &bound, std::int64_
         Effort share = effort;
         share.seed = attempts[i].seed, share.work = attempts[i].work, share.threads = 1;
         share.poll = [&, i] {
-            if (std::this_thread::get_id() == main_thread && effort.poll && effort.poll()) signalled = true;
+            if (std::this_thread::get_id() == main_thread && effort.poll && effort.poll())
+                signalled = true;
             return signalled || settled < i;
         };
         packings[i] = packed(buffers, bound, capacity, enough, attempts[i], share);
@@ -70,4 +72,4 @@ PackedBlocks pack_blocks(const Buffers &buffers, const Bound &bound, std::int64_
     return best;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

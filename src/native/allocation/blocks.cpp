@@ -8,21 +8,26 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// Equal sizes one after the other are rarely chance, but a value that is written anew or that once was one: the empty part between seems so much smaller.
+// Equal sizes one after the other are rarely chance, but a value that is written anew or that once
+// was one: the empty part between seems so much smaller.
 constexpr double kEqualSizes = 0.1;
 // Empty parts seem up to so much larger, as a multiple of themselves.
 constexpr double kNoise = 2;
 
 bool joinable(const Buffers &buffers, std::int64_t b) {
     const std::int64_t s = buffers.first[b];
-    return buffers.pin[b] < 0 && buffers.first[b + 1] == s + 1 && buffers.occupies(s) && buffers.low[s] == 0 && buffers.high[s] == buffers.size[b];
+    return buffers.pin[b] < 0 && buffers.first[b + 1] == s + 1 && buffers.occupies(s) &&
+        buffers.low[s] == 0 && buffers.high[s] == buffers.size[b];
 }
 
-}  // namespace
+} // namespace
 
-bool Blocks::Pair::operator>(const Pair &other) const { return std::tie(empty, first, second) > std::tie(other.empty, other.first, other.second); }
+bool Blocks::Pair::operator>(const Pair &other) const {
+    return std::tie(empty, first, second) > std::tie(other.empty, other.first, other.second);
+}
 
-Blocks::Blocks(const Buffers &buffers, const Joining &joining) : joining_(joining), random_(joining.seed) {
+Blocks::Blocks(const Buffers &buffers, const Joining &joining)
+    : joining_(joining), random_(joining.seed) {
     number_slots(buffers);
     for (std::int64_t b = 0; b < buffers.count(); ++b) add_buffer(buffers, b);
     const auto count = static_cast<std::int32_t>(blocks_.size());
@@ -34,29 +39,35 @@ Blocks::Blocks(const Buffers &buffers, const Joining &joining) : joining_(joinin
 
 void Blocks::number_slots(const Buffers &buffers) {
     for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
-        if (buffers.occupies(s)) instants_.insert(instants_.end(), {buffers.begin[s], buffers.end[s]});
+        if (buffers.occupies(s))
+            instants_.insert(instants_.end(), {buffers.begin[s], buffers.end[s]});
     std::sort(instants_.begin(), instants_.end());
     instants_.erase(std::unique(instants_.begin(), instants_.end()), instants_.end());
     load_.assign(instants_.size(), 0);
 }
 
 std::int32_t Blocks::slot(std::int64_t instant) const {
-    return static_cast<std::int32_t>(std::lower_bound(instants_.begin(), instants_.end(), instant) - instants_.begin());
+    return static_cast<std::int32_t>(
+        std::lower_bound(instants_.begin(), instants_.end(), instant) - instants_.begin());
 }
 
 double Blocks::area(const Block &block) const {
-    return static_cast<double>(block.size) * (static_cast<double>(instants_[block.end]) - static_cast<double>(instants_[block.begin]));
+    return static_cast<double>(block.size) *
+        (static_cast<double>(instants_[block.end]) - static_cast<double>(instants_[block.begin]));
 }
 
 void Blocks::add_buffer(const Buffers &buffers, std::int64_t b) {
     for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
         if (!buffers.occupies(s)) continue;
-        for (std::int32_t t = slot(buffers.begin[s]); t < slot(buffers.end[s]); ++t) load_[t] += buffers.high[s] - buffers.low[s];
+        for (std::int32_t t = slot(buffers.begin[s]); t < slot(buffers.end[s]); ++t)
+            load_[t] += buffers.high[s] - buffers.low[s];
     }
     Block block;
-    block.size = buffers.size[b], block.alignment = buffers.alignment[b], block.apart = !joinable(buffers, b);
+    block.size = buffers.size[b], block.alignment = buffers.alignment[b],
+    block.apart = !joinable(buffers, b);
     if (!block.apart) {
-        block.begin = slot(buffers.begin[buffers.first[b]]), block.end = slot(buffers.end[buffers.first[b]]);
+        block.begin = slot(buffers.begin[buffers.first[b]]),
+        block.end = slot(buffers.end[buffers.first[b]]);
         block.area = area(block);
     }
     blocks_.push_back(block);
@@ -78,7 +89,10 @@ Blocks::Block Blocks::together(std::int32_t first, std::int32_t second) const {
 // Of two alignments one has to divide the other, or no single one would do for the block.
 void Blocks::consider(std::int32_t first, std::int32_t second) {
     const Block &lower = blocks_[first], &upper = blocks_[second];
-    if (lower.apart || upper.apart || std::max(lower.alignment, upper.alignment) % std::min(lower.alignment, upper.alignment) != 0) return;
+    if (lower.apart || upper.apart ||
+        std::max(lower.alignment, upper.alignment) % std::min(lower.alignment, upper.alignment) !=
+            0)
+        return;
     const Block block = together(first, second);
     double empty = 1 - (lower.area + upper.area) / block.area;
     if (empty >= joining_.most_empty) return;
@@ -87,10 +101,15 @@ void Blocks::consider(std::int32_t first, std::int32_t second) {
     std::push_heap(pairs_.begin(), pairs_.end(), std::greater<>());
 }
 
-// Adds what is empty in a block to the load; false, with nothing changed, if that has no room for it.
+// Adds what is empty in a block to the load; false, with nothing changed, if that has no room for
+// it.
 bool Blocks::claim(const Block &block) {
-    const auto used = [&](std::int32_t part, std::int32_t at) { return at >= blocks_[part].begin && at < blocks_[part].end ? blocks_[part].size : 0; };
-    const auto empty = [&](std::int32_t at) { return block.size - used(block.first, at) - used(block.second, at); };
+    const auto used = [&](std::int32_t part, std::int32_t at) {
+        return at >= blocks_[part].begin && at < blocks_[part].end ? blocks_[part].size : 0;
+    };
+    const auto empty = [&](std::int32_t at) {
+        return block.size - used(block.first, at) - used(block.second, at);
+    };
     for (std::int32_t at = block.begin; at < block.end; ++at)
         if (empty(at) > 0 && load_[at] + empty(at) > joining_.ceiling) return false;
     for (std::int32_t at = block.begin; at < block.end; ++at) load_[at] += empty(at);
@@ -121,8 +140,12 @@ void Blocks::list_blocks(const Buffers &buffers) {
         const Block &block = blocks_[b];
         left_.push_back(b);
         made_.add(block.size, block.alignment, b < buffers.count() ? buffers.pin[b] : -1, -1);
-        if (block.first >= 0) made_.add_section(instants_[block.begin], instants_[block.end], 0, block.size);
-        else for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) made_.add_section(buffers.begin[s], buffers.end[s], buffers.low[s], buffers.high[s]);
+        if (block.first >= 0)
+            made_.add_section(instants_[block.begin], instants_[block.end], 0, block.size);
+        else
+            for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+                made_.add_section(
+                    buffers.begin[s], buffers.end[s], buffers.low[s], buffers.high[s]);
     }
 }
 
@@ -138,4 +161,4 @@ std::vector<std::int64_t> Blocks::offsets(std::span<const std::int64_t> of_block
     return offset;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

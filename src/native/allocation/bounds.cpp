@@ -13,18 +13,23 @@ namespace {
 bool has_windows(const Buffers &buffers) {
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && (buffers.low[s] > 0 || buffers.high[s] < buffers.size[b])) return true;
+            if (buffers.occupies(s) && (buffers.low[s] > 0 || buffers.high[s] < buffers.size[b]))
+                return true;
     return false;
 }
 
-// The load when every section takes whole steps, less the most that a buffer alive at that instant takes beyond its bytes.
+// The load when every section takes whole steps, less the most that a buffer alive at that instant
+// takes beyond its bytes.
 Bound load_in_steps(const Buffers &buffers, std::int64_t step) {
     std::vector<std::int64_t> high(buffers.high.begin(), buffers.high.end());
-    for (std::size_t s = 0; s < high.size(); ++s) high[s] = buffers.low[s] + align_up(high[s] - buffers.low[s], step);
-    const Load load = load_bound({buffers.size, buffers.alignment, buffers.pin, buffers.first, buffers.begin, buffers.end, buffers.low, high});
+    for (std::size_t s = 0; s < high.size(); ++s)
+        high[s] = buffers.low[s] + align_up(high[s] - buffers.low[s], step);
+    const Load load = load_bound({buffers.size, buffers.alignment, buffers.pin, buffers.first,
+        buffers.begin, buffers.end, buffers.low, high});
     std::int64_t slack = 0;
     for (std::size_t s = 0; s < high.size(); ++s)
-        if (buffers.occupies(static_cast<std::int64_t>(s)) && buffers.begin[s] <= load.instant && load.instant < buffers.end[s])
+        if (buffers.occupies(static_cast<std::int64_t>(s)) && buffers.begin[s] <= load.instant &&
+            load.instant < buffers.end[s])
             slack = std::max(slack, high[s] - buffers.high[s]);
     return {load.bytes - slack, load.instant, -1, {}};
 }
@@ -42,18 +47,20 @@ Bound load_and_ends(const Buffers &buffers) {
         const std::int64_t top = std::max<std::int64_t>(buffers.pin[b], 0) + buffers.size[b];
         if (top <= best.bytes) continue;
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant)) best = {top, buffers.begin[s], b, {}};
+            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant))
+                best = {top, buffers.begin[s], b, {}};
     }
     return best;
 }
 
-}  // namespace
+} // namespace
 
 Bound lower_bound(const Buffers &buffers, std::int64_t enough) {
     const Bound best = load_and_ends(buffers);
     if (best.bytes > enough) return best;
     Together pairwise = alive_in_pairs(buffers, best.bytes);
-    return pairwise.bytes > best.bytes ? Bound{pairwise.bytes, 0, -1, std::move(pairwise.buffers)} : best;
+    return pairwise.bytes > best.bytes ? Bound{pairwise.bytes, 0, -1, std::move(pairwise.buffers)}
+                                       : best;
 }
 
 std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) {
@@ -62,7 +69,8 @@ std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) 
     std::vector<std::int64_t> found;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && buffers.begin[s] <= bound.instant && bound.instant < buffers.end[s]) {
+            if (buffers.occupies(s) && buffers.begin[s] <= bound.instant &&
+                bound.instant < buffers.end[s]) {
                 found.push_back(b);
                 break;
             }
@@ -75,4 +83,4 @@ bool orderly(const Buffers &buffers) {
     return true;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -10,20 +10,24 @@ namespace loadmaster::allocation {
 
 struct Bound {
     std::int64_t bytes = 0, instant = 0;
-    std::int64_t buffer = -1;  // the one that ends highest, if that alone says so; -1: all that are alive at the instant
-    std::vector<std::int64_t> pairwise;  // or those of which each two are alive together; the instant then means nothing
+    std::int64_t buffer = -1; // the one that ends highest, if that alone says so; -1: all that are
+                              // alive at the instant
+    std::vector<std::int64_t>
+        pairwise; // or those of which each two are alive together; the instant then means nothing
 };
 
-// Most bytes that must be apart at one instant. Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer
-// may save. The largest buffer and the highest pin bound the peak as well, and so do buffers that are alive together two by two; these are looked for
-// only while the bound does not exceed `enough`. O(n log n), and what `alive_in_pairs` takes.
+// Most bytes that must be apart at one instant. Where all alignments share a divisor, sizes count
+// rounded up to it, but for what the topmost buffer may save. The largest buffer and the highest
+// pin bound the peak as well, and so do buffers that are alive together two by two; these are
+// looked for only while the bound does not exceed `enough`. O(n log n), and what `alive_in_pairs`
+// takes.
 Bound lower_bound(const Buffers &buffers, std::int64_t enough);
 
 // The buffers that a bound speaks of, ascending.
 std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound);
 
-// Whether of two buffers that are alive together one must lie above the other throughout, so that an exhausted search is a proof: no section
-// leaves low bytes of its buffer free.
+// Whether of two buffers that are alive together one must lie above the other throughout, so that
+// an exhausted search is a proof: no section leaves low bytes of its buffer free.
 bool orderly(const Buffers &buffers);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -1,4 +1,5 @@
-// The problem as callers state it: arrays, checked by the bindings, bytes and instants as they come.
+// The problem as callers state it: arrays, checked by the bindings, bytes and instants as they
+// come.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,15 @@
 namespace loadmaster::allocation {
 
 struct Buffers {
-    std::span<const std::int64_t> size, alignment, pin;  // pin: a fixed offset, or -1
-    std::span<const std::int64_t> first;                 // sections of buffer i: first[i] .. first[i + 1] - 1
-    std::span<const std::int64_t> begin, end;            // lifetime of a section, half-open
-    std::span<const std::int64_t> low, high;             // bytes of the buffer in use during it
+    std::span<const std::int64_t> size, alignment, pin; // pin: a fixed offset, or -1
+    std::span<const std::int64_t> first;      // sections of buffer i: first[i] .. first[i + 1] - 1
+    std::span<const std::int64_t> begin, end; // lifetime of a section, half-open
+    std::span<const std::int64_t> low, high;  // bytes of the buffer in use during it
 
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
-    bool occupies(std::int64_t section) const { return begin[section] < end[section] && low[section] < high[section]; }
+    bool occupies(std::int64_t section) const {
+        return begin[section] < end[section] && low[section] < high[section];
+    }
     // Whether the buffer is ever alive with bytes in use; else it conflicts with no other buffer.
     bool matters(std::int64_t buffer) const {
         for (std::int64_t s = first[buffer]; s < first[buffer + 1]; ++s)
@@ -35,4 +38,4 @@ struct Load {
 // Most bytes in use at once, and the first instant at which they are.
 Load load_bound(const Buffers &buffers);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -12,7 +12,8 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// Sizes, alignments, shifts and the highest pin together may not exceed this, so that no sum of them overflows.
+// Sizes, alignments, shifts and the highest pin together may not exceed this, so that no sum of
+// them overflows.
 constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
 
 void require(bool holds, const char *what) {
@@ -24,20 +25,26 @@ void require(bool holds, std::int64_t buffer, const char *what) {
 }
 
 void add_bytes(std::int64_t &sum, std::int64_t bytes) {
-    if (bytes > kLargestTotal - sum) throw std::overflow_error("sizes: more than 2^62 bytes in all, with alignments and pins");
+    if (bytes > kLargestTotal - sum)
+        throw std::overflow_error("sizes: more than 2^62 bytes in all, with alignments and pins");
     sum += bytes;
 }
 
 void check_sections(const Buffers &b) {
     const auto sections = static_cast<std::int64_t>(b.begin.size());
-    require(b.end.size() == b.begin.size() && b.low.size() == b.begin.size() && b.high.size() == b.begin.size(), "sections: arrays of different lengths");
-    require(b.first.size() == b.size.size() + 1 && b.first[0] == 0, "first: must start with 0 and have one element more than size");
-    for (std::size_t i = 1; i < b.first.size(); ++i) require(b.first[i] >= b.first[i - 1], "first: must not decrease");
+    require(b.end.size() == b.begin.size() && b.low.size() == b.begin.size() &&
+            b.high.size() == b.begin.size(),
+        "sections: arrays of different lengths");
+    require(b.first.size() == b.size.size() + 1 && b.first[0] == 0,
+        "first: must start with 0 and have one element more than size");
+    for (std::size_t i = 1; i < b.first.size(); ++i)
+        require(b.first[i] >= b.first[i - 1], "first: must not decrease");
     require(b.first.back() == sections, "first: must end with the number of sections");
     for (std::int64_t i = 0; i < b.count(); ++i)
         for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s) {
             require(b.begin[s] <= b.end[s], i, "begin: must not be after end");
-            require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], i, "low, high: must lie within the buffer");
+            require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], i,
+                "low, high: must lie within the buffer");
         }
 }
 
@@ -54,15 +61,18 @@ void check_overlaps(const Buffers &b) {
             const auto &[begin, end, low, high] = mine[k];
             const auto &before = mine[k - 1];
             const bool together = before[0] == begin && before[1] == end;
-            require(together ? before[3] <= low : before[1] <= begin, i, "sections: two of one buffer overlap");
+            require(together ? before[3] <= low : before[1] <= begin, i,
+                "sections: two of one buffer overlap");
         }
     }
 }
 
 // Returns the sum of all bytes that addresses may be made of.
 std::int64_t check_columns(const Buffers &b) {
-    require(b.size.size() < (std::size_t{1} << 30) && b.begin.size() < (std::size_t{1} << 30), "too many buffers");
-    require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(), "buffers: arrays of different lengths");
+    require(b.size.size() < (std::size_t{1} << 30) && b.begin.size() < (std::size_t{1} << 30),
+        "too many buffers");
+    require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(),
+        "buffers: arrays of different lengths");
     std::int64_t sum = 0, highest = 0;
     for (std::int64_t i = 0; i < b.count(); ++i) {
         require(b.size[i] >= 0, i, "size: must not be negative");
@@ -78,20 +88,23 @@ std::int64_t check_columns(const Buffers &b) {
 
 void check_group(const Buffers &buffers, const std::vector<Member> &group) {
     const std::int64_t one = group.front().buffer;
-    require(common_residue(buffers, group).has_value(), one, "group: no address suits the alignments of all its buffers");
+    require(common_residue(buffers, group).has_value(), one,
+        "group: no address suits the alignments of all its buffers");
     std::int64_t base = -1;
     for (const auto &[buffer, shift] : group) {
         const std::int64_t pin = buffers.pin[buffer];
         if (pin < 0) continue;
         require(pin >= shift, buffer, "group: would begin below 0 where this buffer is pinned");
-        require(base < 0 || base == pin - shift, buffer, "group: pinned to another address than a buffer before it");
+        require(base < 0 || base == pin - shift, buffer,
+            "group: pinned to another address than a buffer before it");
         base = pin - shift;
     }
     for (const auto &[buffer, shift] : group)
-        require(base < 0 || (base + shift) % buffers.alignment[buffer] == 0, buffer, "group: not aligned where the group is pinned");
+        require(base < 0 || (base + shift) % buffers.alignment[buffer] == 0, buffer,
+            "group: not aligned where the group is pinned");
 }
 
-}  // namespace
+} // namespace
 
 void check(const Buffers &buffers) {
     check_columns(buffers);
@@ -105,16 +118,21 @@ void check(const Demands &demands) {
     check_sections(buffers);
     check_overlaps(buffers);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        require(buffers.pin[b] < 0 || buffers.pin[b] % buffers.alignment[b] == 0, b, "offset: not a multiple of the alignment");
+        require(buffers.pin[b] < 0 || buffers.pin[b] % buffers.alignment[b] == 0, b,
+            "offset: not a multiple of the alignment");
     std::vector<char> grouped(buffers.size.size(), 0);
     for (const std::vector<Member> &group : demands.aliases) {
         std::int64_t step = 1, furthest = 0;
         for (const auto &[buffer, shift] : group) {
-            require(buffer >= 0 && buffer < buffers.count(), "group: names a buffer that does not exist");
+            require(buffer >= 0 && buffer < buffers.count(),
+                "group: names a buffer that does not exist");
             require(!grouped[buffer]++, buffer, "group: in two groups");
             require(shift >= 0 && shift < kLargestTotal, buffer, "shift: must be from 0 to 2^62");
-            const std::int64_t more = buffers.alignment[buffer] / std::gcd(step, buffers.alignment[buffer]);
-            if (more > kLargestTotal / step) throw std::overflow_error("group: the alignments have no common multiple below 2^62");
+            const std::int64_t more =
+                buffers.alignment[buffer] / std::gcd(step, buffers.alignment[buffer]);
+            if (more > kLargestTotal / step)
+                throw std::overflow_error(
+                    "group: the alignments have no common multiple below 2^62");
             step *= more;
             furthest = std::max(furthest, shift);
         }
@@ -124,19 +142,24 @@ void check(const Demands &demands) {
         check_group(buffers, group);
     }
     for (const auto &[low, high] : demands.reserved) {
-        require(0 <= low && low <= high && high < kLargestTotal, "reserved: a range must not be reversed, and lie between 0 and 2^62");
-        if (high > kLargestTotal - sum) throw std::overflow_error("reserved: a range too high for the sizes of the buffers");
+        require(0 <= low && low <= high && high < kLargestTotal,
+            "reserved: a range must not be reversed, and lie between 0 and 2^62");
+        if (high > kLargestTotal - sum)
+            throw std::overflow_error("reserved: a range too high for the sizes of the buffers");
     }
 }
 
 std::vector<AddressRange> joined(std::vector<AddressRange> ranges) {
     std::erase_if(ranges, [](const AddressRange &range) { return range.low >= range.high; });
-    std::sort(ranges.begin(), ranges.end(), [](const AddressRange &a, const AddressRange &b) { return a.low < b.low; });
+    std::sort(ranges.begin(), ranges.end(),
+        [](const AddressRange &a, const AddressRange &b) { return a.low < b.low; });
     std::vector<AddressRange> found;
     for (const AddressRange &range : ranges)
-        if (!found.empty() && range.low <= found.back().high) found.back().high = std::max(found.back().high, range.high);
-        else found.push_back(range);
+        if (!found.empty() && range.low <= found.back().high)
+            found.back().high = std::max(found.back().high, range.high);
+        else
+            found.push_back(range);
     return found;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -11,17 +11,19 @@
 namespace loadmaster::allocation {
 
 struct OwnedBuffers {
-    std::vector<std::int64_t> size, alignment, pin, hint;  // pin, hint: an offset, or -1
+    std::vector<std::int64_t> size, alignment, pin, hint; // pin, hint: an offset, or -1
     std::vector<std::int64_t> first{0}, begin, end, low, high;
 
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
     Buffers view() const { return {size, alignment, pin, first, begin, end, low, high}; }
     // A buffer that has no sections yet; `add_section` gives them to the one added last.
     void add(std::int64_t bytes, std::int64_t step, std::int64_t pinned, std::int64_t hinted) {
-        size.push_back(bytes), alignment.push_back(step), pin.push_back(pinned), hint.push_back(hinted);
+        size.push_back(bytes), alignment.push_back(step), pin.push_back(pinned),
+            hint.push_back(hinted);
         first.push_back(static_cast<std::int64_t>(begin.size()));
     }
-    void add_section(std::int64_t from, std::int64_t to, std::int64_t lowest, std::int64_t highest) {
+    void add_section(
+        std::int64_t from, std::int64_t to, std::int64_t lowest, std::int64_t highest) {
         begin.push_back(from), end.push_back(to), low.push_back(lowest), high.push_back(highest);
         first.back() = static_cast<std::int64_t>(begin.size());
     }
@@ -37,18 +39,19 @@ struct Member {
 };
 
 struct Demands {
-    Buffers buffers;                           // in the caller's arrays
-    std::span<const std::int64_t> hint;        // an offset for each, or -1
-    std::vector<std::vector<Member>> aliases;  // no buffer is in two groups; no group is empty
-    std::vector<AddressRange> reserved;        // where nothing is ever occupied
+    Buffers buffers;                          // in the caller's arrays
+    std::span<const std::int64_t> hint;       // an offset for each, or -1
+    std::vector<std::vector<Member>> aliases; // no buffer is in two groups; no group is empty
+    std::vector<AddressRange> reserved;       // where nothing is ever occupied
 };
 
-// Throws std::invalid_argument or std::overflow_error, with a message that names the buffer by its number, unless all arrays fit together,
-// every number is in its range, and no sum of them overflows. O(n log n).
+// Throws std::invalid_argument or std::overflow_error, with a message that names the buffer by its
+// number, unless all arrays fit together, every number is in its range, and no sum of them
+// overflows. O(n log n).
 void check(const Buffers &buffers);
 void check(const Demands &demands);
 
 // Ranges that touch as one, in order; without empty ones.
 std::vector<AddressRange> joined(std::vector<AddressRange> ranges);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

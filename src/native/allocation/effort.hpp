@@ -8,14 +8,15 @@
 
 namespace loadmaster::allocation {
 
-// Budgets of work are `work` per cent of the default ones; what more than one attempt pays for has a smaller share.
+// Budgets of work are `work` per cent of the default ones; what more than one attempt pays for has
+// a smaller share.
 struct Effort {
     std::uint64_t seed = 0;
     std::int64_t threads = 1;
     double work = 100;
-    bool in_passing = false;  // only greedy orders and exact search
+    bool in_passing = false; // only greedy orders and exact search
     Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
-    std::function<bool()> poll;  // whether a signal has come
+    std::function<bool()> poll; // whether a signal has come
 
     bool timed() const { return deadline != Budget::Clock::time_point::max(); }
     // A budget of nodes (negative: no limit) until the deadline.
@@ -23,13 +24,15 @@ struct Effort {
 };
 
 struct Counters {
-    std::int64_t nodes = 0, orders = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0, attempts = 0, samples = 0;
+    std::int64_t nodes = 0, orders = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0,
+                 attempts = 0, samples = 0;
 
     Counters &operator+=(const Counters &more) {
         nodes += more.nodes, orders += more.orders, steps += more.steps, samples += more.samples;
-        minor_backtracks += more.minor_backtracks, major_backtracks += more.major_backtracks, attempts += more.attempts;
+        minor_backtracks += more.minor_backtracks, major_backtracks += more.major_backtracks,
+            attempts += more.attempts;
         return *this;
     }
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -10,15 +10,18 @@
 
 namespace loadmaster::allocation {
 
-// What is still to come decides everything: which buffers, and the lowest place of each, counted from the lowest of them. Where a cut by
-// dominance took part in the failure, the holes left below count as well. A hash table without chains, the newer state wins; it grows as it fills.
-// States are kept whole and compared whole, so that what is known here is certain.
+// What is still to come decides everything: which buffers, and the lowest place of each, counted
+// from the lowest of them. Where a cut by dominance took part in the failure, the holes left below
+// count as well. A hash table without chains, the newer state wins; it grows as it fills. States
+// are kept whole and compared whole, so that what is known here is certain.
 class FailedStates {
   public:
     // (buffer, lowest place), and for each hole (-1 - slot, its height).
     using Whole = std::vector<std::pair<std::int32_t, std::int64_t>>;
 
-    explicit FailedStates(std::int32_t buffers) : most_(std::clamp(std::bit_floor(kMostNumbers / static_cast<std::size_t>(buffers + 1)), kFewestSlots, kMostSlots)) {}
+    explicit FailedStates(std::int32_t buffers)
+        : most_(std::clamp(std::bit_floor(kMostNumbers / static_cast<std::size_t>(buffers + 1)),
+              kFewestSlots, kMostSlots)) {}
 
     // `same(entry, number)`: whether the state asked about has this one.
     template <typename Same>
@@ -53,10 +56,12 @@ class FailedStates {
     };
     // Numbers in all states at most, which are 16 bytes each.
     static constexpr std::size_t kMostNumbers = std::size_t{1} << 21;
-    static constexpr std::size_t kFirstSlots = 256, kFewestSlots = 256, kMostSlots = std::size_t{1} << 18;
+    static constexpr std::size_t kFirstSlots = 256, kFewestSlots = 256,
+                                 kMostSlots = std::size_t{1} << 18;
 
     void grow() {
-        std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(std::max(kFirstSlots, 2 * slots_.size())));
+        std::vector<Slot> before =
+            std::exchange(slots_, std::vector<Slot>(std::max(kFirstSlots, 2 * slots_.size())));
         used_ = 0;
         for (Slot &slot : before) {
             if (slot.capacity < 0) continue;
@@ -68,7 +73,7 @@ class FailedStates {
 
     const std::size_t most_;
     std::size_t used_ = 0;
-    std::vector<Slot> slots_;  // a power of two, once there is something to remember
+    std::vector<Slot> slots_; // a power of two, once there is something to remember
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

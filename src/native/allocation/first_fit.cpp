@@ -19,7 +19,8 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// With more buffers than this, a packing within half a per cent of the load is accepted, and one within a per cent ends the trying of orders.
+// With more buffers than this, a packing within half a per cent of the load is accepted, and one
+// within a per cent ends the trying of orders.
 constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
 // Up to this many buffers, a plain list of what is placed is faster than a tree.
 constexpr std::int64_t kPlainListLimit = 1500;
@@ -29,9 +30,11 @@ struct Forbidden {
     std::int64_t above, below;
 };
 
-// The lowest aligned offset outside all intervals, or with `best_fit` the lowest one in the tightest gap.
+// The lowest aligned offset outside all intervals, or with `best_fit` the lowest one in the
+// tightest gap.
 std::int64_t choose(std::vector<Forbidden> &taken, std::int64_t alignment, bool best_fit) {
-    std::sort(taken.begin(), taken.end(), [](const Forbidden &a, const Forbidden &b) { return a.above < b.above; });
+    std::sort(taken.begin(), taken.end(),
+        [](const Forbidden &a, const Forbidden &b) { return a.above < b.above; });
     std::int64_t at = 0, best = -1, tightest = std::numeric_limits<std::int64_t>::max();
     for (const Forbidden &next : taken) {
         if (next.above >= at) {
@@ -52,14 +55,17 @@ class PlacedList {
         taken_.clear();
         for (const Section &mine : time_.sections(b))
             for (const Entry &entry : placed_)
-                if (entry.begin < mine.end && mine.begin < entry.end) taken_.push_back({entry.low - mine.high, entry.high - mine.low});
+                if (entry.begin < mine.end && mine.begin < entry.end)
+                    taken_.push_back({entry.low - mine.high, entry.high - mine.low});
         return choose(taken_, buffers.alignment[b], best_fit);
     }
     std::int64_t visits() const { return 0; }
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) {
             const Entry entry{at + mine.low, at + mine.high, mine.begin, mine.end};
-            placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), entry, [](const Entry &a, const Entry &c) { return a.low < c.low; }), entry);
+            placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), entry,
+                               [](const Entry &a, const Entry &c) { return a.low < c.low; }),
+                entry);
         }
     }
 
@@ -68,7 +74,9 @@ class PlacedList {
         std::int64_t low, high;
         std::int32_t begin, end;
     };
-    bool plain(std::int64_t b) const { return time_.sections(b).size() == 1 && time_.sections(b)[0].low == 0; }
+    bool plain(std::int64_t b) const {
+        return time_.sections(b).size() == 1 && time_.sections(b)[0].low == 0;
+    }
     std::int64_t lowest(const Buffers &buffers, std::int64_t b) const {
         const Section mine = time_.sections(b)[0];
         std::int64_t at = 0;
@@ -92,7 +100,8 @@ class PlacedTree {
         cursors_.clear();
         for (const Section &mine : time_.sections(b))
             occupancy_.during(mine.begin, mine.end, [&](const std::vector<Range> &ranges) {
-                cursors_.push_back({ranges.data(), ranges.data() + ranges.size(), mine.low, mine.high});
+                cursors_.push_back(
+                    {ranges.data(), ranges.data() + ranges.size(), mine.low, mine.high});
             });
         std::int64_t best = -1, tightest = std::numeric_limits<std::int64_t>::max();
         for (std::int64_t at = 0;;) {
@@ -108,7 +117,8 @@ class PlacedTree {
         }
     }
     void take(std::int64_t b, std::int64_t at) {
-        for (const Section &mine : time_.sections(b)) occupancy_.take(mine.begin, mine.end, at + mine.low, at + mine.high);
+        for (const Section &mine : time_.sections(b))
+            occupancy_.take(mine.begin, mine.end, at + mine.low, at + mine.high);
     }
     // How often a set of ranges was visited so far, which measures the work done.
     std::int64_t visits() const { return visits_; }
@@ -118,7 +128,8 @@ class PlacedTree {
         const Range *next, *end;
         std::int64_t low, high;
     };
-    // The lowest aligned offset from `at` on that all cursors leave free; visits them in turn until all agree.
+    // The lowest aligned offset from `at` on that all cursors leave free; visits them in turn until
+    // all agree.
     std::int64_t lowest_from(std::int64_t at, std::int64_t alignment) {
         std::size_t agreed = 0, count = cursors_.size();
         for (std::size_t i = 0; agreed < count; i = i + 1 == count ? 0 : i + 1) {
@@ -130,7 +141,8 @@ class PlacedTree {
                 ++cursor.next;
                 agreed = 0;
                 // Ranges that leave too little room between them go in one run.
-                while (cursor.next != cursor.end && cursor.next->low - cursor.high < at) at = std::max(at, align_up((cursor.next++)->high - cursor.low, alignment));
+                while (cursor.next != cursor.end && cursor.next->low - cursor.high < at)
+                    at = std::max(at, align_up((cursor.next++)->high - cursor.low, alignment));
             }
             ++agreed;
         }
@@ -140,7 +152,8 @@ class PlacedTree {
         std::ptrdiff_t step = 1;
         const auto below = [&](const Range &range) { return range.high - cursor.low <= at; };
         if (cursor.next == cursor.end || !below(*cursor.next)) return;
-        while (step < cursor.end - cursor.next && below(cursor.next[step])) cursor.next += step, step *= 2;
+        while (step < cursor.end - cursor.next && below(cursor.next[step]))
+            cursor.next += step, step *= 2;
         const Range *limit = cursor.next + std::min(step, cursor.end - cursor.next);
         cursor.next = std::partition_point(cursor.next, limit, below);
     }
@@ -154,7 +167,9 @@ class PlacedTree {
 class OrderBudget {
   public:
     explicit OrderBudget(Budget &budget) : budget_(budget) {}
-    bool permits(std::int64_t visits) { return visits <= kVisitLimit && (++placed_ % kBuffersPerClockCheck != 0 || budget_.look()); }
+    bool permits(std::int64_t visits) {
+        return visits <= kVisitLimit && (++placed_ % kBuffersPerClockCheck != 0 || budget_.look());
+    }
 
   private:
     // An order is given up after this many visits of sets of ranges.
@@ -166,7 +181,8 @@ class OrderBudget {
 };
 
 template <typename Placed>
-Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, OrderBudget *order_budget) {
+Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
+    bool best_fit, std::int64_t limit, OrderBudget *order_budget) {
     Placed placed(time);
     Greedy result;
     result.packed = true;
@@ -183,18 +199,22 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
             if (!time.sections(b).empty() && !settle(b, buffers.pin[b])) return {};
         }
     for (std::int64_t b : order)
-        if (buffers.pin[b] < 0 && !time.sections(b).empty() && !settle(b, placed.place(buffers, b, best_fit))) return {};
+        if (buffers.pin[b] < 0 && !time.sections(b).empty() &&
+            !settle(b, placed.place(buffers, b, best_fit)))
+            return {};
     return result;
 }
 
-Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit,
-               OrderBudget *order_budget = nullptr) {
-    if (buffers.count() <= kPlainListLimit) return run<PlacedList>(buffers, time, order, best_fit, limit, order_budget);
+Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
+    bool best_fit, std::int64_t limit, OrderBudget *order_budget = nullptr) {
+    if (buffers.count() <= kPlainListLimit)
+        return run<PlacedList>(buffers, time, order, best_fit, limit, order_budget);
     return run<PlacedTree>(buffers, time, order, best_fit, limit, order_budget);
 }
 
 template <typename Placed>
-std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, std::int64_t capacity) {
+std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time,
+    std::span<const std::int64_t> order, std::int64_t capacity) {
     Placed placed(time);
     std::vector<std::int64_t> offset(buffers.count(), 0);
     for (std::int64_t b : order) {
@@ -215,11 +235,14 @@ bool pins_clash(const Buffers &buffers, const Timeline &time) {
     std::vector<Pinned> births;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0)
-            for (const Section &s : time.sections(b)) births.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
+            for (const Section &s : time.sections(b))
+                births.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
     std::vector<Pinned> deaths = births;
-    std::sort(births.begin(), births.end(), [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
-    std::sort(deaths.begin(), deaths.end(), [](const Pinned &a, const Pinned &b) { return a.end < b.end; });
-    std::map<std::int64_t, std::int64_t> live;  // where each range begins and ends; no two overlap
+    std::sort(births.begin(), births.end(),
+        [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
+    std::sort(deaths.begin(), deaths.end(),
+        [](const Pinned &a, const Pinned &b) { return a.end < b.end; });
+    std::map<std::int64_t, std::int64_t> live; // where each range begins and ends; no two overlap
     std::size_t dead = 0;
     for (const Pinned &one : births) {
         for (; deaths[dead].end <= one.begin; ++dead) live.erase(deaths[dead].low);
@@ -231,14 +254,17 @@ bool pins_clash(const Buffers &buffers, const Timeline &time) {
     return false;
 }
 
-// An order of buffers: with `by_start`, by size class (`classes` of equal width, or two, divided at `split` times the largest size), then by
-// start; else by a product of powers, largest first. Most sets are hard where the load is highest; where it is the same everywhere (sliding
-// windows), packing in order of start is better.
+// An order of buffers: with `by_start`, by size class (`classes` of equal width, or two, divided at
+// `split` times the largest size), then by start; else by a product of powers, largest first. Most
+// sets are hard where the load is highest; where it is the same everywhere (sliding windows),
+// packing in order of start is better.
 struct Order {
     const char *name;
-    double contention, size, length;  // exponents
+    double contention, size, length; // exponents
     double classes = 0, split = 0;
-    bool by_start = false, best_fit = false, powers_of_two = false;  // powers_of_two: only the binary logarithm of the product counts, then start
+    bool by_start = false, best_fit = false,
+         powers_of_two =
+             false; // powers_of_two: only the binary logarithm of the product counts, then start
 };
 
 constexpr std::array<Order, 14> kOrders{{
@@ -267,18 +293,21 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
         if (time.sections(b).empty()) continue;
         const double size = static_cast<double>(buffers.size[b]);
         if (order.by_start) {
-            const double level = order.split > 0 ? (size > order.split * largest ? 1 : 0) : std::floor(order.classes * size / largest);
+            const double level = order.split > 0 ? (size > order.split * largest ? 1 : 0)
+                                                 : std::floor(order.classes * size / largest);
             key[b] = {-level, static_cast<double>(time.sections(b)[0].begin)};
         } else {
             const double contention = static_cast<double>(time.contention(b)) / bound;
             const double start = static_cast<double>(time.sections(b)[0].begin);
-            key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) + order.length * std::log(time.length(b)));
+            key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) +
+                order.length * std::log(time.length(b)));
             if (order.powers_of_two) key[b] = {std::ceil(key[b].first / std::log(2.0)), start};
         }
     }
     std::vector<std::int64_t> index(buffers.count());
     std::iota(index.begin(), index.end(), 0);
-    std::sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
+    std::sort(index.begin(), index.end(),
+        [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
     return index;
 }
 
@@ -289,15 +318,22 @@ std::int64_t highest(const Buffers &buffers, std::span<const std::int64_t> offse
     return peak;
 }
 
-// Best-fit in an order of start by one sweep over time; empty where the buffers or the order do not allow that.
-std::vector<std::int64_t> best_fit_by_birth(const Buffers &buffers, std::span<const std::int64_t> order) {
-    if (!Plain::possible(buffers) || std::any_of(buffers.alignment.begin(), buffers.alignment.end(), [](std::int64_t a) { return a != 1; })) return {};
+// Best-fit in an order of start by one sweep over time; empty where the buffers or the order do not
+// allow that.
+std::vector<std::int64_t> best_fit_by_birth(
+    const Buffers &buffers, std::span<const std::int64_t> order) {
+    if (!Plain::possible(buffers) ||
+        std::any_of(buffers.alignment.begin(), buffers.alignment.end(),
+            [](std::int64_t a) { return a != 1; }))
+        return {};
     const Plain plain(buffers, false);
     std::vector<std::int32_t> place(buffers.count(), -1), births;
     for (std::int32_t i = 0; i < plain.count(); ++i) place[plain.buffer[i]] = i;
     for (std::int64_t b : order)
         if (place[b] >= 0) births.push_back(place[b]);
-    if (!std::is_sorted(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) { return plain.begin[a] < plain.begin[b]; })) return {};
+    if (!std::is_sorted(births.begin(), births.end(),
+            [&](std::int32_t a, std::int32_t b) { return plain.begin[a] < plain.begin[b]; }))
+        return {};
     const std::vector<std::int64_t> offset = sweep_best_fit(plain, births);
     std::vector<std::int64_t> whole(buffers.count(), 0);
     for (std::int32_t i = 0; i < plain.count(); ++i) whole[plain.buffer[i]] = offset[i];
@@ -307,42 +343,52 @@ std::vector<std::int64_t> best_fit_by_birth(const Buffers &buffers, std::span<co
 std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
     std::vector<std::int64_t> index(hint.size());
     std::iota(index.begin(), index.end(), 0);
-    const auto key = [&](std::int64_t b) { return hint[b] < 0 ? std::numeric_limits<std::int64_t>::max() : hint[b]; };
-    std::stable_sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+    const auto key = [&](std::int64_t b) {
+        return hint[b] < 0 ? std::numeric_limits<std::int64_t>::max() : hint[b];
+    };
+    std::stable_sort(index.begin(), index.end(),
+        [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
     return index;
 }
 
-}  // namespace
+} // namespace
 
 bool pins_clash(const Buffers &buffers) {
-    return std::any_of(buffers.pin.begin(), buffers.pin.end(), [](std::int64_t at) { return at >= 0; }) && pins_clash(buffers, Timeline(buffers));
+    return std::any_of(
+               buffers.pin.begin(), buffers.pin.end(), [](std::int64_t at) { return at >= 0; }) &&
+        pins_clash(buffers, Timeline(buffers));
 }
 
 std::int64_t simple_bound(const Buffers &buffers) {
     std::int64_t bound = load_bound(buffers).bytes;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.matters(b)) bound = std::max(bound, buffers.size[b] + std::max<std::int64_t>(buffers.pin[b], 0));
+        if (buffers.matters(b))
+            bound = std::max(bound, buffers.size[b] + std::max<std::int64_t>(buffers.pin[b], 0));
     return bound;
 }
 
-Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
+Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit,
+    std::int64_t limit) {
     const Timeline time(buffers);
     if (pins_clash(buffers, time)) return {};
-    if (best_fit && buffers.count() > kPlainListLimit && limit == std::numeric_limits<std::int64_t>::max()) {
+    if (best_fit && buffers.count() > kPlainListLimit &&
+        limit == std::numeric_limits<std::int64_t>::max()) {
         std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
     }
     return run_any(buffers, time, order, best_fit, limit);
 }
 
-std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
+std::vector<std::int64_t> place_what_fits(
+    const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
     const Timeline time(buffers);
-    if (buffers.count() <= kPlainListLimit) return run_what_fits<PlacedList>(buffers, time, order, capacity);
+    if (buffers.count() <= kPlainListLimit)
+        return run_what_fits<PlacedList>(buffers, time, order, capacity);
     return run_what_fits<PlacedTree>(buffers, time, order, capacity);
 }
 
-Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
-                   bool best_fit) {
+Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first,
+    std::span<const std::int64_t> near, std::span<const std::int64_t> order, bool best_fit) {
     Greedy result{true, {buffers.pin.begin(), buffers.pin.end()}, 0, {}};
     std::vector<Forbidden> taken;
     for (std::int64_t b : order) {
@@ -354,16 +400,20 @@ Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_fi
         }
         result.offset[b] = choose(taken, buffers.alignment[b], best_fit);
     }
-    for (std::int64_t b = 0; b < buffers.count(); ++b) result.peak = std::max(result.peak, result.offset[b] + buffers.size[b]);
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        result.peak = std::max(result.peak, result.offset[b] + buffers.size[b]);
     return result;
 }
 
-Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {
+Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
+    std::int64_t enough, Budget &budget) {
     const Timeline time(buffers);
     Greedy best;
     if (pins_clash(buffers, time)) return best;
-    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
-        const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
+    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order,
+                             bool best_fit) {
+        const std::int64_t limit =
+            !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
         OrderBudget order_budget(budget);
         OrderBudget *const some = best.packed ? &order_budget : nullptr;
         Greedy greedy = run_any(buffers, time, order, best_fit, limit, some);
@@ -372,9 +422,14 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
         best.order = name;
     };
     const bool huge = buffers.count() > kAcceptNearBoundFrom;
-    // Whether the peak is at most one part in `divisor` above the load, which is enough for many buffers.
-    const auto near_bound = [&](std::int64_t divisor) { return huge && best.peak <= time.load() + time.load() / divisor; };
-    const auto done = [&] { return best.packed && (best.peak <= enough || near_bound(200) || !budget.look()); };
+    // Whether the peak is at most one part in `divisor` above the load, which is enough for many
+    // buffers.
+    const auto near_bound = [&](std::int64_t divisor) {
+        return huge && best.peak <= time.load() + time.load() / divisor;
+    };
+    const auto done = [&] {
+        return best.packed && (best.peak <= enough || near_bound(200) || !budget.look());
+    };
     const auto found = [&](const char *name, std::vector<std::int64_t> &&offset) {
         const std::int64_t peak = highest(buffers, offset);
         if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak, name};
@@ -382,11 +437,14 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     };
     if (!hint.empty()) attempt("hint", by_hint(hint), false);
     if (buffers.count() > kPlainListLimit && !done()) {
-        std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]), offset = best_fit_by_birth(buffers, order);
+        std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]),
+                                  offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) found(kOrders[1].name, std::move(offset));
     }
-    if (buffers.count() > kPlainListLimit && !huge && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
-    if (buffers.count() > kPlainListLimit && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
+    if (buffers.count() > kPlainListLimit && !huge && !done())
+        attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
+    if (buffers.count() > kPlainListLimit && !done())
+        pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
         if (done() || (best.packed && near_bound(100))) break;
         attempt(order.name, sorted(buffers, time, order), order.best_fit);
@@ -394,4 +452,4 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     return best;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

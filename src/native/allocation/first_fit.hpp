@@ -12,26 +12,32 @@
 namespace loadmaster::allocation {
 
 struct Greedy {
-    bool packed = false;  // not if pinned buffers overlap, or a limit was exceeded
+    bool packed = false; // not if pinned buffers overlap, or a limit was exceeded
     std::vector<std::int64_t> offset;
     std::int64_t peak = 0;
     std::string order;
 };
 
-// Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order. Stops, with an empty answer, once a
-// top exceeds `limit`.
-Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
+// Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order.
+// Stops, with an empty answer, once a top exceeds `limit`.
+Greedy place_in_order(
+    const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
 
-// Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None may be pinned.
-std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
+// Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None
+// may be pinned.
+std::vector<std::int64_t> place_what_fits(
+    const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
 
-// Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours, near[near_first[b] .. near_first[b + 1]) for buffer b.
-// Lifetimes are ignored. Time grows with the number of pairs.
-Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
-                   bool best_fit);
+// Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours,
+// near[near_first[b] .. near_first[b + 1]) for buffer b. Lifetimes are ignored. Time grows with the
+// number of pairs.
+Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first,
+    std::span<const std::int64_t> near, std::span<const std::int64_t> order, bool best_fit);
 
-// The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never before the first order is through.
-Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget);
+// The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never
+// before the first order is through.
+Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
+    std::int64_t enough, Budget &budget);
 
 // Whether two pinned buffers overlap, so that there is no packing. O(n log n).
 bool pins_clash(const Buffers &buffers);
@@ -39,4 +45,4 @@ bool pins_clash(const Buffers &buffers);
 // Load, and the highest pinned top and the largest size: no peak is below.
 std::int64_t simple_bound(const Buffers &buffers);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -24,25 +24,29 @@ std::unique_ptr<Neighbours> neighbours_for(const Buffers &buffers, Ejections eje
     return std::make_unique<StoredNeighbours>(*sections);
 }
 
-}  // namespace
+} // namespace
 
-std::vector<std::int64_t> lower_ceilings(
-    const Buffers &buffers, std::vector<std::int64_t> offset, std::int64_t enough, Ejections ejections, std::uint64_t seed, std::int64_t work,
+std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std::int64_t> offset,
+    std::int64_t enough, Ejections ejections, std::uint64_t seed, std::int64_t work,
     Budget &budget) {
     const std::unique_ptr<Neighbours> near = neighbours_for(buffers, ejections);
     Random random(seed);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.pin[b] >= 0) enough = std::max(enough, buffers.pin[b] + buffers.size[b]);  // no ceiling moves these
+        if (buffers.pin[b] >= 0)
+            enough = std::max(enough, buffers.pin[b] + buffers.size[b]); // no ceiling moves these
     std::int64_t peak = peak_of(buffers, offset), left = work;
-    for (double step = kFirstStep; step >= kLastStep && left > 0 && peak > enough && budget.look();) {
-        const std::int64_t ceiling = std::max(enough, peak - 1 - static_cast<std::int64_t>(step * static_cast<double>(enough)));
+    for (double step = kFirstStep;
+        step >= kLastStep && left > 0 && peak > enough && budget.look();) {
+        const std::int64_t ceiling = std::max(
+            enough, peak - 1 - static_cast<std::int64_t>(step * static_cast<double>(enough)));
         std::vector<std::int64_t> trial = offset;
         for (std::int64_t b = 0; b < buffers.count(); ++b)
             if (trial[b] + buffers.size[b] > ceiling && buffers.pin[b] < 0) trial[b] = -1;
         const std::int64_t share = std::min(left, work / kShare);
         std::int64_t unspent = share;
-        const bool lower = ejections == Ejections::at_random ? repair_at_random(*near, trial, ceiling, random, unspent, budget)
-                                                             : repair(*near, trial, ceiling, kWeightGrowth, unspent, budget);
+        const bool lower = ejections == Ejections::at_random
+            ? repair_at_random(*near, trial, ceiling, random, unspent, budget)
+            : repair(*near, trial, ceiling, kWeightGrowth, unspent, budget);
         left -= share - std::max<std::int64_t>(0, unspent);
         if (!lower) {
             step /= 2;
@@ -54,4 +58,4 @@ std::vector<std::int64_t> lower_ceilings(
     return offset;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -24,12 +24,14 @@ std::vector<Event> events_of(const Buffers &buffers) {
             events.push_back({buffers.begin[s], true, bytes});
             events.push_back({buffers.end[s], false, bytes});
         }
-    std::sort(events.begin(), events.end(), [](const Event &a, const Event &b) { return std::tie(a.when, a.starts) < std::tie(b.when, b.starts); });
+    std::sort(events.begin(), events.end(), [](const Event &a, const Event &b) {
+        return std::tie(a.when, a.starts) < std::tie(b.when, b.starts);
+    });
     return events;
 }
 
-// First instants of the slots that are kept. A slot at whose start nothing starts is part of the one before, a slot at whose end
-// nothing ends is part of the one after.
+// First instants of the slots that are kept. A slot at whose start nothing starts is part of the
+// one before, a slot at whose end nothing ends is part of the one after.
 std::vector<std::int64_t> slot_starts(const Buffers &buffers, bool preprocess) {
     const std::vector<Event> events = events_of(buffers);
     std::vector<std::int64_t> kept;
@@ -51,7 +53,10 @@ std::vector<std::int64_t> slot_starts(const Buffers &buffers, bool preprocess) {
 }
 
 void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, Model &model) {
-    const auto slot_of = [&](std::int64_t when) { return static_cast<std::int32_t>(std::lower_bound(starts.begin(), starts.end(), when) - starts.begin()); };
+    const auto slot_of = [&](std::int64_t when) {
+        return static_cast<std::int32_t>(
+            std::lower_bound(starts.begin(), starts.end(), when) - starts.begin());
+    };
     model.slots = static_cast<std::int32_t>(starts.size());
     model.first.push_back(0);
     for (std::int64_t b : model.buffer) {
@@ -59,13 +64,15 @@ void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, 
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
             if (!buffers.occupies(s)) continue;
             length += static_cast<double>(buffers.end[s]) - static_cast<double>(buffers.begin[s]);
-            const Span span{slot_of(buffers.begin[s]), slot_of(buffers.end[s]), buffers.low[s] / model.unit, buffers.high[s] / model.unit};
+            const Span span{slot_of(buffers.begin[s]), slot_of(buffers.end[s]),
+                buffers.low[s] / model.unit, buffers.high[s] / model.unit};
             model.windows |= span.low != 0 || buffers.high[s] != buffers.size[b];
             model.orderly &= span.low == 0;
             model.spans.push_back(span);
         }
         const auto mine = model.spans.begin() + model.first.back();
-        std::sort(mine, model.spans.end(), [](const Span &a, const Span &c) { return a.begin < c.begin; });
+        std::sort(mine, model.spans.end(),
+            [](const Span &a, const Span &c) { return a.begin < c.begin; });
         model.hull_begin.push_back(mine->begin);
         model.hull_end.push_back(model.spans.back().end);
         model.length.push_back(length);
@@ -92,9 +99,11 @@ void list_slots(Model &model) {
     for (std::int32_t b = 0; b < model.count; ++b) {
         std::int64_t most = 0;
         for (std::int32_t i = model.first[b]; i < model.first[b + 1]; ++i)
-            for (std::int32_t s = model.spans[i].begin; s < model.spans[i].end; ++s) most = std::max(most, load[s]);
+            for (std::int32_t s = model.spans[i].begin; s < model.spans[i].end; ++s)
+                most = std::max(most, load[s]);
         model.contention.push_back(most);
-        model.load = std::max({model.load, most, model.size[b] + std::max<std::int64_t>(model.pin[b], 0)});
+        model.load =
+            std::max({model.load, most, model.size[b] + std::max<std::int64_t>(model.pin[b], 0)});
         model.total += model.size[b] + model.alignment[b] - 1;
     }
     for (std::int32_t b = 0; b < model.count; ++b)
@@ -152,7 +161,7 @@ void link_identical(Model &model) {
     }
 }
 
-}  // namespace
+} // namespace
 
 Load load_bound(const Buffers &buffers) {
     Load best;
@@ -171,7 +180,8 @@ std::int64_t common_unit(const Buffers &buffers) {
         unit = std::gcd(unit, buffers.size[b]);
         if (buffers.pin[b] > 0) unit = std::gcd(unit, buffers.pin[b]);
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s)) unit = std::gcd(std::gcd(unit, buffers.low[s]), buffers.high[s]);
+            if (buffers.occupies(s))
+                unit = std::gcd(std::gcd(unit, buffers.low[s]), buffers.high[s]);
     }
     if (unit == 0) return 1;
     // An alignment that divides the unit asks for nothing; others must be whole units, too.
@@ -179,7 +189,9 @@ std::int64_t common_unit(const Buffers &buffers) {
         changed = false;
         for (std::int64_t b = 0; b < buffers.count(); ++b) {
             const std::int64_t alignment = buffers.alignment[b];
-            if (!buffers.matters(b) || buffers.pin[b] >= 0 || unit % alignment == 0 || alignment % unit == 0) continue;
+            if (!buffers.matters(b) || buffers.pin[b] >= 0 || unit % alignment == 0 ||
+                alignment % unit == 0)
+                continue;
             unit = std::gcd(unit, alignment);
             changed = true;
         }
@@ -187,7 +199,8 @@ std::int64_t common_unit(const Buffers &buffers) {
     return unit;
 }
 
-Model make_model(const Buffers &buffers, bool preprocess, bool find_identical, std::int64_t pairs_limit) {
+Model make_model(
+    const Buffers &buffers, bool preprocess, bool find_identical, std::int64_t pairs_limit) {
     Model model;
     model.unit = common_unit(buffers);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
@@ -196,7 +209,9 @@ Model make_model(const Buffers &buffers, bool preprocess, bool find_identical, s
     for (std::int64_t b : model.buffer) {
         const bool pinned = buffers.pin[b] >= 0;
         model.size.push_back(buffers.size[b] / model.unit);
-        model.alignment.push_back(pinned || model.unit % buffers.alignment[b] == 0 ? 1 : buffers.alignment[b] / model.unit);
+        model.alignment.push_back(pinned || model.unit % buffers.alignment[b] == 0
+                ? 1
+                : buffers.alignment[b] / model.unit);
         model.pin.push_back(pinned ? buffers.pin[b] / model.unit : -1);
     }
     add_slots(buffers, slot_starts(buffers, preprocess), model);
@@ -213,4 +228,4 @@ Model make_model(const Buffers &buffers, bool preprocess, bool find_identical, s
     return model;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

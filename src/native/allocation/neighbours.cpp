@@ -13,36 +13,47 @@ double area(std::int64_t bytes, std::int64_t begin, std::int64_t end) {
 }
 
 void sort_by_address(std::vector<Forbidden> &forbidden) {
-    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) { return std::tie(a.from, a.buffer) < std::tie(b.from, b.buffer); });
+    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) {
+        return std::tie(a.from, a.buffer) < std::tie(b.from, b.buffer);
+    });
 }
 
-// What several sections of one buffer forbid is joined where it overlaps, so that its weight counts once.
+// What several sections of one buffer forbid is joined where it overlaps, so that its weight counts
+// once.
 void join_by_buffer(std::vector<Forbidden> &forbidden) {
-    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) { return std::tie(a.buffer, a.from, a.to) < std::tie(b.buffer, b.from, b.to); });
+    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) {
+        return std::tie(a.buffer, a.from, a.to) < std::tie(b.buffer, b.from, b.to);
+    });
     std::size_t kept = 0;
     for (const Forbidden &next : forbidden) {
-        if (kept && forbidden[kept - 1].buffer == next.buffer && next.from < forbidden[kept - 1].to) forbidden[kept - 1].to = std::max(forbidden[kept - 1].to, next.to);
-        else forbidden[kept++] = next;
+        if (kept && forbidden[kept - 1].buffer == next.buffer && next.from < forbidden[kept - 1].to)
+            forbidden[kept - 1].to = std::max(forbidden[kept - 1].to, next.to);
+        else
+            forbidden[kept++] = next;
     }
     forbidden.resize(kept);
 }
 
-}  // namespace
+} // namespace
 
 PlainNeighbours::PlainNeighbours(const Plain &plain) : plain_(plain), live_(plain) {
     size = plain.size, alignment = plain.alignment;
-    for (std::int32_t b = 0; b < plain.count(); ++b) weight.push_back(area(plain.size[b], plain.begin[b], plain.end[b]));
+    for (std::int32_t b = 0; b < plain.count(); ++b)
+        weight.push_back(area(plain.size[b], plain.begin[b], plain.end[b]));
 }
 
-void PlainNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+void PlainNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
+    std::vector<Forbidden> &forbidden) const {
     forbidden.clear();
     live_.overlapping(buffer, [&](std::int32_t other) {
-        if (offset[other] >= 0) forbidden.push_back({offset[other] - size[buffer], offset[other] + size[other], other});
+        if (offset[other] >= 0)
+            forbidden.push_back({offset[other] - size[buffer], offset[other] + size[other], other});
     });
     sort_by_address(forbidden);
 }
 
-SectionNeighbours::SectionNeighbours(const Buffers &buffers) : sections_(Plain::of_sections(buffers)), live_(sections_), first_(buffers.count() + 1) {
+SectionNeighbours::SectionNeighbours(const Buffers &buffers)
+    : sections_(Plain::of_sections(buffers)), live_(sections_), first_(buffers.count() + 1) {
     size.assign(buffers.size.begin(), buffers.size.end());
     alignment.assign(buffers.alignment.begin(), buffers.alignment.end());
     weight.assign(buffers.count(), 0);
@@ -59,12 +70,15 @@ SectionNeighbours::SectionNeighbours(const Buffers &buffers) : sections_(Plain::
     }
 }
 
-void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
+    std::vector<Forbidden> &forbidden) const {
     forbidden.clear();
     for (std::int32_t mine = first_[buffer]; mine < first_[buffer + 1]; ++mine)
         live_.overlapping(mine, [&](std::int32_t theirs) {
             const std::int32_t other = owner_[theirs];
-            if (other != buffer && offset[other] >= 0) forbidden.push_back({offset[other] + low_[theirs] - high_[mine], offset[other] + high_[theirs] - low_[mine], other});
+            if (other != buffer && offset[other] >= 0)
+                forbidden.push_back({offset[other] + low_[theirs] - high_[mine],
+                    offset[other] + high_[theirs] - low_[mine], other});
         });
     if (several_sections_) join_by_buffer(forbidden);
     sort_by_address(forbidden);
@@ -76,16 +90,21 @@ StoredNeighbours::StoredNeighbours(const SectionNeighbours &sections) : pairs_(s
     for (std::int32_t b = 0; b < sections.count(); ++b) sections.list(b, all_at_zero, pairs_[b]);
 }
 
-void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
+    std::vector<Forbidden> &forbidden) const {
     std::vector<Forbidden> &pairs = pairs_[buffer];
     const auto before = [&](const Forbidden &a, const Forbidden &b) {
-        return std::tuple(offset[a.buffer] + a.from, a.buffer) < std::tuple(offset[b.buffer] + b.from, b.buffer);
+        return std::tuple(offset[a.buffer] + a.from, a.buffer) <
+            std::tuple(offset[b.buffer] + b.from, b.buffer);
     };
     for (std::size_t i = 1; i < pairs.size(); ++i)
-        for (std::size_t at = i; at > 0 && before(pairs[at], pairs[at - 1]); --at) std::swap(pairs[at], pairs[at - 1]);
+        for (std::size_t at = i; at > 0 && before(pairs[at], pairs[at - 1]); --at)
+            std::swap(pairs[at], pairs[at - 1]);
     forbidden.clear();
     for (const Forbidden &pair : pairs)
-        if (offset[pair.buffer] >= 0) forbidden.push_back({offset[pair.buffer] + pair.from, offset[pair.buffer] + pair.to, pair.buffer});
+        if (offset[pair.buffer] >= 0)
+            forbidden.push_back(
+                {offset[pair.buffer] + pair.from, offset[pair.buffer] + pair.to, pair.buffer});
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -1,8 +1,10 @@
-// Which addresses are taken during a stretch of time, in memory that grows with n log n however many buffers are alive together.
+// Which addresses are taken during a stretch of time, in memory that grows with n log n however
+// many buffers are alive together.
 //
-// A segment tree over slots of time. Every node holds two sets of addresses, as sorted disjoint ranges: `full`, taken throughout its slots
-// by a buffer put there, and `some`, taken in any of its slots by a buffer put there or below. Packings leave few holes, so that ranges
-// grow together and the sets stay small.
+// A segment tree over slots of time. Every node holds two sets of addresses, as sorted disjoint
+// ranges: `full`, taken throughout its slots by a buffer put there, and `some`, taken in any of its
+// slots by a buffer put there or below. Packings leave few holes, so that ranges grow together and
+// the sets stay small.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +20,8 @@ struct Range {
 class RangeSet {
   public:
     void add(std::int64_t low, std::int64_t high) {
-        auto from = std::lower_bound(ranges_.begin(), ranges_.end(), low, [](const Range &r, std::int64_t at) { return r.high < at; });
+        auto from = std::lower_bound(ranges_.begin(), ranges_.end(), low,
+            [](const Range &r, std::int64_t at) { return r.high < at; });
         if (from == ranges_.end() || from->low > high) {
             ranges_.insert(from, {low, high});
             return;
@@ -51,8 +54,7 @@ class Occupancy {
         above(begin, end, [&](std::int32_t node) { some_[node].add(low, high); });
     }
     // Calls `visit` with sets of ranges whose union is what is taken at some time in [begin, end).
-    template <typename Visit>
-    void during(std::int32_t begin, std::int32_t end, Visit visit) const {
+    template <typename Visit> void during(std::int32_t begin, std::int32_t end, Visit visit) const {
         const auto give = [&](const RangeSet &set) {
             if (!set.ranges().empty()) visit(set.ranges());
         };
@@ -62,16 +64,16 @@ class Occupancy {
 
   private:
     // The largest nodes that lie inside [begin, end).
-    template <typename Visit>
-    void walk(std::int32_t begin, std::int32_t end, Visit visit) const {
-        for (std::int32_t left = begin + leaves_, right = end + leaves_; left < right; left /= 2, right /= 2) {
+    template <typename Visit> void walk(std::int32_t begin, std::int32_t end, Visit visit) const {
+        for (std::int32_t left = begin + leaves_, right = end + leaves_; left < right;
+            left /= 2, right /= 2) {
             if (left & 1) visit(left++);
             if (right & 1) visit(--right);
         }
     }
-    // The nodes that reach into [begin, end) and beyond: the ancestors of its borders that are not inside.
-    template <typename Visit>
-    void above(std::int32_t begin, std::int32_t end, Visit visit) const {
+    // The nodes that reach into [begin, end) and beyond: the ancestors of its borders that are not
+    // inside.
+    template <typename Visit> void above(std::int32_t begin, std::int32_t end, Visit visit) const {
         std::int32_t left = begin + leaves_, right = end - 1 + leaves_;
         for (std::int32_t width = 1; left >= 1; left /= 2, right /= 2, width *= 2) {
             if (!inside(left, width, begin, end)) visit(left);
@@ -84,7 +86,8 @@ class Occupancy {
     }
 
     std::int32_t leaves_ = 1;
-    std::vector<RangeSet> full_, some_;  // `full_` without leaves, of which none reaches beyond what is asked for
+    std::vector<RangeSet> full_,
+        some_; // `full_` without leaves, of which none reaches beyond what is asked for
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -19,7 +19,9 @@ class Random {
     }
     double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
     // 0 .. below - 1.
-    std::size_t index(std::size_t below) { return static_cast<std::size_t>(uniform() * static_cast<double>(below)); }
+    std::size_t index(std::size_t below) {
+        return static_cast<std::size_t>(uniform() * static_cast<double>(below));
+    }
 
   private:
     std::uint64_t state_;
@@ -28,7 +30,9 @@ class Random {
 // The first attempts, as many as this, each follow one order of buffers without random noise.
 constexpr std::int64_t kUnperturbedAttempts = 6;
 
-// The heuristic of the `attempt`-th search: orders without noise first, then perturbed ones, for ever.
-BranchingHeuristic heuristic_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
+// The heuristic of the `attempt`-th search: orders without noise first, then perturbed ones, for
+// ever.
+BranchingHeuristic heuristic_of_attempt(
+    const Model &model, std::int64_t attempt, std::uint64_t seed);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -1,4 +1,5 @@
-// Whether a packing of plain buffers holds: every pair compared, nothing shared with what makes packings.
+// Whether a packing of plain buffers holds: every pair compared, nothing shared with what makes
+// packings.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +7,14 @@
 
 namespace loadmaster::allocation {
 
-// No two that are alive together overlap, no number is negative, and the highest top of what is ever alive is `peak`. O(n^2).
-inline bool packing_holds(const std::int64_t *lower, const std::int64_t *upper, const std::int64_t *size, const std::int64_t *offset, std::size_t count,
-                          std::int64_t peak) {
+// No two that are alive together overlap, no number is negative, and the highest top of what is
+// ever alive is `peak`. O(n^2).
+inline bool packing_holds(const std::int64_t *lower, const std::int64_t *upper,
+    const std::int64_t *size, const std::int64_t *offset, std::size_t count, std::int64_t peak) {
     const auto empty = [&](std::size_t i) { return lower[i] >= upper[i] || size[i] == 0; };
     const auto overlap = [&](std::size_t i, std::size_t j) {
-        return (lower[i] < upper[j]) & (lower[j] < upper[i]) & (offset[i] < offset[j] + size[j]) & (offset[j] < offset[i] + size[i]);
+        return (lower[i] < upper[j]) & (lower[j] < upper[i]) & (offset[i] < offset[j] + size[j]) &
+            (offset[j] < offset[i] + size[i]);
     };
     std::int64_t highest = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -28,4 +31,4 @@ inline bool packing_holds(const std::int64_t *lower, const std::int64_t *upper, 
     return highest == peak;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

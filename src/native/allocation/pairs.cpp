@@ -13,7 +13,8 @@ using Int = std::int64_t;
 // So many instants are looked at, and lifetimes at one of them at most.
 constexpr int kInstants = 6;
 constexpr std::size_t kMostAtOnce = 1'500;
-// An instant is looked at if those that were not seen at one before have at least this share of its bytes.
+// An instant is looked at if those that were not seen at one before have at least this share of its
+// bytes.
 constexpr Int kNewShare = 4;
 // Steps of a search for each lifetime, and steps times lifetimes at most.
 constexpr std::size_t kStepsEach = 16, kMostLooks = 5'000'000;
@@ -27,7 +28,8 @@ struct Life {
 };
 
 bool whole(const Buffers &buffers, Int buffer, Int section) {
-    return buffers.occupies(section) && buffers.low[section] == 0 && buffers.high[section] == buffers.size[buffer];
+    return buffers.occupies(section) && buffers.low[section] == 0 &&
+        buffers.high[section] == buffers.size[buffer];
 }
 
 std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
@@ -37,7 +39,8 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
         Int sections = 0;
         for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
             if (!whole(buffers, b, s)) continue;
-            life.begin = std::min(life.begin, buffers.begin[s]), life.end = std::max(life.end, buffers.end[s]);
+            life.begin = std::min(life.begin, buffers.begin[s]),
+            life.end = std::max(life.end, buffers.end[s]);
             ++sections;
         }
         if (sections > 0) lives.push_back(life);
@@ -50,7 +53,9 @@ bool meet(const Buffers &buffers, Int one, Int other) {
     for (Int s = buffers.first[one]; s < buffers.first[one + 1]; ++s) {
         if (!whole(buffers, one, s)) continue;
         for (Int t = buffers.first[other]; t < buffers.first[other + 1]; ++t)
-            if (whole(buffers, other, t) && buffers.begin[s] < buffers.end[t] && buffers.begin[t] < buffers.end[s]) return true;
+            if (whole(buffers, other, t) && buffers.begin[s] < buffers.end[t] &&
+                buffers.begin[t] < buffers.end[s])
+                return true;
     }
     return false;
 }
@@ -61,10 +66,15 @@ class Instants {
     explicit Instants(const std::vector<Life> &lives) : lives_(lives), births_(lives.size()) {
         std::iota(births_.begin(), births_.end(), std::size_t{0});
         deaths_ = births_;
-        std::sort(births_.begin(), births_.end(), [&](std::size_t a, std::size_t b) { return std::pair(lives[a].begin, a) < std::pair(lives[b].begin, b); });
-        std::sort(deaths_.begin(), deaths_.end(), [&](std::size_t a, std::size_t b) { return std::pair(lives[a].end, a) < std::pair(lives[b].end, b); });
+        std::sort(births_.begin(), births_.end(), [&](std::size_t a, std::size_t b) {
+            return std::pair(lives[a].begin, a) < std::pair(lives[b].begin, b);
+        });
+        std::sort(deaths_.begin(), deaths_.end(), [&](std::size_t a, std::size_t b) {
+            return std::pair(lives[a].end, a) < std::pair(lives[b].end, b);
+        });
     }
-    // The heaviest one above `enough` bytes of which enough were not seen before; false if there is none.
+    // The heaviest one above `enough` bytes of which enough were not seen before; false if there is
+    // none.
     bool heaviest(const Buffers &buffers, Int enough, Int &instant) const {
         Int all = 0, fresh = 0, most = enough;
         std::size_t dead = 0;
@@ -73,7 +83,8 @@ class Instants {
             if (!life.seen) fresh += sign * buffers.size[life.buffer];
         };
         for (std::size_t b : births_) {
-            for (; lives_[deaths_[dead]].end <= lives_[b].begin; ++dead) count(lives_[deaths_[dead]], -1);
+            for (; lives_[deaths_[dead]].end <= lives_[b].begin; ++dead)
+                count(lives_[deaths_[dead]], -1);
             count(lives_[b], 1);
             if (all > most && fresh >= all / kNewShare) most = all, instant = lives_[b].begin;
         }
@@ -89,11 +100,13 @@ class Instants {
 class Gathering {
   public:
     Gathering(const Buffers &buffers, const std::vector<Int> &some)
-        : count_(some.size()), some_(some), apart_(count_ * count_, 0), size_(count_), gain_(count_), in_(count_, 0), out_until_(count_, 0) {
+        : count_(some.size()), some_(some), apart_(count_ * count_, 0), size_(count_),
+          gain_(count_), in_(count_, 0), out_until_(count_, 0) {
         for (std::size_t a = 0; a < count_; ++a) {
             size_[a] = gain_[a] = buffers.size[some[a]];
             for (std::size_t b = 0; b < a; ++b)
-                if (!meet(buffers, some[a], some[b])) apart_[a * count_ + b] = apart_[b * count_ + a] = 1;
+                if (!meet(buffers, some[a], some[b]))
+                    apart_[a * count_ + b] = apart_[b * count_ + a] = 1;
         }
     }
     Together run() {
@@ -102,7 +115,8 @@ class Gathering {
         for (std::size_t step = 1; step <= steps; ++step) {
             std::size_t next = count_;
             for (std::size_t a = 0; a < count_; ++a)
-                if (!in_[a] && out_until_[a] <= step && (next == count_ || gain_[a] > gain_[next])) next = a;
+                if (!in_[a] && out_until_[a] <= step && (next == count_ || gain_[a] > gain_[next]))
+                    next = a;
             if (next == count_) continue;
             for (std::size_t b = 0; b < count_; ++b)
                 if (in_[b] && apart_[next * count_ + b]) {
@@ -132,13 +146,13 @@ class Gathering {
     const std::size_t count_;
     const std::vector<Int> &some_;
     std::vector<char> apart_;
-    std::vector<Int> size_, gain_;  // gain: of taking a buffer in, less what has to go for it
+    std::vector<Int> size_, gain_; // gain: of taking a buffer in, less what has to go for it
     std::vector<char> in_;
     std::vector<std::size_t> out_until_;
     Int bytes_ = 0;
 };
 
-}  // namespace
+} // namespace
 
 Together alive_in_pairs(const Buffers &buffers, Int enough) {
     bool gapped = false;
@@ -147,10 +161,13 @@ Together alive_in_pairs(const Buffers &buffers, Int enough) {
     if (!gapped) return best;
     const Instants instants(lives);
     Int instant = 0;
-    for (int looked = 0; looked < kInstants && instants.heaviest(buffers, std::max(enough, best.bytes), instant); ++looked) {
+    for (int looked = 0;
+        looked < kInstants && instants.heaviest(buffers, std::max(enough, best.bytes), instant);
+        ++looked) {
         std::vector<Int> some;
         for (Life &life : lives)
-            if (life.begin <= instant && instant < life.end) some.push_back(life.buffer), life.seen = true;
+            if (life.begin <= instant && instant < life.end)
+                some.push_back(life.buffer), life.seen = true;
         if (some.size() > kMostAtOnce) break;
         Together found = Gathering(buffers, some).run();
         if (found.bytes > std::max(enough, best.bytes)) best = std::move(found);
@@ -158,4 +175,4 @@ Together alive_in_pairs(const Buffers &buffers, Int enough) {
     return best;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -11,13 +11,14 @@ namespace {
 // Between two snapshots of the live set there are at least this many births.
 constexpr std::size_t kFewestBirthsPerSnapshot = 16;
 
-}  // namespace
+} // namespace
 
 bool Plain::possible(const Buffers &buffers) {
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         if (buffers.pin[b] >= 0 || buffers.first[b + 1] - buffers.first[b] > 1) return false;
         const std::int64_t s = buffers.first[b];
-        if (buffers.matters(b) && (buffers.low[s] != 0 || buffers.high[s] != buffers.size[b])) return false;
+        if (buffers.matters(b) && (buffers.low[s] != 0 || buffers.high[s] != buffers.size[b]))
+            return false;
     }
     return true;
 }
@@ -54,8 +55,12 @@ void Plain::sort_by_time() {
     births.resize(size.size());
     std::iota(births.begin(), births.end(), 0);
     deaths = births;
-    std::sort(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) { return std::tuple(begin[a], -size[a], a) < std::tuple(begin[b], -size[b], b); });
-    std::sort(deaths.begin(), deaths.end(), [&](std::int32_t a, std::int32_t b) { return std::tuple(end[a], a) < std::tuple(end[b], b); });
+    std::sort(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) {
+        return std::tuple(begin[a], -size[a], a) < std::tuple(begin[b], -size[b], b);
+    });
+    std::sort(deaths.begin(), deaths.end(), [&](std::int32_t a, std::int32_t b) {
+        return std::tuple(end[a], a) < std::tuple(end[b], b);
+    });
 }
 
 LiveIndex::LiveIndex(const Plain &plain) : plain_(plain), snapshot_of_(plain.size.size()) {
@@ -77,4 +82,4 @@ LiveIndex::LiveIndex(const Plain &plain) : plain_(plain), snapshot_of_(plain.siz
     }
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

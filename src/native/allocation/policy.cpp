@@ -18,7 +18,8 @@ using Int = std::int64_t;
 using Ranges = std::vector<AddressRange>;
 
 constexpr Int kNoLimit = Int{1} << 62;
-// Where several capacities are tried in turn, the search of each has the usual budget divided by this.
+// Where several capacities are tried in turn, the search of each has the usual budget divided by
+// this.
 constexpr double kDescentShare = 8;
 
 Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Proof::pairs; }
@@ -26,8 +27,11 @@ Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Pro
 // One search, with some of the ranges, for the lowest peak or within a capacity.
 class Trial {
   public:
-    Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity, const Effort &effort)
-        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers(), capacity < 0 ? kNoLimit : capacity)),
+    Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity,
+        const Effort &effort)
+        : merged_(merged),
+          reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)),
+          bound_(lower_bound(reduced_.buffers(), capacity < 0 ? kNoLimit : capacity)),
           capacity_(capacity), effort_(effort) {}
 
     void run() {
@@ -37,10 +41,13 @@ class Trial {
             return;
         }
         if (capacity_ >= 0 && bound_.bytes > capacity_) return;
-        if (pins_clash(buffers)) throw std::invalid_argument("offset: a pinned buffer overlaps another one, or a reserved range");
+        if (pins_clash(buffers))
+            throw std::invalid_argument(
+                "offset: a pinned buffer overlaps another one, or a reserved range");
         const std::span<const Int> hint = reduced_.rewritten.hint();
         const bool hinted = std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
-        Portfolio portfolio(buffers, hinted ? hint : std::span<const Int>(), bound_, capacity_, effort_);
+        Portfolio portfolio(
+            buffers, hinted ? hint : std::span<const Int>(), bound_, capacity_, effort_);
         portfolio.run();
         floor_ = portfolio.floor();
         interrupted = portfolio.interrupted();
@@ -51,7 +58,9 @@ class Trial {
     const Bound &bound() const { return bound_; }
     Int lower() const { return std::max(bound_.bytes, floor_); }
     // Reserved ranges count: they may be what reaches highest.
-    std::optional<Int> solved_peak() const { return offset_ ? std::optional(solved_peak_) : std::nullopt; }
+    std::optional<Int> solved_peak() const {
+        return offset_ ? std::optional(solved_peak_) : std::nullopt;
+    }
     bool fits() const { return offset_ && (capacity_ < 0 || solved_peak_ <= capacity_); }
     bool impossible() const { return capacity_ >= 0 && lower() > capacity_; }
 
@@ -60,7 +69,8 @@ class Trial {
         answer.offset = reduced_.offsets(merged_, *offset_);
         answer.peak = reduced_.peak(*offset_);
         answer.status = answer.peak == lower ? Status::optimal : Status::feasible;
-        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? by(bound) : Proof::exhausted;
+        if (answer.status == Status::optimal)
+            answer.proof = answer.peak == bound.bytes ? by(bound) : Proof::exhausted;
         return answer;
     }
     Allocation without_packing(Int lower) const {
@@ -96,7 +106,8 @@ class Trial {
 
 class Driver {
   public:
-    Driver(const Demands &demands, const Effort &effort) : merged_(merge(demands)), ranges_(joined(demands.reserved)), effort_(effort) {}
+    Driver(const Demands &demands, const Effort &effort)
+        : merged_(merge(demands)), ranges_(joined(demands.reserved)), effort_(effort) {}
 
     Allocation run(Int capacity) {
         if (capacity >= 0 || ranges_.empty()) return within(capacity, effort_);
@@ -106,11 +117,13 @@ class Driver {
   private:
     static Allocation with_load(Allocation answer, const Trial &trial) {
         answer.load = trial.bound();
-        if (answer.proof == Proof::load || answer.proof == Proof::pairs) answer.witnesses = trial.witnesses();
+        if (answer.proof == Proof::load || answer.proof == Proof::pairs)
+            answer.witnesses = trial.witnesses();
         return answer;
     }
 
-    // Ranges within a capacity are taken for granted, but a packing may end below them: the bound is that without any.
+    // Ranges within a capacity are taken for granted, but a packing may end below them: the bound
+    // is that without any.
     Allocation within(Int capacity, const Effort &effort) const {
         Trial trial(merged_, ranges_, capacity, effort);
         trial.run();
@@ -119,7 +132,8 @@ class Driver {
         if (!ranges_.empty()) without.emplace(merged_, Ranges{}, -1, effort);
         const Trial &free = without ? *without : trial;
         const Int lower = without ? free.bound().bytes : trial.lower();
-        return with_load(trial.fits() ? trial.packing(lower, free.bound()) : trial.without_packing(lower), free);
+        return with_load(
+            trial.fits() ? trial.packing(lower, free.bound()) : trial.without_packing(lower), free);
     }
 
     static Allocation infeasible(const Trial &trial, Int capacity) {
@@ -129,7 +143,8 @@ class Driver {
         return with_load(answer, trial);
     }
 
-    // The lowest peak, case by case: below the first range, between it and the second, and so on; for buffers that lie across none.
+    // The lowest peak, case by case: below the first range, between it and the second, and so on;
+    // for buffers that lie across none.
     Allocation below_or_above() const {
         Int open = std::numeric_limits<Int>::max();
         Counters counters;
@@ -142,7 +157,9 @@ class Driver {
             counters += trial.counters;
             interrupted |= trial.interrupted;
             if (last || (trial.solved_peak() && *trial.solved_peak() <= ceiling)) {
-                Allocation answer = trial.fits() ? trial.packing(std::min(trial.lower(), open), trial.bound()) : trial.without_packing(std::min(trial.lower(), open));
+                Allocation answer = trial.fits()
+                    ? trial.packing(std::min(trial.lower(), open), trial.bound())
+                    : trial.without_packing(std::min(trial.lower(), open));
                 answer.interrupted = interrupted;
                 answer.counters = counters;
                 return with_load(answer, trial);
@@ -151,13 +168,15 @@ class Driver {
         }
     }
 
-    // The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing.
+    // The lowest peak by halving what lies between a packing and what is proven; a capacity left
+    // undecided proves nothing.
     Allocation descend() const {
         Effort effort = effort_;
         effort.work /= kDescentShare;
         Int highest = ranges_.back().high;
         for (Int pin : merged_.buffers().pin) highest = std::max(highest, pin);
-        for (Int b = 0; b < merged_.buffers().count(); ++b) highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
+        for (Int b = 0; b < merged_.buffers().count(); ++b)
+            highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
         Allocation best = within(highest, effort);
         if (best.offset.empty()) return best;
         Int low = best.bound, proven = best.bound;
@@ -177,8 +196,10 @@ class Driver {
         }
         best.bound = std::min(proven, best.peak);
         best.status = best.peak == best.bound ? Status::optimal : Status::feasible;
-        if (best.status == Status::feasible) best.proof = Proof::none;
-        else if (best.proof == Proof::none) best.proof = Proof::exhausted;
+        if (best.status == Status::feasible)
+            best.proof = Proof::none;
+        else if (best.proof == Proof::none)
+            best.proof = Proof::exhausted;
         best.interrupted = interrupted;
         return best;
     }
@@ -188,15 +209,17 @@ class Driver {
     const Effort &effort_;
 };
 
-}  // namespace
+} // namespace
 
 Allocation allocate(const Demands &demands, Int capacity, const Effort &effort) {
     check(demands);
     Allocation answer = Driver(demands, effort).run(capacity);
     const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
-    if (!packed) answer.offset.clear();
-    else if (const auto broken = broken_rule(demands, answer.offset, capacity)) throw std::logic_error("a packing does not hold: " + *broken + ": please report it");
+    if (!packed)
+        answer.offset.clear();
+    else if (const auto broken = broken_rule(demands, answer.offset, capacity))
+        throw std::logic_error("a packing does not hold: " + *broken + ": please report it");
     return answer;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -29,35 +29,45 @@ constexpr std::int64_t kOrdersBelow = 20'000;
 constexpr std::int64_t kNodes = 4'000'000;
 // A node or step of a set beyond this takes longer, and such sets are rarely searched through.
 constexpr std::int64_t kFullBudgetBuffers = 450;
-// Nodes where low bytes are free, so that the search cannot complete a proof, and of the short search, some ten milliseconds.
+// Nodes where low bytes are free, so that the search cannot complete a proof, and of the short
+// search, some ten milliseconds.
 constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
-// Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set; sets with gaps, windows or pins gain little from more.
+// Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set; sets
+// with gaps, windows or pins gain little from more.
 constexpr std::int64_t kNeighboursPerBuffer = 4'000, kNeighbours = 40'000'000;
 constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 100'000'000;
 // The same for few buffers at random.
 constexpr std::int64_t kRandomNeighboursPerBuffer = 200'000, kRandomNeighbours = 200'000'000;
-// Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them; the second is for sets beyond `kOrdersBelow`.
+// Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them;
+// the second is for sets beyond `kOrdersBelow`.
 constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
-// How much of a block may be empty, as fractions of it: what does best differs from set to set by far.
+// How much of a block may be empty, as fractions of it: what does best differs from set to set by
+// far.
 constexpr std::array kMostEmpty{0.003, 0.01, 0.03, 0.1, 0.3};
-// Per cent of the usual budgets for the blocks of a first attempt and of further ones, and how many of these there are.
+// Per cent of the usual budgets for the blocks of a first attempt and of further ones, and how many
+// of these there are.
 constexpr double kSurveyWork = 2, kBlockWork = 12;
 constexpr std::int64_t kBlockAttempts = 8;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
-// Local search: buffers placed over all samples, and samples for every pair of buffers, because small sets have few orders.
+// Local search: buffers placed over all samples, and samples for every pair of buffers, because
+// small sets have few orders.
 constexpr std::int64_t kPlacements = 1'000'000, kSamplesPerPair = 16;
 
-}  // namespace
+} // namespace
 
 Budget Effort::budget(std::int64_t nodes) const {
     double seconds = std::numeric_limits<double>::infinity();
-    if (timed()) seconds = std::max(0.0, std::chrono::duration<double>(deadline - Budget::Clock::now()).count());
+    if (timed())
+        seconds =
+            std::max(0.0, std::chrono::duration<double>(deadline - Budget::Clock::now()).count());
     return Budget(nodes, seconds, poll);
 }
 
-Portfolio::Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound, std::int64_t capacity, const Effort &effort)
-    : buffers_(buffers), hint_(hint.begin(), hint.end()), bound_(bound), capacity_(capacity), effort_(effort), orderly_(orderly(buffers)), plain_(Plain::possible(buffers)) {}
+Portfolio::Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound,
+    std::int64_t capacity, const Effort &effort)
+    : buffers_(buffers), hint_(hint.begin(), hint.end()), bound_(bound), capacity_(capacity),
+      effort_(effort), orderly_(orderly(buffers)), plain_(Plain::possible(buffers)) {}
 
 bool Portfolio::done() const {
     if (capacity_ >= 0 && floor_ > capacity_) return true;
@@ -69,7 +79,9 @@ bool Portfolio::over() {
     return interrupted_ || done();
 }
 
-void Portfolio::note(const Budget &budget) { interrupted_ |= budget.interrupted() || budget.stopped(); }
+void Portfolio::note(const Budget &budget) {
+    interrupted_ |= budget.interrupted() || budget.stopped();
+}
 
 bool Portfolio::offer(std::vector<std::int64_t> &&offset) {
     const std::int64_t peak = peak_of(buffers_, offset);
@@ -79,10 +91,14 @@ bool Portfolio::offer(std::vector<std::int64_t> &&offset) {
     return true;
 }
 
-std::int64_t Portfolio::scaled(std::int64_t work) const { return std::max<std::int64_t>(1, std::llround(static_cast<double>(work) * effort_.work / 100)); }
+std::int64_t Portfolio::scaled(std::int64_t work) const {
+    return std::max<std::int64_t>(1, std::llround(static_cast<double>(work) * effort_.work / 100));
+}
 
-std::vector<std::int64_t> Portfolio::placed(std::span<const std::int64_t> order, bool best_fit) const {
-    return place_in_order(buffers_, order, best_fit, std::numeric_limits<std::int64_t>::max()).offset;
+std::vector<std::int64_t> Portfolio::placed(
+    std::span<const std::int64_t> order, bool best_fit) const {
+    return place_in_order(buffers_, order, best_fit, std::numeric_limits<std::int64_t>::max())
+        .offset;
 }
 
 void Portfolio::run() {
@@ -93,7 +109,8 @@ void Portfolio::run() {
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
     if (!effort_.in_passing && !small && !over() && far_from_bound()) eject_largest_first();
-    const bool searchable = buffers_.count() <= kHuge, thorough = small && !effort_.in_passing && effort_.work >= 100;
+    const bool searchable = buffers_.count() <= kHuge,
+               thorough = small && !effort_.in_passing && effort_.work >= 100;
     if (thorough && !over()) search(exact_nodes() / 8);
     if (thorough && !over()) survey_blocks();
     if (thorough && !over()) search_blocks(kBlockAttempts);
@@ -105,7 +122,8 @@ void Portfolio::run() {
     if (effort_.timed() && searchable) until_deadline(thorough);
 }
 
-// What is left of the time is shared between search for a proof and for a lower peak. A search that ends by itself would end so again.
+// What is left of the time is shared between search for a proof and for a lower peak. A search that
+// ends by itself would end so again.
 void Portfolio::until_deadline(bool thorough) {
     bool open = true;
     for (std::int64_t times = 2; open && !over(); times *= 2) {
@@ -117,8 +135,11 @@ void Portfolio::until_deadline(bool thorough) {
 
 // Few plain buffers are mostly settled within microseconds.
 void Portfolio::at_once() {
-    const bool aligned = std::any_of(buffers_.alignment.begin(), buffers_.alignment.end(), [](std::int64_t step) { return step != 1; });
-    if (!hint_.empty() || aligned || buffers_.count() > kQuickBuffers || buffers_.count() != static_cast<std::int64_t>(buffers_.begin.size())) return;
+    const bool aligned = std::any_of(buffers_.alignment.begin(), buffers_.alignment.end(),
+        [](std::int64_t step) { return step != 1; });
+    if (!hint_.empty() || aligned || buffers_.count() > kQuickBuffers ||
+        buffers_.count() != static_cast<std::int64_t>(buffers_.begin.size()))
+        return;
     if (plain_) offer(allocate_small(buffers_).offset);
 }
 
@@ -130,32 +151,47 @@ void Portfolio::first_fits() {
 }
 
 void Portfolio::run(std::string_view strategy) {
-    if (strategy == "auto") run();
-    else if (strategy == "best-fit") best_fit();
-    else if (strategy == "greedy") greedy_orders();
-    else if (strategy == "exact") search(effort_.timed() ? -1 : exact_nodes());
-    else if (strategy == "telamalloc") best_fit(), telamalloc(kSteps * kCapacities);
-    else if (strategy == "local-search") local_search();
-    else throw std::invalid_argument("strategy: none of this name");
+    if (strategy == "auto")
+        run();
+    else if (strategy == "best-fit")
+        best_fit();
+    else if (strategy == "greedy")
+        greedy_orders();
+    else if (strategy == "exact")
+        search(effort_.timed() ? -1 : exact_nodes());
+    else if (strategy == "telamalloc")
+        best_fit(), telamalloc(kSteps * kCapacities);
+    else if (strategy == "local-search")
+        local_search();
+    else
+        throw std::invalid_argument("strategy: none of this name");
 }
 
 std::int64_t Portfolio::fewer_where_slow(std::int64_t steps) const {
-    const double share = std::min(1.0, static_cast<double>(kFullBudgetBuffers) / static_cast<double>(std::max<std::int64_t>(1, buffers_.count())));
+    const double share = std::min(1.0,
+        static_cast<double>(kFullBudgetBuffers) /
+            static_cast<double>(std::max<std::int64_t>(1, buffers_.count())));
     return static_cast<std::int64_t>(static_cast<double>(steps) * std::pow(share, 1.5));
 }
 
-std::int64_t Portfolio::exact_nodes() const { return scaled(fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof)); }
+std::int64_t Portfolio::exact_nodes() const {
+    return scaled(fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof));
+}
 
 bool Portfolio::search(std::int64_t nodes) {
     Budget budget = effort_.budget(nodes);
     const Settings settings{effort_.seed, {}, effort_.threads, bound_.bytes};
-    const std::span<const std::int64_t> start = found() ? std::span<const std::int64_t>(offset_) : std::span<const std::int64_t>(hint_);
-    Answer answer = capacity_ < 0 ? minimise(buffers_, start, settings, budget) : fit(buffers_, start, capacity_, settings, budget);
+    const std::span<const std::int64_t> start =
+        found() ? std::span<const std::int64_t>(offset_) : std::span<const std::int64_t>(hint_);
+    Answer answer = capacity_ < 0 ? minimise(buffers_, start, settings, budget)
+                                  : fit(buffers_, start, capacity_, settings, budget);
     counters_.nodes += budget.nodes();
-    if (answer.status == Status::optimal || answer.status == Status::feasible) offer(std::move(answer.offset));
+    if (answer.status == Status::optimal || answer.status == Status::feasible)
+        offer(std::move(answer.offset));
     if (orderly_) {
         floor_ = std::max(floor_, answer.bound);
-        if (capacity_ >= 0 && answer.status == Status::infeasible) floor_ = std::max(floor_, capacity_ + 1);
+        if (capacity_ >= 0 && answer.status == Status::infeasible)
+            floor_ = std::max(floor_, capacity_ + 1);
     }
     note(budget);
     return budget.spent();
@@ -164,24 +200,29 @@ bool Portfolio::search(std::int64_t nodes) {
 // Packing at scale brings only plain sets near to their bound.
 bool Portfolio::far_from_bound() const {
     const double near = buffers_.count() > kOrdersBelow ? kNearBoundHuge : kNearBound;
-    return !plain_ || static_cast<double>(peak_) > (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
+    return !plain_ ||
+        static_cast<double>(peak_) >
+        (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
 }
 
 void Portfolio::survey_blocks() {
     std::vector<BlockAttempt> attempts;
-    for (const double most_empty : kMostEmpty) attempts.push_back({most_empty, effort_.seed, kSurveyWork});
+    for (const double most_empty : kMostEmpty)
+        attempts.push_back({most_empty, effort_.seed, kSurveyWork});
     pack_blocks(attempts);
 }
 
 // With the limit that has done best.
 void Portfolio::search_blocks(std::int64_t count) {
     std::vector<BlockAttempt> attempts;
-    for (; most_empty_ > 0 && count > 0; --count) attempts.push_back({most_empty_, effort_.seed + ++block_attempts_, kBlockWork});
+    for (; most_empty_ > 0 && count > 0; --count)
+        attempts.push_back({most_empty_, effort_.seed + ++block_attempts_, kBlockWork});
     pack_blocks(attempts);
 }
 
 void Portfolio::pack_blocks(const std::vector<BlockAttempt> &attempts) {
-    PackedBlocks packed = allocation::pack_blocks(buffers_, bound_, capacity_, std::max(bound_.bytes, capacity_), attempts, effort_);
+    PackedBlocks packed = allocation::pack_blocks(
+        buffers_, bound_, capacity_, std::max(bound_.bytes, capacity_), attempts, effort_);
     counters_ += packed.counters;
     interrupted_ |= packed.interrupted;
     if (packed.offset.empty()) return;
@@ -190,19 +231,24 @@ void Portfolio::pack_blocks(const std::vector<BlockAttempt> &attempts) {
 }
 
 void Portfolio::eject_largest_first() {
-    const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours, each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
-    lower_ceilings(Ejections::largest_first, effort_.seed, scaled(std::min(most, each * buffers_.count())));
+    const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours,
+                       each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
+    lower_ceilings(
+        Ejections::largest_first, effort_.seed, scaled(std::min(most, each * buffers_.count())));
 }
 
 void Portfolio::eject_at_random(std::int64_t times) {
-    const std::int64_t work = scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
-    lower_ceilings(Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), times * work);
+    const std::int64_t work =
+        scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
+    lower_ceilings(
+        Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), times * work);
 }
 
 void Portfolio::lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work) {
     if (!found()) return;
     Budget budget = effort_.budget(-1);
-    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), ejections, seed, work, budget));
+    offer(allocation::lower_ceilings(
+        buffers_, offset_, std::max(bound_.bytes, capacity_), ejections, seed, work, budget));
     note(budget);
 }
 
@@ -229,7 +275,8 @@ void Portfolio::telamalloc(std::int64_t steps) {
         TelamallocOptions options;
         options.steps = std::min(kSteps, steps);
         const double share = static_cast<double>(failures) / kCapacities;
-        const std::int64_t capacity = low + static_cast<std::int64_t>(static_cast<double>(peak_ - 1 - low) * share);
+        const std::int64_t capacity =
+            low + static_cast<std::int64_t>(static_cast<double>(peak_ - 1 - low) * share);
         Telamalloc search(buffers_, capacity, options, budget);
         const bool packed = search.run();
         counters_.steps += search.counts().steps;
@@ -238,14 +285,17 @@ void Portfolio::telamalloc(std::int64_t steps) {
         counters_.major_backtracks += search.counts().major_backtracks;
         counters_.attempts += search.counts().attempts;
         note(budget);
-        if (packed) offer(search.offsets());
-        else if (capacity_ >= 0) break;
-        else ++failures;
+        if (packed)
+            offer(search.offsets());
+        else if (capacity_ >= 0)
+            break;
+        else
+            ++failures;
     }
 }
 
-// Starts from the best greedy order; a buffer that reaches the peak moves forward in the order, sometimes any two change places, and what is no
-// worse is kept.
+// Starts from the best greedy order; a buffer that reaches the peak moves forward in the order,
+// sometimes any two change places, and what is no worse is kept.
 void Portfolio::local_search() {
     Budget budget = effort_.budget(-1);
     PlacingOrder order;
@@ -263,18 +313,23 @@ void Portfolio::local_search() {
     Random random(effort_.seed);
     std::vector<std::int64_t> tops(offset.size());
     std::vector<std::size_t> high;
-    for (std::int64_t left = std::min(kPlacements / count + 1, kSamplesPerPair * count * count); left > 0 && !done() && budget.look(); --left) {
+    for (std::int64_t left = std::min(kPlacements / count + 1, kSamplesPerPair * count * count);
+        left > 0 && !done() && budget.look(); --left) {
         for (std::size_t b = 0; b < tops.size(); ++b) tops[b] = offset[b] + buffers_.size[b];
         std::vector<std::int64_t> sorted = tops;
-        const auto rank = sorted.begin() + static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(count - 1));
+        const auto rank =
+            sorted.begin() + static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(count - 1));
         std::nth_element(sorted.begin(), rank, sorted.end());
         high.clear();
         for (std::size_t i = 0; i < order.size(); ++i)
             if (tops[order[i]] >= *rank) high.push_back(i);
         PlacingOrder moved = order;
         const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);
-        std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to), moved.begin() + static_cast<std::ptrdiff_t>(at), moved.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-        if (random.uniform() < 0.5) std::swap(moved[random.index(moved.size())], moved[random.index(moved.size())]);
+        std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to),
+            moved.begin() + static_cast<std::ptrdiff_t>(at),
+            moved.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        if (random.uniform() < 0.5)
+            std::swap(moved[random.index(moved.size())], moved[random.index(moved.size())]);
         std::vector<std::int64_t> there = placed(moved, false);
         ++counters_.samples;
         if (peak_of(buffers_, there) > peak) continue;
@@ -284,4 +339,4 @@ void Portfolio::local_search() {
     note(budget);
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

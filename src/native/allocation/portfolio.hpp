@@ -1,4 +1,5 @@
-// The strategy `auto`: every search in turn, from the quickest on, until a bound is met or the budget is spent.
+// The strategy `auto`: every search in turn, from the quickest on, until a bound is met or the
+// budget is spent.
 //
 // Only ever a lower peak is kept, so that the answer is never worse than that of any search alone.
 #pragma once
@@ -18,10 +19,12 @@ namespace loadmaster::allocation {
 class Portfolio {
   public:
     // `capacity`: -1 for the lowest peak. `hint`: empty, or an offset for each buffer, -1 for none.
-    Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound, std::int64_t capacity, const Effort &effort);
+    Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound,
+        std::int64_t capacity, const Effort &effort);
 
     void run();
-    // One of "auto", "best-fit", "greedy", "exact", "telamalloc" and "local-search"; throws std::invalid_argument for others.
+    // One of "auto", "best-fit", "greedy", "exact", "telamalloc" and "local-search"; throws
+    // std::invalid_argument for others.
     void run(std::string_view strategy);
     // The searches, each of which offers what it finds.
     void best_fit();
@@ -68,10 +71,10 @@ class Portfolio {
     const bool plain_;
     std::vector<std::int64_t> offset_;
     std::int64_t peak_ = -1, floor_ = 0;
-    double most_empty_ = 0;           // part of the blocks that did best
+    double most_empty_ = 0; // part of the blocks that did best
     std::uint64_t block_attempts_ = 0;
     bool interrupted_ = false;
     Counters counters_;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

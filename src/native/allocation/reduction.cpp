@@ -36,15 +36,19 @@ std::vector<Part> united(const std::vector<Part> &parts) {
     for (const Part &part : parts) cuts.insert(part.begin), cuts.insert(part.end);
     std::vector<Part> found;
     std::vector<AddressRange> before;
-    std::size_t from = 0;  // where the rectangles of the stretch before begin
+    std::size_t from = 0; // where the rectangles of the stretch before begin
     for (auto at = cuts.begin(); at != cuts.end() && std::next(at) != cuts.end(); ++at) {
         std::vector<AddressRange> taken;
         for (const Part &part : parts)
             if (part.begin <= *at && *at < part.end) taken.push_back({part.low, part.high});
         taken = joined(std::move(taken));
-        const bool same = found.size() - from == taken.size() && from < found.size() && found.back().end == *at &&
-                          std::equal(taken.begin(), taken.end(), found.begin() + static_cast<std::ptrdiff_t>(from),
-                                     [](const AddressRange &range, const Part &part) { return range.low == part.low && range.high == part.high; });
+        const bool same = found.size() - from == taken.size() && from < found.size() &&
+            found.back().end == *at &&
+            std::equal(
+                taken.begin(), taken.end(), found.begin() + static_cast<std::ptrdiff_t>(from),
+                [](const AddressRange &range, const Part &part) {
+                    return range.low == part.low && range.high == part.high;
+                });
         if (same) {
             for (std::size_t i = from; i < found.size(); ++i) found[i].end = *std::next(at);
             continue;
@@ -80,10 +84,13 @@ void merge_group(const Demands &demands, const std::vector<Member> &group, Merge
         if (demands.hint[b] >= 0) hint = std::max({hint, demands.hint[b] - lift, Int{0}});
         if (buffers.matters(b)) size = std::max(size, lift + buffers.size[b]);
         for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s)) parts.push_back({buffers.begin[s], buffers.end[s], buffers.low[s] + lift, buffers.high[s] + lift});
+            if (buffers.occupies(s))
+                parts.push_back({buffers.begin[s], buffers.end[s], buffers.low[s] + lift,
+                    buffers.high[s] + lift});
     }
     merged.buffers.add(size, step, pin, hint);
-    for (const Part &part : united(parts)) merged.buffers.add_section(part.begin, part.end, part.low, part.high);
+    for (const Part &part : united(parts))
+        merged.buffers.add_section(part.begin, part.end, part.low, part.high);
 }
 
 // Whether every buffer takes space, and each of its sections does.
@@ -95,14 +102,15 @@ bool all_occupy(const Buffers &buffers) {
     return true;
 }
 
-}  // namespace
+} // namespace
 
 // One congruence after another (Chinese remainders of moduli that need not be coprime).
 std::optional<Int> common_residue(const Buffers &buffers, const std::vector<Member> &group) {
     Int lowest = std::numeric_limits<Int>::max(), found = 0, step = 1;
     for (const Member &member : group) lowest = std::min(lowest, member.shift);
     for (const auto &[buffer, shift] : group) {
-        const Int alignment = buffers.alignment[buffer], common = std::gcd(step, alignment), rest = alignment / common;
+        const Int alignment = buffers.alignment[buffer], common = std::gcd(step, alignment),
+                  rest = alignment / common;
         const Int missing = -(shift - lowest) - found;
         if (missing % common != 0) return std::nullopt;
         const Int wanted = (missing / common % rest + rest) % rest;
@@ -141,12 +149,14 @@ Merged merge(const Demands &demands) {
         copy_sections(buffers, b, merged.buffers);
     }
     for (const std::vector<Member> &group : demands.aliases) merge_group(demands, group, merged);
-    return {Rewritten(std::move(merged.buffers)), std::move(merged.places), std::move(merged.lifts)};
+    return {
+        Rewritten(std::move(merged.buffers)), std::move(merged.places), std::move(merged.lifts)};
 }
 
 Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges, Int limit) {
     const Buffers &buffers = merged.buffers();
-    if (ranges.empty() && all_occupy(buffers)) return {{buffers, merged.rewritten.hint()}, buffers.count(), {}};
+    if (ranges.empty() && all_occupy(buffers))
+        return {{buffers, merged.rewritten.hint()}, buffers.count(), {}};
     OwnedBuffers made;
     std::vector<Int> kept;
     Int begin = std::numeric_limits<Int>::max(), end = 1;
@@ -173,7 +183,8 @@ std::vector<Int> Reduced::offsets(const Merged &merged, std::span<const Int> sol
     for (Int &at : of_merged) at = std::max<Int>(at, 0);
     for (Int b = 0; b < own; ++b) of_merged[this->merged(b)] = solved[b];
     std::vector<Int> offsets(merged.original());
-    for (Int b = 0; b < merged.original(); ++b) offsets[b] = of_merged[merged.place(b)] + merged.lift(b);
+    for (Int b = 0; b < merged.original(); ++b)
+        offsets[b] = of_merged[merged.place(b)] + merged.lift(b);
     return offsets;
 }
 
@@ -183,4 +194,4 @@ Int Reduced::peak(std::span<const Int> solved) const {
     return peak;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

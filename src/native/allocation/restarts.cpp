@@ -16,14 +16,15 @@ constexpr std::int64_t kLubyUnitNodes = 1000;
 // No attempt of the round has found a packing or proven that there is none.
 constexpr std::int64_t kUnsettled = std::numeric_limits<std::int64_t>::max();
 
-// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
+// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search
+// times (Luby, Sinclair, Zuckerman 1993).
 std::int64_t luby(std::int64_t i) {
     std::int64_t power = 1;
     while (2 * power - 1 < i) power *= 2;
     return 2 * power - 1 == i ? power : luby(i - power + 1);
 }
 
-}  // namespace
+} // namespace
 
 Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
     std::int64_t left = std::min(nodes, budget_.left());
@@ -32,14 +33,19 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
     std::vector<Attempt> round;
     for (std::int64_t tried = 0; left > 0 && !budget_.spent();) {
         round.clear();
-        // The first attempts run one by one: they settle most problems, and what each learns serves the next.
+        // The first attempts run one by one: they settle most problems, and what each learns serves
+        // the next.
         const std::int64_t size = tried < kUnperturbedAttempts ? 1 : kLanes;
         for (; static_cast<std::int64_t>(round.size()) < size && left > 0; ++tried, ++number) {
-            // A new capacity goes through the unperturbed orders, then continues where the perturbed ones stopped.
+            // A new capacity goes through the unperturbed orders, then continues where the
+            // perturbed ones stopped.
             if (number == kUnperturbedAttempts) number = std::max(number, perturbed_);
-            // The first attempt of a round gets a growing budget, so that some attempt exhausts the search space in the end.
+            // The first attempt of a round gets a growing budget, so that some attempt exhausts the
+            // search space in the end.
             const bool far = size > 1 && round.empty();
-            const std::int64_t limit = std::min(left, std::max(far ? given / 4 : 0, kLubyUnitNodes * luby(tried / kUnperturbedAttempts + 1)));
+            const std::int64_t limit = std::min(left,
+                std::max(
+                    far ? given / 4 : 0, kLubyUnitNodes * luby(tried / kUnperturbedAttempts + 1)));
             round.push_back({number, limit});
             left -= limit;
             given += limit;
@@ -56,11 +62,13 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
     const auto size = static_cast<std::int64_t>(round.size());
     std::atomic<std::int64_t> next = 0, settled = kUnsettled;
     const auto work = [&](bool looks) {
-        for (std::int64_t i; (i = next++) < size && i < settled.load();) try_out(units, round[i], i, settled, looks);
+        for (std::int64_t i; (i = next++) < size && i < settled.load();)
+            try_out(units, round[i], i, settled, looks);
     };
     {
         std::vector<std::jthread> others;
-        for (std::int64_t t = 1; t < std::min(settings_.threads, size); ++t) others.emplace_back(work, false);
+        for (std::int64_t t = 1; t < std::min(settings_.threads, size); ++t)
+            others.emplace_back(work, false);
         work(true);
     }
     for (const Attempt &attempt : round) {
@@ -74,12 +82,15 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
     return Outcome::aborted;
 }
 
-void Restarts::try_out(std::int64_t units, Attempt &attempt, std::int64_t place, std::atomic<std::int64_t> &settled, bool looks) {
+void Restarts::try_out(std::int64_t units, Attempt &attempt, std::int64_t place,
+    std::atomic<std::int64_t> &settled, bool looks) {
     Allowance allowance(budget_, looks, attempt.limit, place, settled);
-    attempt.outcome = lane(place).run(units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
+    attempt.outcome = lane(place).run(
+        units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
     attempt.nodes = allowance.nodes();
     if (attempt.outcome == Outcome::aborted) return;
-    for (std::int64_t first = settled.load(); place < first && !settled.compare_exchange_weak(first, place);) {
+    for (std::int64_t first = settled.load();
+        place < first && !settled.compare_exchange_weak(first, place);) {
     }
 }
 
@@ -92,9 +103,11 @@ Search &Restarts::lane(std::int64_t place) {
 std::vector<std::int64_t> Restarts::offsets(const Buffers &buffers) const {
     const std::vector<std::int64_t> &found = lanes_[static_cast<std::size_t>(solved_)]->offsets();
     std::vector<std::int64_t> offset(buffers.count());
-    for (std::int64_t b = 0; b < buffers.count(); ++b) offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
-    for (std::int32_t i = 0; i < model_.count; ++i) offset[model_.buffer[i]] = found[i] * model_.unit;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
+    for (std::int32_t i = 0; i < model_.count; ++i)
+        offset[model_.buffer[i]] = found[i] * model_.unit;
     return offset;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -1,10 +1,12 @@
-// The inference rules of the exact search. Each of them only saves work: answers agree with any of them switched off.
+// The inference rules of the exact search. Each of them only saves work: answers agree with any of
+// them switched off.
 #pragma once
 
 namespace loadmaster::allocation {
 
 struct SearchRules {
-    // A branch fails if the lowest place in some slot and the unplaced bytes of that slot together exceed the capacity.
+    // A branch fails if the lowest place in some slot and the unplaced bytes of that slot together
+    // exceed the capacity.
     bool section_inference = true;
     // A branch fails if it leaves a gap into which a buffer above it could be moved.
     bool dominance = true;
@@ -22,4 +24,4 @@ struct SearchRules {
     bool slot_reduction = true;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -7,10 +7,11 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// States of fewer unplaced buffers than this are not remembered, because solving them again is cheaper.
+// States of fewer unplaced buffers than this are not remembered, because solving them again is
+// cheaper.
 constexpr std::int32_t kSmallestRemembered = 4;
 
-}  // namespace
+} // namespace
 
 Search::Search(const Model &model, const SearchRules &rules)
     : model_(model), rules_(rules), weight_(model.slots, 1.0), failed_(model.count) {
@@ -32,14 +33,16 @@ Search::Int Search::lowest_floor(const Part &part) const {
     return *std::min_element(floor_.begin() + part.slot_from, floor_.begin() + part.slot_to);
 }
 
-// Notes for each slot the first slot of the valley that it is in, or -1. Where a buffer has gaps, the bytes below it may still be open in
-// one of its lifetimes when it is high up in another one: then only the lowest slots of all are valleys.
+// Notes for each slot the first slot of the valley that it is in, or -1. Where a buffer has gaps,
+// the bytes below it may still be open in one of its lifetimes when it is high up in another one:
+// then only the lowest slots of all are valleys.
 void Search::mark_valleys(const Part &part) {
     const Int lowest = local_valleys_ ? 0 : lowest_floor(part);
     for (std::int32_t from = part.slot_from, to = 0; from < part.slot_to; from = to) {
         const Int floor = floor_[from];
         for (to = from + 1; to < part.slot_to && floor_[to] == floor;) ++to;
-        const bool deep = (from == part.slot_from || floor_[from - 1] > floor) && (to == part.slot_to || floor_[to] > floor);
+        const bool deep = (from == part.slot_from || floor_[from - 1] > floor) &&
+            (to == part.slot_to || floor_[to] > floor);
         const bool valley = floor < kPlaced && (local_valleys_ ? deep : floor == lowest);
         std::fill(valley_.begin() + from, valley_.begin() + to, valley ? from : -1);
     }
@@ -52,7 +55,9 @@ void Search::count_candidates(const Part &part) {
         const std::int32_t b = order_[i];
         for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
             const Span &span = model_.spans[j];
-            if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low || waits_for_identical(b)) continue;
+            if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low ||
+                waits_for_identical(b))
+                continue;
             ++change_[span.begin];
             --change_[span.end];
         }
@@ -69,12 +74,15 @@ Search::Valley Search::choose(const Part &part) {
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         candidates += change_[s];
         if (valley_[s] < 0) continue;
-        const double score = (candidates + per_unit * static_cast<double>(capacity_ - floor_[s] - unplaced_[s])) / weight_[s];
+        const double score =
+            (candidates + per_unit * static_cast<double>(capacity_ - floor_[s] - unplaced_[s])) /
+            weight_[s];
         if (score < least) least = score, best.slot = s;
     }
     best.floor = floor_[best.slot];
     best.from = valley_[best.slot];
-    for (best.to = best.slot + 1; best.to < part.slot_to && valley_[best.to] == best.from;) ++best.to;
+    for (best.to = best.slot + 1; best.to < part.slot_to && valley_[best.to] == best.from;)
+        ++best.to;
     return best;
 }
 
@@ -87,11 +95,14 @@ bool Search::waits_for_identical(std::int32_t buffer) const {
 // Appends to `candidates_` the buffers that may start on the floor of the slot.
 void Search::list_candidates(const Valley &valley) {
     const std::size_t from = candidates_.size();
-    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
+    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1];
+        ++k) {
         const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b)) candidates_.push_back({heuristic_->tie_break_rank[b], b});
+        if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
+            candidates_.push_back({heuristic_->tie_break_rank[b], b});
     }
-    std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(), [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
+    std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(),
+        [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
 }
 
 Outcome Search::solve(const Part &part) {
@@ -108,14 +119,17 @@ Outcome Search::solve(const Part &part) {
         if (!allowance_->spend()) outcome = Outcome::aborted;
         capacity_ = part.capacity;
         const Int next = next_level(part, valley);
-        if ((rules_.section_inference && next + unplaced_[valley.slot] > capacity_) || !raise_floor(valley.slot, next, part)) break;
+        if ((rules_.section_inference && next + unplaced_[valley.slot] > capacity_) ||
+            !raise_floor(valley.slot, next, part))
+            break;
     }
     for (; levels_.size() > lowest; levels_.pop_back())
         if (outcome == Outcome::failed) leave_level(part);
     return outcome;
 }
 
-// Where no buffer starts on the floor of one slot after another, each level of floors is a state of its own. False if that is known to fail.
+// Where no buffer starts on the floor of one slot after another, each level of floors is a state of
+// its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
     capacity_ = part.capacity;
     Level level{undo_.size(), 0, 0, 0, dominance_cuts_};
@@ -132,7 +146,8 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) remember(part, level, dominance_cuts_ == level.dominance_cuts);
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered)
+        remember(part, level, dominance_cuts_ == level.dominance_cuts);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {
@@ -145,8 +160,10 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
         const std::size_t before = undo_.size();
         capacity_ = part.capacity;
         if (place(b, part)) {
-            std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, b));
-            const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
+            std::iter_swap(order_.begin() + part.from,
+                std::find(order_.begin() + part.from, order_.begin() + part.to, b));
+            const Outcome outcome = solve_rest(
+                {part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
             weight_[valley.slot] += heuristic_->failure_weight;
@@ -175,37 +192,44 @@ bool Search::splits(const Part &part, std::int32_t placed) const {
 }
 
 Outcome Search::solve_components(const Part &part) {
-    std::sort(order_.begin() + part.from, order_.begin() + part.to, [&](std::int32_t a, std::int32_t b) {
-        return model_.hull_begin[a] != model_.hull_begin[b] ? model_.hull_begin[a] < model_.hull_begin[b] : a < b;
-    });
+    std::sort(
+        order_.begin() + part.from, order_.begin() + part.to, [&](std::int32_t a, std::int32_t b) {
+            return model_.hull_begin[a] != model_.hull_begin[b]
+                ? model_.hull_begin[a] < model_.hull_begin[b]
+                : a < b;
+        });
     const std::size_t first = parts_.size();
     std::int32_t reach = -1;
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        if (model_.hull_begin[b] >= reach) parts_.push_back({i, i, model_.hull_begin[b], 0, part.capacity});
+        if (model_.hull_begin[b] >= reach)
+            parts_.push_back({i, i, model_.hull_begin[b], 0, part.capacity});
         reach = std::max(reach, model_.hull_end[b]);
         parts_.back().to = i + 1;
         parts_.back().slot_to = reach;
     }
     // The smallest first: if a part fails, the others need not be tried.
     const std::size_t end = parts_.size();
-    std::sort(parts_.begin() + static_cast<std::ptrdiff_t>(first), parts_.end(), [](const Part &a, const Part &b) {
-        return a.to - a.from != b.to - b.from ? a.to - a.from < b.to - b.from : a.from < b.from;
-    });
+    std::sort(parts_.begin() + static_cast<std::ptrdiff_t>(first), parts_.end(),
+        [](const Part &a, const Part &b) {
+            return a.to - a.from != b.to - b.from ? a.to - a.from < b.to - b.from : a.from < b.from;
+        });
     Outcome outcome = Outcome::solved;
     for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i)
-        outcome = rules_.spanning_buffers && unaligned_ ? solve_below_spanning(parts_[i]) : solve(Part(parts_[i]));
+        outcome = rules_.spanning_buffers && unaligned_ ? solve_below_spanning(parts_[i])
+                                                        : solve(Part(parts_[i]));
     parts_.resize(first);
     return outcome;
 }
 
-// A buffer alive throughout a part separates what is below it from what is above. The upper half can be moved down by its size, and the buffer
-// can be put on top of everything.
+// A buffer alive throughout a part separates what is below it from what is above. The upper half
+// can be moved down by its size, and the buffer can be put on top of everything.
 Outcome Search::solve_below_spanning(Part part) {
     const std::int32_t from = part.from;
     for (std::int32_t i = from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        const bool throughout = model_.hull_begin[b] == part.slot_from && model_.hull_end[b] == part.slot_to && model_.first[b + 1] - model_.first[b] == 1;
+        const bool throughout = model_.hull_begin[b] == part.slot_from &&
+            model_.hull_end[b] == part.slot_to && model_.first[b + 1] - model_.first[b] == 1;
         if (throughout) std::swap(order_[i], order_[part.from++]);
     }
     if (part.from == from) return solve(part);
@@ -224,8 +248,10 @@ Outcome Search::solve_below_spanning(Part part) {
     touched_from_ = part.slot_from;
     touched_to_ = part.slot_to;
     const auto fits = [&](std::int32_t b) { return lowest_[b] + model_.size[b] <= capacity_; };
-    holds = holds && update_floors(part) && std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
-    // The sum of offsets changes here, so that gaps left earlier no longer justify a cut by dominance.
+    holds = holds && update_floors(part) &&
+        std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
+    // The sum of offsets changes here, so that gaps left earlier no longer justify a cut by
+    // dominance.
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         undo_.push_back({Undo::kTop, s, 0, top_[s]});
         top_[s] = floor_[s];
@@ -237,11 +263,12 @@ Outcome Search::solve_below_spanning(Part part) {
     return Outcome::failed;
 }
 
-Outcome Search::run(std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance) {
+Outcome Search::run(
+    std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance) {
     heuristic_ = &heuristic;
     allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
     return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

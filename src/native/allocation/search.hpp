@@ -1,12 +1,14 @@
 // Depth-first search for a packing within one capacity, bottom up, where it is most likely to fail.
 //
-// Every slot has a floor: the lowest place of any unplaced buffer in it. In a valley (slots of equal floor between higher ones) nothing
-// can come to lie below the floor any more, so of the buffers in one of its slots either one starts right there, or none does and the
-// floor of that slot rises to the next level at which one could. That is a complete choice in any slot of any valley; the search takes the one
-// with fewest candidates and least slack, weighted by how often a choice there failed (after the weighted degree of Boussemart, Hemery, Lecoutre
-// and Sais, 2004).
+// Every slot has a floor: the lowest place of any unplaced buffer in it. In a valley (slots of
+// equal floor between higher ones) nothing can come to lie below the floor any more, so of the
+// buffers in one of its slots either one starts right there, or none does and the floor of that
+// slot rises to the next level at which one could. That is a complete choice in any slot of any
+// valley; the search takes the one with fewest candidates and least slack, weighted by how often a
+// choice there failed (after the weighted degree of Boussemart, Hemery, Lecoutre and Sais, 2004).
 //
-// Of all packings that fit it looks for one whose sum of offsets is smallest: there each buffer rests on another one, or on the ground.
+// Of all packings that fit it looks for one whose sum of offsets is smallest: there each buffer
+// rests on another one, or on the ground.
 #pragma once
 
 #include "common/budget.hpp"
@@ -24,11 +26,14 @@ enum class Outcome { failed, solved, aborted };
 
 // How a search chooses where to branch and what to try first. It is complete with any of them.
 struct BranchingHeuristic {
-    // Of the buffers that could start at the same place, the one of the lowest rank is tried first. Identical buffers rank by index.
+    // Of the buffers that could start at the same place, the one of the lowest rank is tried first.
+    // Identical buffers rank by index.
     std::vector<std::int32_t> tie_break_rank;
-    // A slot with as much slack as the whole load is as unattractive as one with this many more candidates.
+    // A slot with as much slack as the whole load is as unattractive as one with this many more
+    // candidates.
     double slack_weight = 100;
-    // A branch that fails adds this to the weight of its slot, so that the search returns there sooner.
+    // A branch that fails adds this to the weight of its slot, so that the search returns there
+    // sooner.
     double failure_weight = 0.03;
 };
 
@@ -47,7 +52,8 @@ class Search {
     using Int = std::int64_t;
     // The lowest place of a buffer that is placed already: above every offset.
     static constexpr Int kPlaced = Int{1} << 62;
-    struct Part {  // a subproblem: the unplaced buffers order_[from .. to), which are alive in slots [slot_from, slot_to) only
+    struct Part { // a subproblem: the unplaced buffers order_[from .. to), which are alive in slots
+                  // [slot_from, slot_to) only
         std::int32_t from, to, slot_from, slot_to;
         Int capacity;
     };
@@ -59,7 +65,7 @@ class Search {
         std::int32_t rank, buffer;
     };
     struct Level {
-        std::size_t mark;  // of what to undo
+        std::size_t mark; // of what to undo
         std::uint64_t key, key_with_holes;
         Int base;
         std::int64_t dominance_cuts;
@@ -102,27 +108,33 @@ class Search {
 
     const Model &model_;
     const SearchRules rules_;
-    bool local_valleys_ = true;  // no buffer has gaps or windows, so that every valley is a complete choice, not only the lowest one
-    bool unaligned_ = true;      // no buffer has an alignment, a pin or windows, so that each can move by any number of units
-    Int smallest_ = std::numeric_limits<Int>::max();  // size of any buffer
+    bool local_valleys_ = true; // no buffer has gaps or windows, so that every valley is a complete
+                                // choice, not only the lowest one
+    bool unaligned_ = true; // no buffer has an alignment, a pin or windows, so that each can move
+                            // by any number of units
+    Int smallest_ = std::numeric_limits<Int>::max(); // size of any buffer
     Allowance *allowance_ = nullptr;
     const BranchingHeuristic *heuristic_ = nullptr;
-    Int capacity_ = 0;  // of the part at hand
+    Int capacity_ = 0; // of the part at hand
     std::vector<Int> offset_;
-    std::vector<Int> lowest_;             // lowest place of each unplaced buffer above what is placed; kPlaced once placed
-    std::vector<Int> unplaced_, floor_;   // of each slot: units still to come, and where the first of them could start
-    std::vector<Int> top_;                // of what is placed in each slot
-    std::vector<std::int32_t> witness_;   // the buffer, as an index in slot_buffer, whose lowest place is the floor
-    std::vector<std::int32_t> crossing_;  // unplaced buffers alive on both sides of the border after each slot
+    std::vector<Int>
+        lowest_; // lowest place of each unplaced buffer above what is placed; kPlaced once placed
+    std::vector<Int> unplaced_,
+        floor_; // of each slot: units still to come, and where the first of them could start
+    std::vector<Int> top_; // of what is placed in each slot
+    std::vector<std::int32_t>
+        witness_; // the buffer, as an index in slot_buffer, whose lowest place is the floor
+    std::vector<std::int32_t>
+        crossing_; // unplaced buffers alive on both sides of the border after each slot
     std::vector<std::int32_t> order_, valley_, change_;
     std::vector<double> weight_;
     std::vector<Undo> undo_;
     std::vector<Candidate> candidates_;
     std::vector<Level> levels_;
     std::vector<Part> parts_;
-    std::int32_t touched_from_ = 0, touched_to_ = 0;  // slots whose floors may have changed
-    std::int64_t dominance_cuts_ = 0;                 // branches that dominance cut off
+    std::int32_t touched_from_ = 0, touched_to_ = 0; // slots whose floors may have changed
+    std::int64_t dominance_cuts_ = 0;                // branches that dominance cut off
     FailedStates failed_;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

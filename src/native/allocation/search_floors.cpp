@@ -1,4 +1,5 @@
-// How placing a buffer, or deciding that none starts on a floor, raises the places of others; and how that is undone.
+// How placing a buffer, or deciding that none starts on a floor, raises the places of others; and
+// how that is undone.
 #include "allocation/search.hpp"
 
 #include <algorithm>
@@ -33,9 +34,11 @@ bool Search::reset(Int capacity) {
 void Search::take(std::int32_t buffer, int sign) {
     for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
         const Span &span = model_.spans[i];
-        for (std::int32_t s = span.begin; s < span.end; ++s) unplaced_[s] -= sign * (span.high - span.low);
+        for (std::int32_t s = span.begin; s < span.end; ++s)
+            unplaced_[s] -= sign * (span.high - span.low);
     }
-    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) crossing_[s] -= sign;
+    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s)
+        crossing_[s] -= sign;
 }
 
 // Computes the floor of a slot; false if the unplaced buffers of the slot do not fit above it.
@@ -45,7 +48,7 @@ bool Search::update_floor(std::int32_t slot) {
     for (std::int32_t k = witness; k < model_.slot_first[slot + 1]; ++k) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
         if (at < floor) floor = at, witness = k;
-        if (at <= floor_[slot]) break;  // lowest places only rise
+        if (at <= floor_[slot]) break; // lowest places only rise
     }
     floor = std::min(floor, kPlaced);
     undo_.push_back({Undo::kFloor, slot, witness_[slot], floor_[slot]});
@@ -54,17 +57,21 @@ bool Search::update_floor(std::int32_t slot) {
     return floor == kPlaced || !rules_.section_inference || floor + unplaced_[slot] <= capacity_;
 }
 
-// Updates the floors after lowest places have changed; false if some slot can no longer hold its unplaced buffers.
+// Updates the floors after lowest places have changed; false if some slot can no longer hold its
+// unplaced buffers.
 bool Search::update_floors(const Part &part) {
-    for (std::int32_t s = std::max(touched_from_, part.slot_from); s < std::min(touched_to_, part.slot_to); ++s) {
+    for (std::int32_t s = std::max(touched_from_, part.slot_from);
+        s < std::min(touched_to_, part.slot_to); ++s) {
         if (floor_[s] == kPlaced) continue;
         const std::int32_t k = witness_[s];
-        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !update_floor(s)) return false;
+        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !update_floor(s))
+            return false;
     }
     return true;
 }
 
-// Raises the lowest place of an unplaced buffer to `to`, aligned; false if the buffer then ends past the capacity.
+// Raises the lowest place of an unplaced buffer to `to`, aligned; false if the buffer then ends
+// past the capacity.
 bool Search::raise_lowest(std::int32_t buffer, Int to) {
     const Int raised = align_up(to, model_.alignment[buffer]);
     if (raised + model_.size[buffer] > capacity_ || model_.pin[buffer] >= 0) return false;
@@ -91,18 +98,22 @@ bool Search::place(std::int32_t buffer, const Part &part) {
     touched_to_ = model_.hull_end[buffer];
     for (std::int64_t k = model_.near_first[buffer]; k < model_.near_first[buffer + 1]; ++k) {
         const Int above = at + model_.rise[k];
-        if (lowest_[model_.neighbour[k]] < above && !raise_lowest(model_.neighbour[k], above)) return false;
+        if (lowest_[model_.neighbour[k]] < above && !raise_lowest(model_.neighbour[k], above))
+            return false;
     }
     return update_floors(part);
 }
 
-// Decides that no buffer of the slot starts below `to`; false if the unplaced buffers then no longer fit, or dominance forbids it.
+// Decides that no buffer of the slot starts below `to`; false if the unplaced buffers then no
+// longer fit, or dominance forbids it.
 bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
     touched_from_ = slot;
     touched_to_ = slot + 1;
     for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
         const Int lowest = lowest_[model_.slot_buffer[k]];
-        if (lowest < kPlaced && lowest + model_.slot_low[k] < to && !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k])) return false;
+        if (lowest < kPlaced && lowest + model_.slot_low[k] < to &&
+            !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k]))
+            return false;
     }
     if (!update_floors(part)) return false;
     if (!rules_.dominance || model_.windows || !leaves_usable_gap(slot)) return true;
@@ -110,12 +121,15 @@ bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
     return false;
 }
 
-// Whether some unplaced buffer of the slot would fit, whole, between what is placed and the floors. It could be moved there from wherever it
-// will be placed, so that the packing would not be the one with the smallest sum of offsets.
+// Whether some unplaced buffer of the slot would fit, whole, between what is placed and the floors.
+// It could be moved there from wherever it will be placed, so that the packing would not be the one
+// with the smallest sum of offsets.
 bool Search::leaves_usable_gap(std::int32_t slot) const {
     for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
         const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 || top_[slot] + model_.size[b] > floor_[slot]) continue;
+        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 ||
+            top_[slot] + model_.size[b] > floor_[slot])
+            continue;
         Int hole = 0, ceiling = kPlaced;
         for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
             for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
@@ -130,18 +144,23 @@ bool Search::leaves_usable_gap(std::int32_t slot) const {
 void Search::rewind(std::size_t mark) {
     for (; undo_.size() > mark; undo_.pop_back()) {
         const Undo &step = undo_.back();
-        if (step.kind == Undo::kLowest) lowest_[step.index] = step.value;
-        else if (step.kind == Undo::kTop) top_[step.index] = step.value;
-        else floor_[step.index] = step.value, witness_[step.index] = step.witness;
+        if (step.kind == Undo::kLowest)
+            lowest_[step.index] = step.value;
+        else if (step.kind == Undo::kTop)
+            top_[step.index] = step.value;
+        else
+            floor_[step.index] = step.value, witness_[step.index] = step.witness;
     }
 }
 
-// The next offset at which a buffer of the slot could start if none starts on the floor: the lowest place of one of them, or the top of an
-// unplaced buffer. The latter is not alive in the slot itself, or it would start there first.
+// The next offset at which a buffer of the slot could start if none starts on the floor: the lowest
+// place of one of them, or the top of an unplaced buffer. The latter is not alive in the slot
+// itself, or it would start there first.
 Search::Int Search::next_level(const Part &part, const Valley &valley) const {
     if (!rules_.level_skipping) return valley.floor + 1;
     Int next = kPlaced;
-    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
+    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1];
+        ++k) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
         if (at > valley.floor) next = std::min(next, at);
     }
@@ -159,4 +178,4 @@ Search::Int Search::next_level(const Part &part, const Valley &valley) const {
     return next;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -12,14 +12,16 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 std::uint64_t mixed(std::int32_t entry, std::int64_t number) {
-    return mix(static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(entry));
+    return mix(static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL +
+        static_cast<std::uint64_t>(entry));
 }
 
-}  // namespace
+} // namespace
 
 std::uint64_t Search::key_of(const Part &part, Int base) const {
     std::uint64_t key = static_cast<std::uint64_t>(part.to - part.from);
-    for (std::int32_t i = part.from; i < part.to; ++i) key += mixed(order_[i], lowest_[order_[i]] - base);
+    for (std::int32_t i = part.from; i < part.to; ++i)
+        key += mixed(order_[i], lowest_[order_[i]] - base);
     return key;
 }
 
@@ -40,7 +42,8 @@ std::uint64_t Search::key_with_holes(const Part &part, std::uint64_t key) const 
 bool Search::known_to_fail(const Part &part, const Level &level) const {
     const auto same = [&](std::int32_t entry, Int number) {
         if (entry < 0) return hole(-1 - entry) == number;
-        return lowest_[entry] == number + level.base && model_.hull_begin[entry] >= part.slot_from && model_.hull_end[entry] <= part.slot_to;
+        return lowest_[entry] == number + level.base &&
+            model_.hull_begin[entry] >= part.slot_from && model_.hull_end[entry] <= part.slot_to;
     };
     const auto count = static_cast<std::size_t>(part.to - part.from);
     const Int capacity = part.capacity - level.base;
@@ -52,10 +55,13 @@ bool Search::known_to_fail(const Part &part, const Level &level) const {
 
 // `complete`: no branch was cut by dominance; else the state may have a packing above other holes.
 void Search::remember(const Part &part, const Level &level, bool complete) {
-    FailedStates::Whole &state = failed_.add(complete ? level.key : level.key_with_holes, part.capacity - level.base);
-    for (std::int32_t i = part.from; i < part.to; ++i) state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
+    FailedStates::Whole &state =
+        failed_.add(complete ? level.key : level.key_with_holes, part.capacity - level.base);
+    for (std::int32_t i = part.from; i < part.to; ++i)
+        state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
     if (complete) return;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) state.emplace_back(-1 - s, hole(s));
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
+        state.emplace_back(-1 - s, hole(s));
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

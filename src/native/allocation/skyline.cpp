@@ -7,23 +7,28 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// With more cells than this, the propagator only checks the buffers that overlap the last placement.
+// With more cells than this, the propagator only checks the buffers that overlap the last
+// placement.
 constexpr std::size_t kCellLimit = 16'000'000;
 
-}  // namespace
+} // namespace
 
 Skyline::Skyline(const Buffers &buffers, const Timeline &timeline, Int capacity)
-    : buffers_(buffers), timeline_(timeline), capacity_(capacity), lowest_(buffers.count(), 0), level_(buffers.count(), kAbsent),
-      head_(buffers.count(), -1), completion_(timeline.slots(), 0), dirty_(timeline.slots() + 1, 0) {
+    : buffers_(buffers), timeline_(timeline), capacity_(capacity), lowest_(buffers.count(), 0),
+      level_(buffers.count(), kAbsent), head_(buffers.count(), -1),
+      completion_(timeline.slots(), 0), dirty_(timeline.slots() + 1, 0) {
     for (std::int32_t b = 0; b < buffers.count(); ++b) {
         if (timeline.sections(b).empty()) continue;
         level_[b] = buffers.pin[b] >= 0 ? kPinned : kWaiting;
         free_ += level_[b] == kWaiting;
         if (level_[b] != kPinned) continue;
         lowest_[b] = buffers.pin[b];
-        for (const Section &s : timeline.sections(b)) pins_.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
+        for (const Section &s : timeline.sections(b))
+            pins_.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
     }
-    std::sort(pins_.begin(), pins_.end(), [](const Pin &a, const Pin &b) { return a.low != b.low ? a.low < b.low : a.begin < b.begin; });
+    std::sort(pins_.begin(), pins_.end(), [](const Pin &a, const Pin &b) {
+        return a.low != b.low ? a.low < b.low : a.begin < b.begin;
+    });
     index_sections();
     list_cells();
     for (std::int32_t b = 0; b < buffers.count(); ++b)
@@ -34,7 +39,8 @@ void Skyline::index_sections() {
     std::vector<std::pair<std::int32_t, Section>> found;
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         for (const Section &s : timeline_.sections(b)) found.emplace_back(b, s);
-    std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) { return a.second.begin < b.second.begin; });
+    std::stable_sort(found.begin(), found.end(),
+        [](const auto &a, const auto &b) { return a.second.begin < b.second.begin; });
     starts_.assign(timeline_.slots() + 1, 0);
     for (const auto &[b, s] : found) {
         owner_.push_back(b);
@@ -43,7 +49,8 @@ void Skyline::index_sections() {
     }
     std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
     reach_.assign(sections_.size() / kBlock + 1, 0);
-    for (std::size_t i = 0; i < sections_.size(); ++i) reach_[i / kBlock] = std::max(reach_[i / kBlock], sections_[i].end);
+    for (std::size_t i = 0; i < sections_.size(); ++i)
+        reach_[i / kBlock] = std::max(reach_[i / kBlock], sections_[i].end);
 }
 
 void Skyline::list_cells() {
@@ -58,7 +65,8 @@ void Skyline::list_cells() {
     std::vector<std::size_t> next(first_cell_.begin(), first_cell_.end() - 1);
     for (std::size_t i = 0; i < sections_.size(); ++i)
         for (std::int32_t slot = sections_[i].begin; slot < sections_[i].end; ++slot)
-            cells_[next[slot]++] = {owner_[i], sections_[i].low, sections_[i].high - sections_[i].low};
+            cells_[next[slot]++] = {
+                owner_[i], sections_[i].low, sections_[i].high - sections_[i].low};
 }
 
 bool Skyline::alive(std::int32_t buffer, std::int32_t slot) const {
@@ -75,7 +83,9 @@ Skyline::Int Skyline::clear_of_pins(std::int32_t buffer, Int at) const {
         moved = false;
         for (const Pin &pin : pins_)
             for (const Section &s : timeline_.sections(buffer)) {
-                if (s.begin >= pin.end || pin.begin >= s.end || at + s.high <= pin.low || pin.high <= at + s.low) continue;
+                if (s.begin >= pin.end || pin.begin >= s.end || at + s.high <= pin.low ||
+                    pin.high <= at + s.low)
+                    continue;
                 at = align_up(pin.high - s.low, buffers_.alignment[buffer]);
                 moved = true;
             }
@@ -92,20 +102,23 @@ bool Skyline::raise(std::int32_t buffer, Int at) {
     return at + buffers_.size[buffer] <= capacity_;
 }
 
-// Adds to the conflict the earliest placement that raised a buffer to at least `threshold`, if any was needed for that.
+// Adds to the conflict the earliest placement that raised a buffer to at least `threshold`, if any
+// was needed for that.
 void Skyline::explain_raise(std::int32_t buffer, Int threshold) {
     std::int32_t level = -1;
-    for (std::int32_t at = head_[buffer]; at >= 0 && level_[buffer] == kWaiting; at = trail_[at].before) {
+    for (std::int32_t at = head_[buffer]; at >= 0 && level_[buffer] == kWaiting;
+        at = trail_[at].before) {
         level = trail_[at].level;
         if (trail_[at].lowest < threshold) break;
-        if (trail_[at].before < 0) level = -1;  // it was there from the start
+        if (trail_[at].before < 0) level = -1; // it was there from the start
     }
     if (level >= 0) conflict_.levels.push_back(level);
 }
 
 void Skyline::sort_conflict() {
     std::sort(conflict_.levels.begin(), conflict_.levels.end());
-    conflict_.levels.erase(std::unique(conflict_.levels.begin(), conflict_.levels.end()), conflict_.levels.end());
+    conflict_.levels.erase(
+        std::unique(conflict_.levels.begin(), conflict_.levels.end()), conflict_.levels.end());
 }
 
 Skyline::Int Skyline::release_of(const Cell &cell) const {
@@ -114,7 +127,8 @@ Skyline::Int Skyline::release_of(const Cell &cell) const {
 
 // Whether the slot gets through its unplaced buffers below the capacity; sets completion_[slot].
 bool Skyline::slot_feasible(std::int32_t slot) {
-    Cell *const first = cells_.data() + first_cell_[slot], *const last = cells_.data() + first_cell_[slot + 1];
+    Cell *const first = cells_.data() + first_cell_[slot],
+                *const last = cells_.data() + first_cell_[slot + 1];
     for (Cell *at = first; at < last; ++at) {
         at->release = release_of(*at);
         if (at == first || at[-1].release <= at->release) continue;
@@ -134,18 +148,22 @@ bool Skyline::slot_feasible(std::int32_t slot) {
         completion_[slot] = capacity_ + 1;
         Int bytes = 0;
         for (const Cell *each = since; each <= at; ++each) bytes += each->bytes;
-        for (const Cell *each = since; each <= at; ++each) explain_raise(each->buffer, capacity_ - bytes + 1 - each->low);
+        for (const Cell *each = since; each <= at; ++each)
+            explain_raise(each->buffer, capacity_ - bytes + 1 - each->low);
         return false;
     }
     // Undoing the last placement must leave a bound, too.
-    completion_[slot] = placed_.empty() ? now : std::max(now, lowest_[placed_.back()] + buffers_.size[placed_.back()]);
+    completion_[slot] = placed_.empty()
+        ? now
+        : std::max(now, lowest_[placed_.back()] + buffers_.size[placed_.back()]);
     return true;
 }
 
 bool Skyline::root_feasible(bool propagate) {
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         if (level_[b] != kAbsent && lowest_[b] + buffers_.size[b] > capacity_) return false;
-    for (std::int32_t slot = 0; propagate && !first_cell_.empty() && slot < timeline_.slots(); ++slot)
+    for (std::int32_t slot = 0; propagate && !first_cell_.empty() && slot < timeline_.slots();
+        ++slot)
         if (!slot_feasible(slot)) return false;
     return true;
 }
@@ -191,7 +209,7 @@ bool Skyline::place(std::int32_t buffer, Int at, bool propagate) {
         open += dirty_[slot];
         dirty_[slot] = 0;
         if (open == 0 || !fine || !propagate || first_cell_.empty()) continue;
-        completion_[slot] += most;  // nothing was raised by more
+        completion_[slot] += most; // nothing was raised by more
         if (completion_[slot] > capacity_) fine = slot_feasible(slot);
     }
     if (fine) return true;
@@ -211,4 +229,4 @@ void Skyline::undo() {
     placed_.pop_back();
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

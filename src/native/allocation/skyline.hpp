@@ -1,9 +1,12 @@
-// The constraint propagator under `telamalloc`: how low each unplaced buffer can go, what no longer fits, and which placements are to blame.
+// The constraint propagator under `telamalloc`: how low each unplaced buffer can go, what no longer
+// fits, and which placements are to blame.
 //
-// Placements stack up: nothing goes below what is placed already and alive at the same time. So every unplaced buffer has a lowest
-// offset, and every slot of time is a machine that has to get through its unplaced buffers, one byte after the other, none released before
-// its lowest offset. If the machine is not done at the capacity, nothing will be. Memory: a cell for every buffer and slot of its
-// lifetime, up to a limit beyond which only what touches the last placement is checked; never a list of pairs.
+// Placements stack up: nothing goes below what is placed already and alive at the same time. So
+// every unplaced buffer has a lowest offset, and every slot of time is a machine that has to get
+// through its unplaced buffers, one byte after the other, none released before its lowest offset.
+// If the machine is not done at the capacity, nothing will be. Memory: a cell for every buffer and
+// slot of its lifetime, up to a limit beyond which only what touches the last placement is checked;
+// never a list of pairs.
 #pragma once
 
 #include "allocation/buffers.hpp"
@@ -19,7 +22,8 @@ namespace loadmaster::allocation {
 class Skyline {
   public:
     using Int = std::int64_t;
-    // `levels`: of the placements, ascending, that make the conflict together. `victim`: the buffer that fits nowhere, or -1.
+    // `levels`: of the placements, ascending, that make the conflict together. `victim`: the buffer
+    // that fits nowhere, or -1.
     struct Conflict {
         std::vector<std::int32_t> levels;
         std::int32_t victim = -1;
@@ -29,8 +33,11 @@ class Skyline {
 
     // False if the propagator shows, before anything is placed, that there is no packing.
     bool root_feasible(bool propagate);
-    // Puts a buffer at its lowest offset, or higher. False, with `conflict` set and nothing changed, if that cannot end well.
-    bool place(std::int32_t buffer, bool propagate) { return place(buffer, lowest_[buffer], propagate); }
+    // Puts a buffer at its lowest offset, or higher. False, with `conflict` set and nothing
+    // changed, if that cannot end well.
+    bool place(std::int32_t buffer, bool propagate) {
+        return place(buffer, lowest_[buffer], propagate);
+    }
     bool place(std::int32_t buffer, Int at, bool propagate);
     void undo();
 
@@ -42,7 +49,8 @@ class Skyline {
     Int lowest(std::int32_t buffer) const { return lowest_[buffer]; }
     Int capacity() const { return capacity_; }
     bool alive(std::int32_t buffer, std::int32_t slot) const;
-    // Calls `visit` with every section alive in [begin, end), as an index into `section` and `owner`.
+    // Calls `visit` with every section alive in [begin, end), as an index into `section` and
+    // `owner`.
     template <typename Visit>
     void overlapping(std::int32_t begin, std::int32_t end, Visit visit) const {
         for (std::int32_t block = 0; block * kBlock < starts_[begin]; ++block) {
@@ -59,14 +67,14 @@ class Skyline {
   private:
     static constexpr std::int32_t kWaiting = -1, kPinned = -2, kAbsent = -3, kBlock = 64;
     static constexpr Int kNeverReleased = std::numeric_limits<Int>::max();
-    struct Raise {  // of a buffer's lowest offset; raises of one buffer are linked backwards
+    struct Raise { // of a buffer's lowest offset; raises of one buffer are linked backwards
         std::int32_t buffer, level, before;
-        Int lowest;  // until then
+        Int lowest; // until then
     };
     struct Cell {
         std::int32_t buffer;
         Int low, bytes;
-        Int release = 0;  // as the slot was last looked at
+        Int release = 0; // as the slot was last looked at
     };
     struct Pin {
         std::int32_t begin, end;
@@ -86,19 +94,21 @@ class Skyline {
     const Timeline &timeline_;
     const Int capacity_;
     std::int32_t free_ = 0;
-    std::vector<Section> sections_;  // by begin
+    std::vector<Section> sections_; // by begin
     std::vector<std::int32_t> owner_, starts_, reach_;
     std::vector<Pin> pins_;
-    std::vector<std::size_t> first_cell_;  // of a slot; empty: no cells
-    std::vector<Cell> cells_;              // those of a slot nearly sorted by release
+    std::vector<std::size_t> first_cell_; // of a slot; empty: no cells
+    std::vector<Cell> cells_;             // those of a slot nearly sorted by release
     std::vector<Int> lowest_;
     std::vector<std::int32_t> level_, head_;
     std::vector<Raise> trail_;
     std::vector<std::size_t> marks_;
     std::vector<std::int32_t> placed_;
-    std::vector<Int> completion_;      // an upper bound on when each slot is through, valid at every level that the search goes back to
-    std::vector<std::int32_t> dirty_;  // +1 where a stretch of slots to look at begins, -1 where it ends
+    std::vector<Int> completion_; // an upper bound on when each slot is through, valid at every
+                                  // level that the search goes back to
+    std::vector<std::int32_t>
+        dirty_; // +1 where a stretch of slots to look at begins, -1 where it ends
     Conflict conflict_;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

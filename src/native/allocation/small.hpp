@@ -15,7 +15,8 @@ struct Small {
 // Up to so many buffers an answer is quick.
 constexpr std::int64_t kQuickBuffers = 1024;
 
-// First-fit in a few orders, then for up to 128 buffers a short search at the load bound. One section each, no alignment, no pins; lifetimes may be empty.
+// First-fit in a few orders, then for up to 128 buffers a short search at the load bound. One
+// section each, no alignment, no pins; lifetimes may be empty.
 Small allocate_small(const Buffers &buffers);
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -12,9 +12,11 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// With more pairs of buffers alive together than this, there is no exact search, because it lists them.
+// With more pairs of buffers alive together than this, there is no exact search, because it lists
+// them.
 constexpr std::int64_t kPairLimit = 8'000'000;
-// With more buffers than this, there is no exact search, because it recurses once for each and stacks are 8 MiB.
+// With more buffers than this, there is no exact search, because it recurses once for each and
+// stacks are 8 MiB.
 constexpr std::int64_t kBufferLimit = 15'000;
 // The first turns of a descent take this many nodes each; later turns take more.
 constexpr std::int64_t kFirstTurnNodes = 12'000;
@@ -23,7 +25,8 @@ Model model_for(const Buffers &buffers, const Settings &settings) {
     Model none;
     none.count = -1;
     if (buffers.count() > kBufferLimit) return none;
-    return make_model(buffers, settings.rules.slot_reduction, settings.rules.symmetry_breaking, kPairLimit);
+    return make_model(
+        buffers, settings.rules.slot_reduction, settings.rules.symmetry_breaking, kPairLimit);
 }
 
 // A better packing replaces the answer's.
@@ -36,7 +39,8 @@ bool improve(Answer &answer, const Buffers &buffers, std::vector<std::int64_t> &
     return true;
 }
 
-Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, std::int64_t bound, Budget &budget) {
+Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough,
+    std::int64_t bound, Budget &budget) {
     Answer answer;
     answer.bound = std::max(bound, simple_bound(buffers));
     const Greedy greedy = best_first_fit(buffers, hint, std::max(enough, answer.bound), budget);
@@ -45,7 +49,7 @@ Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::in
     return answer;
 }
 
-}  // namespace
+} // namespace
 
 std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
     std::int64_t peak = 0;
@@ -54,7 +58,8 @@ std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offse
     return peak;
 }
 
-Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity, const Settings &settings, Budget &budget) {
+Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity,
+    const Settings &settings, Budget &budget) {
     Answer answer;
     answer.bound = std::max(settings.bound, simple_bound(buffers));
     answer.offset.assign(buffers.count(), -1);
@@ -69,8 +74,10 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     answer.offset.assign(buffers.count(), -1);
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
-    // Alternates between the capacity and the load bound: without slack dead ends show at once, and a packing at the bound fits as well.
-    const std::int64_t most = capacity / model.unit, least = (answer.bound + model.unit - 1) / model.unit;
+    // Alternates between the capacity and the load bound: without slack dead ends show at once, and
+    // a packing at the bound fits as well.
+    const std::int64_t most = capacity / model.unit,
+                       least = (answer.bound + model.unit - 1) / model.unit;
     Restarts wide(model, settings, budget), tight(model, settings, budget);
     bool open = least < most;
     for (std::int64_t nodes = kFirstTurnNodes / 6; !budget.spent(); nodes *= 2) {
@@ -89,12 +96,15 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
 
 namespace {
 
-// Two ends towards each other: turns at the lowest capacity that may still do (met, it is a proof; exhausted, a better bound), and turns
-// below the best known, in steps that double with success and halve without.
+// Two ends towards each other: turns at the lowest capacity that may still do (met, it is a proof;
+// exhausted, a better bound), and turns below the best known, in steps that double with success and
+// halve without.
 class Descent {
   public:
-    Descent(const Buffers &buffers, const Model &model, const Settings &settings, Budget &budget, Answer &answer)
-        : buffers_(buffers), model_(model), budget_(budget), answer_(answer), restarts_(model, settings, budget) {
+    Descent(const Buffers &buffers, const Model &model, const Settings &settings, Budget &budget,
+        Answer &answer)
+        : buffers_(buffers), model_(model), budget_(budget), answer_(answer),
+          restarts_(model, settings, budget) {
         lowest_ = (answer.bound + model.unit - 1) / model.unit;
         step_ = std::max<std::int64_t>(1, (known() - lowest_) / 2);
     }
@@ -108,12 +118,16 @@ class Descent {
             if (step_ == 1) nodes += nodes / 2;
             step_ = std::max<std::int64_t>(1, step_ / 2);
         }
-        if (model_.orderly) answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
-        if (lowest_ > model_.total && answer_.status == Status::unknown) answer_.status = Status::infeasible;
+        if (model_.orderly)
+            answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
+        if (lowest_ > model_.total && answer_.status == Status::unknown)
+            answer_.status = Status::infeasible;
     }
 
   private:
-    std::int64_t known() const { return answer_.status == Status::feasible ? answer_.peak / model_.unit : model_.total + 1; }
+    std::int64_t known() const {
+        return answer_.status == Status::feasible ? answer_.peak / model_.unit : model_.total + 1;
+    }
     bool open() const { return lowest_ < known() && !budget_.spent() && !stuck_; }
     Outcome attempt(std::int64_t units, std::int64_t nodes) {
         if (!open()) return Outcome::aborted;
@@ -133,11 +147,14 @@ class Descent {
     bool stuck_ = false;
 };
 
-}  // namespace
+} // namespace
 
-Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint, const Settings &settings, Budget &budget) {
+Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint,
+    const Settings &settings, Budget &budget) {
     Answer answer = start(buffers, hint, 0, settings.bound, budget);
-    const auto settled = [&] { return answer.status == Status::feasible && answer.peak == answer.bound; };
+    const auto settled = [&] {
+        return answer.status == Status::feasible && answer.peak == answer.bound;
+    };
     if (!settled()) {
         const Model model = model_for(buffers, settings);
         if (model.count > 0) Descent(buffers, model, settings, budget, answer).run();
@@ -146,4 +163,4 @@ Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint, cons
     return answer;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -12,28 +12,33 @@ namespace {
 
 // What a gap at the very bottom or top borders on instead of a buffer.
 constexpr std::int32_t kFloor = -1, kCeiling = -2;
-// The mismatch between the ends of two lifetimes counts as at most this many lifetimes of the buffer.
+// The mismatch between the ends of two lifetimes counts as at most this many lifetimes of the
+// buffer.
 constexpr double kMismatchLimit = 16;
-// A neighbour that outlives the buffer counts this many times as much as one that ends earlier, because it cuts the free space in two.
+// A neighbour that outlives the buffer counts this many times as much as one that ends earlier,
+// because it cuts the free space in two.
 constexpr double kOutliveFactor = 4;
 // The clock is read once for every so many births.
 constexpr std::int32_t kBirthsPerClockCheck = 256;
 
 struct Gap {
     std::int64_t low, high;
-    std::int32_t below, above;  // the buffers that it lies between
+    std::int32_t below, above; // the buffers that it lies between
 };
 
 class Sweep {
   public:
     Sweep(const Plain &plain, std::int64_t ceiling, double affinity)
-        : plain_(plain), affinity_(affinity), gaps_{{0, ceiling, kFloor, kCeiling}}, below_(plain.count()), above_(plain.count()), offset_(plain.count(), -1) {}
+        : plain_(plain), affinity_(affinity), gaps_{{0, ceiling, kFloor, kCeiling}},
+          below_(plain.count()), above_(plain.count()), offset_(plain.count(), -1) {}
 
     std::vector<std::int64_t> run(std::int64_t &work, Budget &budget) {
         std::size_t dead = 0;
         std::int32_t born = 0;
         for (std::int32_t b : plain_.births) {
-            while (dead < plain_.deaths.size() && plain_.end[plain_.deaths[dead]] <= plain_.begin[b]) release(plain_.deaths[dead++]);
+            while (
+                dead < plain_.deaths.size() && plain_.end[plain_.deaths[dead]] <= plain_.begin[b])
+                release(plain_.deaths[dead++]);
             work -= static_cast<std::int64_t>(gaps_.size()) + 1;
             if (work < 0 || (++born % kBirthsPerClockCheck == 0 && !budget.look())) return {};
             place(b);
@@ -44,7 +49,8 @@ class Sweep {
   private:
     double end_mismatch(std::int32_t neighbour, std::int32_t b) const {
         if (neighbour < 0) return kMismatchLimit;
-        const double life = static_cast<double>(plain_.end[b] - plain_.begin[b]), later = static_cast<double>(plain_.end[neighbour] - plain_.end[b]);
+        const double life = static_cast<double>(plain_.end[b] - plain_.begin[b]),
+                     later = static_cast<double>(plain_.end[neighbour] - plain_.end[b]);
         return std::min(kMismatchLimit, later < 0 ? -later / life : kOutliveFactor * later / life);
     }
     void place(std::int32_t b) {
@@ -58,28 +64,36 @@ class Sweep {
         for (std::size_t i = 0; i < gaps_.size(); ++i) {
             const Gap &gap = gaps_[i];
             if (gap.high - gap.low < size) continue;
-            const std::int64_t low = align_up(gap.low, alignment), high = (gap.high - size) / alignment * alignment;
+            const std::int64_t low = align_up(gap.low, alignment),
+                               high = (gap.high - size) / alignment * alignment;
             if (high < low) continue;
-            const double waste = static_cast<double>(gap.high - gap.low - size) / static_cast<double>(gap.high - gap.low);
+            const double waste = static_cast<double>(gap.high - gap.low - size) /
+                static_cast<double>(gap.high - gap.low);
             if (affinity_ == 0 || gap.high - gap.low == size) {
-                const double cost = affinity_ == 0 ? 0 : affinity_ * (end_mismatch(gap.below, b) + end_mismatch(gap.above, b)) / 2 - 1;
+                const double cost = affinity_ == 0
+                    ? 0
+                    : affinity_ * (end_mismatch(gap.below, b) + end_mismatch(gap.above, b)) / 2 - 1;
                 consider(i, low, waste + cost);
             } else {
                 consider(i, low, waste + affinity_ * end_mismatch(gap.below, b));
                 consider(i, high, waste + affinity_ * end_mismatch(gap.above, b));
             }
         }
-        if (chosen < gaps_.size()) take(b, chosen, at);
-        else make_room(b);
+        if (chosen < gaps_.size())
+            take(b, chosen, at);
+        else
+            make_room(b);
     }
-    // Evicts the buffers of some stretch of addresses instead, if they are smaller together than the buffer itself.
+    // Evicts the buffers of some stretch of addresses instead, if they are smaller together than
+    // the buffer itself.
     void make_room(std::int32_t b) {
         std::int64_t least = plain_.size[b];
         std::size_t chosen = gaps_.size();
         for (std::size_t i = 0; i < gaps_.size(); ++i) {
             std::int64_t cost = 0, high = gaps_[i].high;
             std::int32_t next = gaps_[i].above;
-            for (std::size_t j = i + 1; cost < least && high - align_up(gaps_[i].low, plain_.alignment[b]) < plain_.size[b];) {
+            for (std::size_t j = i + 1; cost < least &&
+                high - align_up(gaps_[i].low, plain_.alignment[b]) < plain_.size[b];) {
                 if (next == kCeiling) {
                     cost = least;
                     break;
@@ -107,18 +121,25 @@ class Sweep {
         below_[b] = gap.below, above_[b] = gap.above;
         if (gap.below >= 0) above_[gap.below] = b;
         if (gap.above >= 0) below_[gap.above] = b;
-        if (gap.low < at && top < gap.high) gaps_.insert(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen), gap), gaps_[chosen + 1].low = top, gaps_[chosen + 1].below = b;
-        if (gap.low < at) gaps_[chosen].high = at, gaps_[chosen].above = b;
-        else if (top < gap.high) gaps_[chosen].low = top, gaps_[chosen].below = b;
-        else gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen));
+        if (gap.low < at && top < gap.high)
+            gaps_.insert(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen), gap),
+                gaps_[chosen + 1].low = top, gaps_[chosen + 1].below = b;
+        if (gap.low < at)
+            gaps_[chosen].high = at, gaps_[chosen].above = b;
+        else if (top < gap.high)
+            gaps_[chosen].low = top, gaps_[chosen].below = b;
+        else
+            gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen));
     }
     void release(std::int32_t b) {
         if (offset_[b] < 0) return;
         const std::int64_t low = offset_[b], high = low + plain_.size[b];
         if (below_[b] >= 0) above_[below_[b]] = above_[b];
         if (above_[b] >= 0) below_[above_[b]] = below_[b];
-        const auto next = std::lower_bound(gaps_.begin(), gaps_.end(), high, [](const Gap &gap, std::int64_t at) { return gap.low < at; });
-        const bool up = next != gaps_.end() && next->low == high, down = next != gaps_.begin() && (next - 1)->high == low;
+        const auto next = std::lower_bound(gaps_.begin(), gaps_.end(), high,
+            [](const Gap &gap, std::int64_t at) { return gap.low < at; });
+        const bool up = next != gaps_.end() && next->low == high,
+                   down = next != gaps_.begin() && (next - 1)->high == low;
         if (up && down) {
             (next - 1)->high = next->high;
             (next - 1)->above = next->above;
@@ -136,12 +157,12 @@ class Sweep {
 
     const Plain &plain_;
     const double affinity_;
-    std::vector<Gap> gaps_;  // in order of address
-    std::vector<std::int32_t> below_, above_;  // neighbours of the living
+    std::vector<Gap> gaps_;                   // in order of address
+    std::vector<std::int32_t> below_, above_; // neighbours of the living
     std::vector<std::int64_t> offset_;
 };
 
-}  // namespace
+} // namespace
 
 namespace {
 
@@ -173,20 +194,25 @@ class Gaps {
   private:
     static constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
     // All addresses lie below 2^62, so that the endless gap is longer than any other.
-    void add(std::int64_t low, std::int64_t high) { by_low_.emplace(low, high), by_length_.emplace(high - low, low); }
-    void drop(std::int64_t low, std::int64_t high) { by_low_.erase(low), by_length_.erase({high - low, low}); }
+    void add(std::int64_t low, std::int64_t high) {
+        by_low_.emplace(low, high), by_length_.emplace(high - low, low);
+    }
+    void drop(std::int64_t low, std::int64_t high) {
+        by_low_.erase(low), by_length_.erase({high - low, low});
+    }
     std::map<std::int64_t, std::int64_t> by_low_;
     std::set<std::pair<std::int64_t, std::int64_t>> by_length_;
 };
 
-}  // namespace
+} // namespace
 
 std::vector<std::int64_t> sweep_best_fit(const Plain &plain, std::span<const std::int32_t> births) {
     std::vector<std::int64_t> offset(plain.count());
     Gaps gaps;
     std::size_t dead = 0;
     for (std::int32_t b : births) {
-        for (; dead < plain.deaths.size() && plain.end[plain.deaths[dead]] <= plain.begin[b]; ++dead) {
+        for (; dead < plain.deaths.size() && plain.end[plain.deaths[dead]] <= plain.begin[b];
+            ++dead) {
             const std::int32_t gone = plain.deaths[dead];
             gaps.release(offset[gone], offset[gone] + plain.size[gone]);
         }
@@ -195,8 +221,9 @@ std::vector<std::int64_t> sweep_best_fit(const Plain &plain, std::span<const std
     return offset;
 }
 
-std::vector<std::int64_t> sweep(const Plain &plain, std::int64_t ceiling, double affinity, std::int64_t &work, Budget &budget) {
+std::vector<std::int64_t> sweep(
+    const Plain &plain, std::int64_t ceiling, double affinity, std::int64_t &work, Budget &budget) {
     return Sweep(plain, ceiling, affinity).run(work, budget);
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -13,44 +13,51 @@ constexpr std::size_t kPriorityLength = 16;
 constexpr std::int64_t kFirstAttemptSteps = 2000;
 // The oracle or a model chooses among at most this many of the latest targets.
 constexpr std::size_t kTargetsConsidered = 8;
-// How many candidates each rule may name at one level, for one attempt after the other. One each, as published, leaves too few alternatives.
+// How many candidates each rule may name at one level, for one attempt after the other. One each,
+// as published, leaves too few alternatives.
 constexpr std::array<std::int64_t, 12> kCandidatesPerRule{2, 3, 2, 3, 2, 3, 2, 3, 4, 4, 4, 1 << 20};
 
-}  // namespace
+} // namespace
 
-Telamalloc::Telamalloc(const Buffers &buffers, Int capacity, const TelamallocOptions &options, Budget &budget)
-    : buffers_(buffers), options_(options), budget_(budget), timeline_(buffers), sky_(buffers_, timeline_, capacity), limit_(options.steps),
-      cover_(timeline_.slots() + 1, 0) {
+Telamalloc::Telamalloc(
+    const Buffers &buffers, Int capacity, const TelamallocOptions &options, Budget &budget)
+    : buffers_(buffers), options_(options), budget_(budget), timeline_(buffers),
+      sky_(buffers_, timeline_, capacity), limit_(options.steps), cover_(timeline_.slots() + 1, 0) {
     waiting_.assign(timeline_.slots(), 0);
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         if (sky_.waiting(b)) count_waiting(b, 1);
     group_phases();
 }
 
-// Buffers that are alive together, directly or through others, make a phase; the fullest comes first.
+// Buffers that are alive together, directly or through others, make a phase; the fullest comes
+// first.
 void Telamalloc::group_phases() {
-    std::vector<std::pair<std::int32_t, std::int32_t>> hulls;  // first slot, buffer
+    std::vector<std::pair<std::int32_t, std::int32_t>> hulls; // first slot, buffer
     std::vector<std::int32_t> end(buffers_.count(), 0);
     for (std::int32_t b = 0; b < buffers_.count(); ++b) {
         if (!sky_.waiting(b)) continue;
         std::int32_t begin = timeline_.slots();
-        for (const Section &s : timeline_.sections(b)) begin = std::min(begin, s.begin), end[b] = std::max(end[b], s.end);
+        for (const Section &s : timeline_.sections(b))
+            begin = std::min(begin, s.begin), end[b] = std::max(end[b], s.end);
         hulls.emplace_back(begin, b);
     }
     std::sort(hulls.begin(), hulls.end());
     for (const auto &[begin, b] : hulls) {
-        if (phases_.empty() || (options_.features.phases && begin >= phases_.back().end)) phases_.push_back({begin, begin, {}, 0});
+        if (phases_.empty() || (options_.features.phases && begin >= phases_.back().end))
+            phases_.push_back({begin, begin, {}, 0});
         Phase &phase = phases_.back();
         phase.end = std::max(phase.end, end[b]);
         phase.members.push_back(b);
         phase.most = std::max(phase.most, timeline_.contention(b));
     }
-    std::stable_sort(phases_.begin(), phases_.end(), [](const Phase &a, const Phase &b) { return a.most > b.most; });
+    std::stable_sort(phases_.begin(), phases_.end(),
+        [](const Phase &a, const Phase &b) { return a.most > b.most; });
 }
 
 void Telamalloc::count_waiting(std::int32_t buffer, Int sign) {
     for (const Section &s : timeline_.sections(buffer))
-        for (std::int32_t slot = s.begin; slot < s.end; ++slot) waiting_[slot] += sign * (s.high - s.low);
+        for (std::int32_t slot = s.begin; slot < s.end; ++slot)
+            waiting_[slot] += sign * (s.high - s.low);
 }
 
 bool Telamalloc::run() {
@@ -67,7 +74,8 @@ bool Telamalloc::run() {
 bool Telamalloc::solve_phase() {
     const std::int32_t goal = base_ + static_cast<std::int32_t>(phases_[phase_].members.size());
     while (sky_.depth() < goal) {
-        if (options_.features.unstick && attempt_steps_ > kFirstAttemptSteps * (1 + attempt_ / 6)) start_over();
+        if (options_.features.unstick && attempt_steps_ > kFirstAttemptSteps * (1 + attempt_ / 6))
+            start_over();
         if (top_ == sky_.depth()) open_level();
         if (has_candidate(levels_[top_ - 1])) {
             if (!step()) return false;
@@ -77,7 +85,8 @@ bool Telamalloc::solve_phase() {
         if (far) stuck_ = 0;
         if (backtrack(far)) continue;
         // With all candidates tried, another attempt would be the same.
-        if (kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()] == kCandidatesPerRule.back()) return false;
+        if (kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()] == kCandidatesPerRule.back())
+            return false;
         start_over();
     }
     return true;
@@ -85,7 +94,9 @@ bool Telamalloc::solve_phase() {
 
 // Tries the next candidate of the top level; false if the budget is spent.
 bool Telamalloc::step() {
-    if (counts_.steps >= limit_ || budget_.stopped() || ((counts_.steps & 63) == 63 && !budget_.look())) return false;
+    if (counts_.steps >= limit_ || budget_.stopped() ||
+        ((counts_.steps & 63) == 63 && !budget_.look()))
+        return false;
     ++counts_.steps;
     ++attempt_steps_;
     Level &level = levels_[top_ - 1];
@@ -121,7 +132,8 @@ void Telamalloc::open_level() {
         if (sky_.waiting(b) && sky_.alive(b, level.slot)) level.candidates.push_back(b);
 }
 
-// Of the slots where an unplaced buffer goes as low as any can, the one with the most bytes waiting.
+// Of the slots where an unplaced buffer goes as low as any can, the one with the most bytes
+// waiting.
 std::int32_t Telamalloc::choose_slot() {
     const Phase &phase = phases_[phase_];
     Int lowest = std::numeric_limits<Int>::max();
@@ -142,43 +154,55 @@ std::int32_t Telamalloc::choose_slot() {
     for (std::int32_t slot = begin; slot <= end; ++slot) {
         open += cover_[slot];
         cover_[slot] = 0;
-        if (open > 0 && (best < 0 || (options_.features.contention && waiting_[slot] > waiting_[best]))) best = slot;
+        if (open > 0 &&
+            (best < 0 || (options_.features.contention && waiting_[slot] > waiting_[best])))
+            best = slot;
     }
     return best;
 }
 
-// Finds the next candidate of a level, if there is one. After the prioritised buffers, each rule in turn names the best of the lowest that
-// were not found in an earlier round. The rule that comes first is the published one in the first attempt, and another one in the next.
+// Finds the next candidate of a level, if there is one. After the prioritised buffers, each rule in
+// turn names the best of the lowest that were not found in an earlier round. The rule that comes
+// first is the published one in the first attempt, and another one in the next.
 bool Telamalloc::has_candidate(Level &level) {
-    const std::int64_t rules = options_.features.rules ? 3 : 1, width = kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()];
+    const std::int64_t rules = options_.features.rules ? 3 : 1,
+                       width = kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()];
     std::vector<std::int32_t> &found = level.candidates;
     while (level.next == found.size() && level.asked < rules * width) {
         if (level.asked > 0 && level.asked % rules == 0) level.earlier = found.size();
         const std::int64_t rule = options_.features.rules ? (level.asked % 3 + attempt_) % 3 : 1;
         ++level.asked;
         const std::int32_t b = best_of(level, rule);
-        if (b < 0) level.asked = rules * width;
-        else if (std::find(found.begin(), found.end(), b) == found.end()) found.push_back(b);
+        if (b < 0)
+            level.asked = rules * width;
+        else if (std::find(found.begin(), found.end(), b) == found.end())
+            found.push_back(b);
     }
     return level.next < found.size();
 }
 
-// The best by a rule (0: lifetime, 1: size, 2: area) among those waiting at a level's slot, but for what earlier rounds found; or -1.
+// The best by a rule (0: lifetime, 1: size, 2: area) among those waiting at a level's slot, but for
+// what earlier rounds found; or -1.
 std::int32_t Telamalloc::best_of(const Level &level, std::int64_t rule) const {
     std::int32_t best = -1;
     double most = 0;
     const auto key = [&](std::int32_t b) {
-        return rule == 0 ? timeline_.length(b) : rule == 1 ? static_cast<double>(buffers_.size[b]) : area(b);
+        return rule == 0 ? timeline_.length(b)
+            : rule == 1  ? static_cast<double>(buffers_.size[b])
+                         : area(b);
     };
     const auto earlier = level.candidates.begin() + static_cast<std::ptrdiff_t>(level.earlier);
     const auto better = [&](std::int32_t b, double mine) {
-        if (options_.features.lowest && sky_.lowest(b) != sky_.lowest(best)) return sky_.lowest(b) < sky_.lowest(best);
+        if (options_.features.lowest && sky_.lowest(b) != sky_.lowest(best))
+            return sky_.lowest(b) < sky_.lowest(best);
         if (mine != most) return mine > most;
         return area(b) != area(best) ? area(b) > area(best) : b < best;
     };
     sky_.overlapping(level.slot, level.slot + 1, [&](std::int32_t index) {
         const std::int32_t b = sky_.owner(index);
-        if (!sky_.waiting(b) || (best >= 0 && options_.features.lowest && sky_.lowest(b) > sky_.lowest(best))) return;
+        if (!sky_.waiting(b) ||
+            (best >= 0 && options_.features.lowest && sky_.lowest(b) > sky_.lowest(best)))
+            return;
         const double mine = key(b);
         if (best >= 0 && !better(b, mine)) return;
         if (std::find(level.candidates.begin(), earlier, b) == earlier) best = b, most = mine;
@@ -186,7 +210,8 @@ std::int32_t Telamalloc::best_of(const Level &level, std::int64_t rule) const {
     return best;
 }
 
-// A candidate that failed was a minor backtrack; the placements that the propagator blames are kept for the level.
+// A candidate that failed was a minor backtrack; the placements that the propagator blames are kept
+// for the level.
 void Telamalloc::record_failure(Level &level) {
     ++counts_.minor_backtracks;
     const Skyline::Conflict &conflict = sky_.conflict();
@@ -195,7 +220,8 @@ void Telamalloc::record_failure(Level &level) {
     if (conflict.victim >= 0) promote(conflict.victim);
 }
 
-// Leaves the top level, whose candidates are used up; false if there is nowhere to go. `far`: back by half of the placements.
+// Leaves the top level, whose candidates are used up; false if there is nowhere to go. `far`: back
+// by half of the placements.
 bool Telamalloc::backtrack(bool far) {
     Level &top = levels_[--top_];
     std::sort(top.blamed.begin(), top.blamed.end());
@@ -242,12 +268,17 @@ std::int32_t Telamalloc::choose_target(const std::vector<std::int32_t> &blamed) 
 }
 
 // What is known of the `at`-th latest target.
-void Telamalloc::describe(const std::vector<std::int32_t> &blamed, std::size_t at, double *features) const {
+void Telamalloc::describe(
+    const std::vector<std::int32_t> &blamed, std::size_t at, double *features) const {
     const Phase &phase = phases_[phase_];
-    const std::int32_t target = blamed[blamed.size() - 1 - at], buffer = sky_.placed(target), here = levels_[top_].candidates.front();
+    const std::int32_t target = blamed[blamed.size() - 1 - at], buffer = sky_.placed(target),
+                       here = levels_[top_].candidates.front();
     const Level &level = levels_[target];
-    const double members = static_cast<double>(phase.members.size()), capacity = static_cast<double>(sky_.capacity());
-    const auto together = [&](std::int32_t b) { return sky_.alive(b, levels_[top_].slot) ? 1.0 : 0.0; };
+    const double members = static_cast<double>(phase.members.size()),
+                 capacity = static_cast<double>(sky_.capacity());
+    const auto together = [&](std::int32_t b) {
+        return sky_.alive(b, levels_[top_].slot) ? 1.0 : 0.0;
+    };
     const double values[kTargetFeatures] = {
         static_cast<double>(at),
         static_cast<double>(blamed.size()),
@@ -265,7 +296,8 @@ void Telamalloc::describe(const std::vector<std::int32_t> &blamed, std::size_t a
     std::copy(values, values + kTargetFeatures, features);
 }
 
-// Tries every target and takes the one that led to a packing, or failing that deepest, in the fewest steps.
+// Tries every target and takes the one that led to a packing, or failing that deepest, in the
+// fewest steps.
 std::int32_t Telamalloc::ask_oracle(const std::vector<std::int32_t> &blamed) {
     const std::size_t targets = std::min(blamed.size(), kTargetsConsidered);
     BacktrackSamples &samples = oracle_->samples;
@@ -284,7 +316,8 @@ std::int32_t Telamalloc::ask_oracle(const std::vector<std::int32_t> &blamed) {
     return best;
 }
 
-// Steps to a packing of the phase from a target on; what is missing after `horizon` steps counts as many more.
+// Steps to a packing of the phase from a target on; what is missing after `horizon` steps counts as
+// many more.
 std::int64_t Telamalloc::trial(std::int32_t target, std::int64_t horizon) const {
     Telamalloc other = *this;
     other.oracle_ = nullptr;
@@ -296,7 +329,8 @@ std::int64_t Telamalloc::trial(std::int32_t target, std::int64_t horizon) const 
     return horizon + horizon * (members - (other.deepest_ - base_)) / members;
 }
 
-bool Telamalloc::run_with_oracle(std::int64_t every, std::int64_t horizon, BacktrackSamples &samples) {
+bool Telamalloc::run_with_oracle(
+    std::int64_t every, std::int64_t horizon, BacktrackSamples &samples) {
     Oracle oracle{every, horizon, 0, 0, samples};
     oracle_ = &oracle;
     const bool found = run();
@@ -321,8 +355,9 @@ void Telamalloc::undo_to(std::int32_t depth) {
 
 std::vector<Telamalloc::Int> Telamalloc::offsets() const {
     std::vector<Int> found(buffers_.count());
-    for (std::int32_t b = 0; b < buffers_.count(); ++b) found[b] = buffers_.pin[b] >= 0 ? buffers_.pin[b] : sky_.lowest(b);
+    for (std::int32_t b = 0; b < buffers_.count(); ++b)
+        found[b] = buffers_.pin[b] >= 0 ? buffers_.pin[b] : sky_.lowest(b);
     return found;
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

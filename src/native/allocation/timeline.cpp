@@ -9,9 +9,12 @@ namespace {
 // Maxima of stretches of values, from a tree of twice as many.
 class Maxima {
   public:
-    explicit Maxima(std::span<const std::int64_t> values) : count_(values.size()), tree_(2 * values.size()) {
-        std::copy(values.begin(), values.end(), tree_.begin() + static_cast<std::ptrdiff_t>(count_));
-        for (std::size_t node = count_ - 1; node > 0; --node) tree_[node] = std::max(tree_[2 * node], tree_[2 * node + 1]);
+    explicit Maxima(std::span<const std::int64_t> values)
+        : count_(values.size()), tree_(2 * values.size()) {
+        std::copy(
+            values.begin(), values.end(), tree_.begin() + static_cast<std::ptrdiff_t>(count_));
+        for (std::size_t node = count_ - 1; node > 0; --node)
+            tree_[node] = std::max(tree_[2 * node], tree_[2 * node + 1]);
     }
     // Of values of at least 0; [begin, end) is not empty.
     std::int64_t over(std::size_t begin, std::size_t end) const {
@@ -28,7 +31,7 @@ class Maxima {
     std::vector<std::int64_t> tree_;
 };
 
-}  // namespace
+} // namespace
 
 Timeline::Timeline(const Buffers &buffers) {
     const std::int64_t count = buffers.count();
@@ -39,7 +42,10 @@ Timeline::Timeline(const Buffers &buffers) {
     std::sort(starts.begin(), starts.end());
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
     slots_ = static_cast<std::int32_t>(starts.size());
-    const auto slot = [&](std::int64_t when) { return static_cast<std::int32_t>(std::lower_bound(starts.begin(), starts.end(), when) - starts.begin()); };
+    const auto slot = [&](std::int64_t when) {
+        return static_cast<std::int32_t>(
+            std::lower_bound(starts.begin(), starts.end(), when) - starts.begin());
+    };
 
     first_.push_back(0);
     length_.assign(count, 0);
@@ -48,9 +54,11 @@ Timeline::Timeline(const Buffers &buffers) {
     for (std::int64_t b = 0; b < count; ++b) {
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
             if (!buffers.occupies(s)) continue;
-            const Section section{slot(buffers.begin[s]), slot(buffers.end[s]), buffers.low[s], buffers.high[s]};
+            const Section section{
+                slot(buffers.begin[s]), slot(buffers.end[s]), buffers.low[s], buffers.high[s]};
             sections_.push_back(section);
-            length_[b] += static_cast<double>(buffers.end[s]) - static_cast<double>(buffers.begin[s]);
+            length_[b] +=
+                static_cast<double>(buffers.end[s]) - static_cast<double>(buffers.begin[s]);
             load[section.begin] += section.high - section.low;
             load[section.end] -= section.high - section.low;
         }
@@ -62,7 +70,8 @@ Timeline::Timeline(const Buffers &buffers) {
     load_ = *std::max_element(load.begin(), load.end());
     const Maxima maxima(load);
     for (std::int64_t b = 0; b < count; ++b)
-        for (const Section &section : sections(b)) contention_[b] = std::max(contention_[b], maxima.over(section.begin, section.end));
+        for (const Section &section : sections(b))
+            contention_[b] = std::max(contention_[b], maxima.over(section.begin, section.end));
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

@@ -10,7 +10,7 @@
 namespace loadmaster::allocation {
 
 struct Section {
-    std::int32_t begin, end;  // slots
+    std::int32_t begin, end; // slots
     std::int64_t low, high;
 };
 
@@ -19,7 +19,9 @@ class Timeline {
     explicit Timeline(const Buffers &buffers);
     std::int32_t slots() const { return slots_; }
     std::int64_t load() const { return load_; }
-    std::span<const Section> sections(std::int64_t b) const { return {sections_.data() + first_[b], sections_.data() + first_[b + 1]}; }
+    std::span<const Section> sections(std::int64_t b) const {
+        return {sections_.data() + first_[b], sections_.data() + first_[b + 1]};
+    }
     double length(std::int64_t b) const { return length_[b]; }
     std::int64_t contention(std::int64_t b) const { return contention_[b]; }
 
@@ -32,4 +34,4 @@ class Timeline {
     std::vector<std::int64_t> contention_;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

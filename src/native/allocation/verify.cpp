@@ -10,15 +10,20 @@ namespace {
 
 using Int = std::int64_t;
 
-std::string number(const char *before, Int value, const char *after) { return before + std::to_string(value) + after; }
+std::string number(const char *before, Int value, const char *after) {
+    return before + std::to_string(value) + after;
+}
 
-std::optional<std::string> each_buffer(const Buffers &b, std::span<const Int> offset, Int capacity) {
+std::optional<std::string> each_buffer(
+    const Buffers &b, std::span<const Int> offset, Int capacity) {
     for (Int i = 0; i < b.count(); ++i) {
         if (offset[i] < 0) return number("buffer ", i, " has no offset");
         if (offset[i] % b.alignment[i] != 0) return number("buffer ", i, " is not aligned");
-        if (b.pin[i] >= 0 && b.pin[i] != offset[i]) return number("buffer ", i, " is not where it is pinned");
+        if (b.pin[i] >= 0 && b.pin[i] != offset[i])
+            return number("buffer ", i, " is not where it is pinned");
         for (Int s = b.first[i]; s < b.first[i + 1]; ++s)
-            if (b.begin[s] < b.end[s] && b.low[s] < b.high[s] && capacity >= 0 && offset[i] + b.size[i] > capacity)
+            if (b.begin[s] < b.end[s] && b.low[s] < b.high[s] && capacity >= 0 &&
+                offset[i] + b.size[i] > capacity)
                 return number("buffer ", i, " ends past the capacity");
     }
     return std::nullopt;
@@ -37,7 +42,8 @@ struct Piece {
     bool grouped;
 };
 
-// Ranges alive at one time. Those of buffers that are in no group do not overlap one another, so that neighbours are enough.
+// Ranges alive at one time. Those of buffers that are in no group do not overlap one another, so
+// that neighbours are enough.
 class Live {
   public:
     // Whether a range overlaps one of another owner.
@@ -60,7 +66,9 @@ class Live {
         if (!piece.grouped) alone_.erase(piece.low);
         if (!piece.grouped) return;
         auto [from, to] = grouped_.equal_range(piece.low);
-        while (from->second.owner != piece.owner || from->second.end != piece.end || from->second.high != piece.high) ++from;
+        while (from->second.owner != piece.owner || from->second.end != piece.end ||
+            from->second.high != piece.high)
+            ++from;
         grouped_.erase(from);
     }
 
@@ -73,21 +81,25 @@ class Live {
 std::optional<std::string> apart(const std::vector<Piece> &pieces) {
     std::vector<const Piece *> births, deaths;
     for (const Piece &piece : pieces) births.push_back(&piece), deaths.push_back(&piece);
-    std::sort(births.begin(), births.end(), [](const Piece *a, const Piece *b) { return a->begin < b->begin; });
-    std::sort(deaths.begin(), deaths.end(), [](const Piece *a, const Piece *b) { return a->end < b->end; });
+    std::sort(births.begin(), births.end(),
+        [](const Piece *a, const Piece *b) { return a->begin < b->begin; });
+    std::sort(deaths.begin(), deaths.end(),
+        [](const Piece *a, const Piece *b) { return a->end < b->end; });
     Live live;
     std::size_t dead = 0;
     for (const Piece *piece : births) {
         for (; deaths[dead]->end <= piece->begin; ++dead) live.remove(*deaths[dead]);
-        if (live.clashes(*piece)) return number("two buffers share bytes at instant ", piece->begin, "");
+        if (live.clashes(*piece))
+            return number("two buffers share bytes at instant ", piece->begin, "");
         live.add(*piece);
     }
     return std::nullopt;
 }
 
-}  // namespace
+} // namespace
 
-std::optional<std::string> broken_rule(const Demands &demands, std::span<const Int> offset, Int capacity) {
+std::optional<std::string> broken_rule(
+    const Demands &demands, std::span<const Int> offset, Int capacity) {
     const Buffers &b = demands.buffers;
     if (static_cast<Int>(offset.size()) != b.count()) return "not as many offsets as buffers";
     if (auto broken = each_buffer(b, offset, capacity)) return broken;
@@ -100,11 +112,13 @@ std::optional<std::string> broken_rule(const Demands &demands, std::span<const I
     for (Int i = 0; i < b.count(); ++i)
         for (Int s = b.first[i]; s < b.first[i + 1]; ++s) {
             if (b.begin[s] >= b.end[s] || b.low[s] >= b.high[s]) continue;
-            pieces.push_back({b.begin[s], b.end[s], offset[i] + b.low[s], offset[i] + b.high[s], owner[i], owner[i] >= 0});
+            pieces.push_back({b.begin[s], b.end[s], offset[i] + b.low[s], offset[i] + b.high[s],
+                owner[i], owner[i] >= 0});
             for (const auto &[low, high] : demands.reserved)
-                if (low < high && pieces.back().low < high && low < pieces.back().high) return number("buffer ", i, " touches a reserved range");
+                if (low < high && pieces.back().low < high && low < pieces.back().high)
+                    return number("buffer ", i, " touches a reserved range");
         }
     return apart(pieces);
 }
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

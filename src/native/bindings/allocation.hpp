@@ -13,22 +13,27 @@ namespace loadmaster::allocation {
 using Ints = Array<std::int64_t, 1>;
 
 inline void require_order(const Ints &order, const Buffers &buffers) {
-    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
+    require(static_cast<std::int64_t>(order.size()) == buffers.count(),
+        "order: must name every buffer once");
     std::vector<char> seen(order.size(), 0);
-    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+    for (std::int64_t b : view(order))
+        require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
 }
 
 inline const char *name_of(Status status) {
     switch (status) {
-        case Status::optimal: return "optimal";
-        case Status::feasible: return "feasible";
-        case Status::infeasible: return "infeasible";
-        default: return "unknown";
+    case Status::optimal:
+        return "optimal";
+    case Status::feasible:
+        return "feasible";
+    case Status::infeasible:
+        return "infeasible";
+    default:
+        return "unknown";
     }
 }
 
-template <typename T>
-nanobind::object column(std::vector<T> &&values) {
+template <typename T> nanobind::object column(std::vector<T> &&values) {
     const std::size_t count = values.size();
     return to_numpy(std::move(values), {count});
 }
@@ -63,4 +68,4 @@ struct PythonEffort {
     Effort native() const;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

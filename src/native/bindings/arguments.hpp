@@ -15,10 +15,10 @@
 namespace loadmaster {
 
 template <typename T, int Dimensions>
-using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c_contig, nanobind::device::cpu>;
+using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c_contig,
+    nanobind::device::cpu>;
 
-template <typename AnyArray>
-auto view(const AnyArray &array) {
+template <typename AnyArray> auto view(const AnyArray &array) {
     return std::span(array.data(), array.size());
 }
 
@@ -31,8 +31,9 @@ template <typename T>
 nanobind::object to_numpy(std::vector<T> &&values, std::initializer_list<std::size_t> shape) {
     auto owner = std::make_unique<std::vector<T>>(std::move(values));
     T *data = owner->data();
-    nanobind::capsule capsule(owner.release(), [](void *held) noexcept { delete static_cast<std::vector<T> *>(held); });
+    nanobind::capsule capsule(
+        owner.release(), [](void *held) noexcept { delete static_cast<std::vector<T> *>(held); });
     return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(data, shape, capsule));
 }
 
-}  // namespace loadmaster
+} // namespace loadmaster

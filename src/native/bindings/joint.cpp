@@ -20,8 +20,10 @@ using Table = Array<double, 2>;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
-void require_index(std::span<const std::int64_t> values, std::int64_t low, std::size_t limit, const char *what) {
-    for (std::int64_t value : values) require(value >= low && value < static_cast<std::int64_t>(limit), what);
+void require_index(
+    std::span<const std::int64_t> values, std::int64_t low, std::size_t limit, const char *what) {
+    for (std::int64_t value : values)
+        require(value >= low && value < static_cast<std::int64_t>(limit), what);
 }
 
 // What an evaluation is free in, with shares in place of bytes and positions.
@@ -29,17 +31,24 @@ struct JointOptions {
     double filled_fraction, retained_fraction, prefetch_fraction;
     std::int64_t release_delay_positions;
     double streamed_share;
-    double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight, fetch_lead;
+    double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio,
+        energy_weight, fetch_lead;
     bool fetched_back, urgent_networks_first;
     std::vector<double> core_prices;
     std::vector<std::int64_t> streamed_tensors;
 
-    JointOptions(double filled, double retained, double prefetch, std::int64_t delay, double streamed, double price, double fast, double occupancy, double load, double wait,
-                 double energy, double lead, bool back, bool urgent, std::vector<double> prices, std::vector<std::int64_t> tensors)
-        : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
-          fast_link_price(price), fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait), energy_weight(energy), fetch_lead(lead),
-          fetched_back(back), urgent_networks_first(urgent), core_prices(std::move(prices)), streamed_tensors(std::move(tensors)) {
-        for (double fraction : {filled, retained, prefetch}) require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
+    JointOptions(double filled, double retained, double prefetch, std::int64_t delay,
+        double streamed, double price, double fast, double occupancy, double load, double wait,
+        double energy, double lead, bool back, bool urgent, std::vector<double> prices,
+        std::vector<std::int64_t> tensors)
+        : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch),
+          release_delay_positions(delay), streamed_share(streamed), fast_link_price(price),
+          fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load),
+          core_wait_ratio(wait), energy_weight(energy), fetch_lead(lead), fetched_back(back),
+          urgent_networks_first(urgent), core_prices(std::move(prices)),
+          streamed_tensors(std::move(tensors)) {
+        for (double fraction : {filled, retained, prefetch})
+            require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
         require(delay >= 0, "release_delay_positions: must not be negative");
         require(streamed >= 0.0, "streamed_share: must not be negative");
         require(price >= 0.0, "fast_link_price: must not be negative");
@@ -47,9 +56,11 @@ struct JointOptions {
         require(occupancy >= 0.0 && occupancy <= 1.0, "occupancy_exponent: lies between 0 and 1");
         require(load > 0.0, "link_load_limit: must be above 0");
         require(wait >= 0.0, "core_wait_ratio: must not be negative");
-        for (double each : core_prices) require(std::isfinite(each) && each > 0.0, "core_prices: must be finite and above 0");
+        for (double each : core_prices)
+            require(std::isfinite(each) && each > 0.0, "core_prices: must be finite and above 0");
         require(lead >= 0.0, "fetch_lead: must not be negative");
-        require(std::isfinite(energy) && energy >= 0.0, "energy_weight: must be finite and not negative");
+        require(std::isfinite(energy) && energy >= 0.0,
+            "energy_weight: must be finite and not negative");
     }
 };
 
@@ -60,20 +71,28 @@ struct JointEvaluation {
     nb::object core, start, end, copies, outward, stay_tensor, row_stay;
 };
 
-// A workload on a machine, checked once, to be evaluated many times. It keeps the arrays that it views alive.
+// A workload on a machine, checked once, to be evaluated many times. It keeps the arrays that it
+// views alive.
 class JointProblem {
   public:
-    JointProblem(Table compute, Ints row_job, Ints row_tensor, Flags row_write, Array<std::int64_t, 2> moved, Ints bytes, Ints padded_bytes, Ints producer,
-                 Flags output, const TaskGraph &graph, Ints release, Ints available, Table energy_penalty, Floats width, Flags urgent, double main_read, double main_write,
-                 double fast_read, double fast_write, double engine, double engine_back, std::int64_t capacity, bool in_place)
-        : compute_(compute), row_job_(row_job), row_tensor_(row_tensor), row_write_(row_write), moved_(moved), bytes_(bytes), padded_bytes_(padded_bytes),
-          producer_(producer), output_(output), graph_(graph), release_(release), available_(available), energy_penalty_(energy_penalty), width_(width), urgent_(urgent) {
-        const std::size_t jobs = compute.shape(0), cores = compute.shape(1), rows = row_job.size(), tensors = bytes.size();
+    JointProblem(Table compute, Ints row_job, Ints row_tensor, Flags row_write,
+        Array<std::int64_t, 2> moved, Ints bytes, Ints padded_bytes, Ints producer, Flags output,
+        const TaskGraph &graph, Ints release, Ints available, Table energy_penalty, Floats width,
+        Flags urgent, double main_read, double main_write, double fast_read, double fast_write,
+        double engine, double engine_back, std::int64_t capacity, bool in_place)
+        : compute_(compute), row_job_(row_job), row_tensor_(row_tensor), row_write_(row_write),
+          moved_(moved), bytes_(bytes), padded_bytes_(padded_bytes), producer_(producer),
+          output_(output), graph_(graph), release_(release), available_(available),
+          energy_penalty_(energy_penalty), width_(width), urgent_(urgent) {
+        const std::size_t jobs = compute.shape(0), cores = compute.shape(1), rows = row_job.size(),
+                          tensors = bytes.size();
         require(cores >= 1 && moved.shape(1) == cores, "joint: needs a core, and columns for each");
-        require(row_tensor.size() == rows && row_write.size() == rows && moved.shape(0) == rows && padded_bytes.size() == tensors &&
-                    producer.size() == tensors && output.size() == tensors && available.size() == tensors && graph.tasks() == jobs && release.size() == jobs &&
-                    energy_penalty.shape(0) == jobs && energy_penalty.shape(1) == cores && width.size() == jobs && urgent.size() == jobs,
-                "joint: arrays of different lengths");
+        require(row_tensor.size() == rows && row_write.size() == rows && moved.shape(0) == rows &&
+                padded_bytes.size() == tensors && producer.size() == tensors &&
+                output.size() == tensors && available.size() == tensors && graph.tasks() == jobs &&
+                release.size() == jobs && energy_penalty.shape(0) == jobs &&
+                energy_penalty.shape(1) == cores && width.size() == jobs && urgent.size() == jobs,
+            "joint: arrays of different lengths");
         require_index(view(row_job), 0, jobs, "row_job: names no job");
         require(std::is_sorted(row_job.data(), row_job.data() + rows), "row_job: must be sorted");
         require_index(view(row_tensor), 0, tensors, "row_tensor: names no tensor");
@@ -81,25 +100,35 @@ class JointProblem {
         require_below(view(bytes), kMostBytes, "bytes: must not be negative");
         require_below(view(padded_bytes), kMostBytes, "padded_bytes: must not be negative");
         require_below(view(moved), kMostBytes, "moved: must not be negative");
-        require_below(view(release), std::int64_t{1} << 53, "release: must lie between 0 and 2^53 picoseconds");
-        require_below(view(available), std::int64_t{1} << 53, "available: must lie between 0 and 2^53 picoseconds");
+        require_below(view(release), std::int64_t{1} << 53,
+            "release: must lie between 0 and 2^53 picoseconds");
+        require_below(view(available), std::int64_t{1} << 53,
+            "available: must lie between 0 and 2^53 picoseconds");
         require_finite(view(compute), "compute: must be finite and not negative");
         require_finite(view(energy_penalty), "energy_penalty: must be finite and not negative");
         require_finite(view(width), "width: must be finite and not negative");
-        for (double speed : {main_read, main_write, fast_read, fast_write}) require(std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
+        for (double speed : {main_read, main_write, fast_read, fast_write})
+            require(std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
         require(std::isfinite(engine) && engine >= 0.0, "engine: must be finite and not negative");
-        require(std::isfinite(engine_back) && engine_back >= 0.0, "engine_back: must be finite and not negative");
-        require(in_place || (engine > 0.0 && engine_back > 0.0), "in_place: without it, copies need an engine");
+        require(std::isfinite(engine_back) && engine_back >= 0.0,
+            "engine_back: must be finite and not negative");
+        require(in_place || (engine > 0.0 && engine_back > 0.0),
+            "in_place: without it, copies need an engine");
         require(capacity >= 0, "capacity: must not be negative");
-        work_ = {jobs, tensors, cores, view(compute_), view(row_job_), view(row_tensor_), view(row_write_), view(moved_), view(bytes_), view(padded_bytes_),
-                 view(producer_), view(output_), graph_.successors(), view(release_), view(available_), view(energy_penalty_)};
-        machine_ = {main_read, main_write, fast_read, fast_write, engine, engine_back, capacity, in_place};
+        work_ = {jobs, tensors, cores, view(compute_), view(row_job_), view(row_tensor_),
+            view(row_write_), view(moved_), view(bytes_), view(padded_bytes_), view(producer_),
+            view(output_), graph_.successors(), view(release_), view(available_),
+            view(energy_penalty_)};
+        machine_ = {
+            main_read, main_write, fast_read, fast_write, engine, engine_back, capacity, in_place};
     }
 
     JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
         require_permutation(view(order), work_.jobs);
-        require_index(chosen.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
-        require(chosen.core_prices.empty() || chosen.core_prices.size() == work_.cores, "core_prices: needs one for every core");
+        require_index(
+            chosen.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
+        require(chosen.core_prices.empty() || chosen.core_prices.size() == work_.cores,
+            "core_prices: needs one for every core");
         const Options options = options_of(view(order), chosen);
         Stays stays;
         Admission admission;
@@ -110,10 +139,15 @@ class JointProblem {
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
-        const std::size_t count = tensor.size(), tasks = admission.start.size(), copies = admission.copies.size();
-        return {admission.makespan, stays.main_seconds, to_numpy(std::move(admission.core), {work_.jobs}), to_numpy(std::move(admission.start), {tasks}),
-                to_numpy(std::move(admission.end), {tasks}), to_numpy(std::move(admission.copies), {copies}), to_numpy(std::move(admission.outward), {copies}),
-                to_numpy(std::move(tensor), {count}), to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
+        const std::size_t count = tensor.size(), tasks = admission.start.size(),
+                          copies = admission.copies.size();
+        return {admission.makespan, stays.main_seconds,
+            to_numpy(std::move(admission.core), {work_.jobs}),
+            to_numpy(std::move(admission.start), {tasks}),
+            to_numpy(std::move(admission.end), {tasks}),
+            to_numpy(std::move(admission.copies), {copies}),
+            to_numpy(std::move(admission.outward), {copies}), to_numpy(std::move(tensor), {count}),
+            to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
     }
 
     // Keys raised to those of the jobs that each depends on, which all come before it.
@@ -121,7 +155,8 @@ class JointProblem {
         require(keys.size() == work_.jobs, "keys: needs one for every job");
         std::vector<double> raised(keys.data(), keys.data() + work_.jobs);
         for (std::size_t job = 0; job < work_.jobs; ++job)
-            for (std::int64_t i = work_.successors.first[job]; i < work_.successors.first[job + 1]; ++i) {
+            for (std::int64_t i = work_.successors.first[job]; i < work_.successors.first[job + 1];
+                ++i) {
                 double &later = raised[work_.successors.next[i]];
                 later = std::max(later, raised[job]);
             }
@@ -130,13 +165,20 @@ class JointProblem {
 
   private:
     Options options_of(std::span<const std::int64_t> order, const JointOptions &chosen) const {
-        const auto share = [](std::int64_t bytes, double fraction) { return static_cast<std::int64_t>(static_cast<double>(bytes) * fraction); };
-        const std::int64_t filled = std::min(machine_.capacity, share(machine_.capacity, chosen.filled_fraction));
-        std::int64_t urgent = chosen.urgent_networks_first ? static_cast<std::int64_t>(order.size()) : 0;
+        const auto share = [](std::int64_t bytes, double fraction) {
+            return static_cast<std::int64_t>(static_cast<double>(bytes) * fraction);
+        };
+        const std::int64_t filled =
+            std::min(machine_.capacity, share(machine_.capacity, chosen.filled_fraction));
+        std::int64_t urgent =
+            chosen.urgent_networks_first ? static_cast<std::int64_t>(order.size()) : 0;
         while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
-        return {filled, std::min(filled, share(filled, chosen.retained_fraction)), std::min(filled, share(filled, chosen.prefetch_fraction)),
-                chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price, chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
-                chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent, chosen.fetch_lead, chosen.core_prices, chosen.streamed_tensors};
+        return {filled, std::min(filled, share(filled, chosen.retained_fraction)),
+            std::min(filled, share(filled, chosen.prefetch_fraction)),
+            chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price,
+            chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
+            chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent,
+            chosen.fetch_lead, chosen.core_prices, chosen.streamed_tensors};
     }
 
     Table compute_;
@@ -154,14 +196,19 @@ class JointProblem {
     Machine machine_;
 };
 
-}  // namespace
+} // namespace
 
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, double, bool, bool, std::vector<double>, std::vector<std::int64_t>>(), nb::kw_only(), nb::arg("filled_fraction"),
-             nb::arg("retained_fraction"), nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"), nb::arg("streamed_share"),
-             nb::arg("fast_link_price"), nb::arg("fast_load_limit"), nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"), nb::arg("fetch_lead"),
-             nb::arg("fetched_back"), nb::arg("urgent_networks_first"), nb::arg("core_prices"), nb::arg("streamed_tensors"));
+        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double,
+                 double, double, double, bool, bool, std::vector<double>,
+                 std::vector<std::int64_t>>(),
+            nb::kw_only(), nb::arg("filled_fraction"), nb::arg("retained_fraction"),
+            nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"),
+            nb::arg("streamed_share"), nb::arg("fast_link_price"), nb::arg("fast_load_limit"),
+            nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"),
+            nb::arg("energy_weight"), nb::arg("fetch_lead"), nb::arg("fetched_back"),
+            nb::arg("urgent_networks_first"), nb::arg("core_prices"), nb::arg("streamed_tensors"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)
         .def_ro("main_seconds", &JointEvaluation::main_seconds)
@@ -173,12 +220,16 @@ void bind_joint(nb::module_ &module) {
         .def_ro("stay_tensor", &JointEvaluation::stay_tensor)
         .def_ro("row_stay", &JointEvaluation::row_stay);
     nb::class_<JointProblem>(module, "JointProblem")
-        .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags, const TaskGraph &, Ints, Ints, Table, Floats, Flags, double, double,
-                      double, double, double, double, std::int64_t, bool>(),
-             nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"), nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"),
-             nb::arg("padded_bytes"), nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"), nb::arg("available"), nb::arg("energy_penalty"),
-             nb::arg("width"), nb::arg("urgent"), nb::arg("main_read"), nb::arg("main_write"), nb::arg("fast_read"), nb::arg("fast_write"), nb::arg("engine"),
-             nb::arg("engine_back"), nb::arg("capacity"), nb::arg("in_place"))
+        .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags,
+                 const TaskGraph &, Ints, Ints, Table, Floats, Flags, double, double, double,
+                 double, double, double, std::int64_t, bool>(),
+            nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"),
+            nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"), nb::arg("padded_bytes"),
+            nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"),
+            nb::arg("available"), nb::arg("energy_penalty"), nb::arg("width"), nb::arg("urgent"),
+            nb::arg("main_read"), nb::arg("main_write"), nb::arg("fast_read"),
+            nb::arg("fast_write"), nb::arg("engine"), nb::arg("engine_back"), nb::arg("capacity"),
+            nb::arg("in_place"))
         .def("after_sources", &JointProblem::after_sources, nb::arg("keys"))
         .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
 }

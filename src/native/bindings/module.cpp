@@ -1,4 +1,5 @@
-// The Python module: a class per problem, whose constructor checks its arrays, so that no kernel reads out of bounds; named results.
+// The Python module: a class per problem, whose constructor checks its arrays, so that no kernel
+// reads out of bounds; named results.
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;

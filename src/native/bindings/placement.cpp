@@ -1,4 +1,5 @@
-// Python bindings of the placement kernels. Arguments are checked here, so that no kernel reads out of bounds.
+// Python bindings of the placement kernels. Arguments are checked here, so that no kernel reads out
+// of bounds.
 #include "bindings/arguments.hpp"
 #include "bindings/search_budget.hpp"
 #include "placement/address_search.hpp"
@@ -20,8 +21,11 @@ using Floats = Array<double, 1>;
 using Bits = Array<std::uint8_t, 1>;
 constexpr std::int64_t kLargest = std::int64_t{1} << 62;
 
-void require_offsets(std::span<const std::int64_t> first, std::size_t parts, std::size_t length, const char *what) {
-    require(first.size() == parts + 1 && first[0] == 0 && first.back() == static_cast<std::int64_t>(length), what);
+void require_offsets(
+    std::span<const std::int64_t> first, std::size_t parts, std::size_t length, const char *what) {
+    require(first.size() == parts + 1 && first[0] == 0 &&
+            first.back() == static_cast<std::int64_t>(length),
+        what);
     for (std::size_t i = 1; i < first.size(); ++i) require(first[i] >= first[i - 1], what);
 }
 
@@ -32,19 +36,31 @@ void require_seconds(std::span<const double> seconds, bool finite, const char *w
 // A path for every tensor, as Python holds it and as kernels see it.
 class TensorPaths {
   public:
-    TensorPaths(nb::object fast, nb::object stays, nb::object tail, nb::object earliest) : fast(fast), stays(stays), tail(tail), earliest(earliest) {
-        require(nb::try_cast(fast, fast_, false) && nb::try_cast(stays, stays_, false) && nb::try_cast(tail, tail_, false), "paths: need contiguous arrays of uint8");
-        require(earliest.is_none() || nb::try_cast(earliest, earliest_, false), "paths: earliest must be a contiguous array of int64");
-        require(earliest.is_none() || earliest_.size() == fast_.size(), "paths: earliest must have an element per use");
-        require(fast_.size() == stays_.size(), "paths: fast and stays must have an element per use");
+    TensorPaths(nb::object fast, nb::object stays, nb::object tail, nb::object earliest)
+        : fast(fast), stays(stays), tail(tail), earliest(earliest) {
+        require(nb::try_cast(fast, fast_, false) && nb::try_cast(stays, stays_, false) &&
+                nb::try_cast(tail, tail_, false),
+            "paths: need contiguous arrays of uint8");
+        require(earliest.is_none() || nb::try_cast(earliest, earliest_, false),
+            "paths: earliest must be a contiguous array of int64");
+        require(earliest.is_none() || earliest_.size() == fast_.size(),
+            "paths: earliest must have an element per use");
+        require(
+            fast_.size() == stays_.size(), "paths: fast and stays must have an element per use");
     }
     TensorPaths(Paths &&paths, std::size_t uses, std::size_t tensors)
-        : TensorPaths(to_numpy(std::move(paths.fast), {uses}), to_numpy(std::move(paths.stays), {uses}), to_numpy(std::move(paths.tail), {tensors}),
-                      paths.earliest.empty() ? nb::none() : to_numpy(std::move(paths.earliest), {uses})) {}
+        : TensorPaths(to_numpy(std::move(paths.fast), {uses}),
+              to_numpy(std::move(paths.stays), {uses}), to_numpy(std::move(paths.tail), {tensors}),
+              paths.earliest.empty() ? nb::none() : to_numpy(std::move(paths.earliest), {uses})) {}
 
-    PathsView views() const { return {view(fast_), view(stays_), view(tail_), earliest.is_none() ? std::span<const std::int64_t>{} : view(earliest_)}; }
+    PathsView views() const {
+        return {view(fast_), view(stays_), view(tail_),
+            earliest.is_none() ? std::span<const std::int64_t>{} : view(earliest_)};
+    }
     Paths copy() const {
-        const auto vector = [](const Bits &bits) { return std::vector<std::uint8_t>(bits.data(), bits.data() + bits.size()); };
+        const auto vector = [](const Bits &bits) {
+            return std::vector<std::uint8_t>(bits.data(), bits.data() + bits.size());
+        };
         const auto from = views().earliest;
         return {vector(fast_), vector(stays_), vector(tail_), {from.begin(), from.end()}};
     }
@@ -58,11 +74,16 @@ class TensorPaths {
 // Seconds of each tensor's copies on either kind of engine.
 class CopyEngines {
   public:
-    CopyEngines(Floats block_in, Floats block_out, Floats overlap_in, Floats overlap_out, double drain, bool shared)
-        : links{view(block_in), view(block_out), view(overlap_in), view(overlap_out), drain, shared}, held_{block_in, block_out, overlap_in, overlap_out} {
+    CopyEngines(Floats block_in, Floats block_out, Floats overlap_in, Floats overlap_out,
+        double drain, bool shared)
+        : links{
+              view(block_in), view(block_out), view(overlap_in), view(overlap_out), drain, shared},
+          held_{block_in, block_out, overlap_in, overlap_out} {
         require(std::isfinite(drain) && drain > 0, "drain: needs a bandwidth");
-        for (const auto &values : {links.block_in, links.block_out, links.overlap_in, links.overlap_out}) {
-            require(values.size() == links.block_in.size(), "copies: must have an element per tensor");
+        for (const auto &values :
+            {links.block_in, links.block_out, links.overlap_in, links.overlap_out}) {
+            require(
+                values.size() == links.block_in.size(), "copies: must have an element per tensor");
             require_seconds(values, true, "copies: seconds out of range");
         }
     }
@@ -99,20 +120,27 @@ struct FoundPaths {
 // The arrays of a problem, checked against each other once; kernels take views of them.
 class PlacementProblem {
   public:
-    PlacementProblem(Ints first, Bits live_range, Ints size, Ints kernel, Ints operand, Bits reads, Bits writes, Floats fast, Floats slow, Floats to_fast,
-                     Floats to_slow, Ints limit, Ints first_operand, Ints use, Ints first_algorithm, Floats seconds, Ints workspace, Ints first_entry, Floats table)
-        : t_{view(first), view(live_range), view(size), view(kernel), view(operand), view(reads), view(writes), view(fast), view(slow), view(to_fast), view(to_slow)},
-          k_{view(limit), view(first_operand), view(use), view(first_algorithm), view(seconds), view(workspace), view(first_entry), view(table)},
-          ints_{first, size, kernel, operand, limit, first_operand, use, first_algorithm, workspace, first_entry}, floats_{fast, slow, to_fast, to_slow, seconds, table},
-          bits_{live_range, reads, writes} {
+    PlacementProblem(Ints first, Bits live_range, Ints size, Ints kernel, Ints operand, Bits reads,
+        Bits writes, Floats fast, Floats slow, Floats to_fast, Floats to_slow, Ints limit,
+        Ints first_operand, Ints use, Ints first_algorithm, Floats seconds, Ints workspace,
+        Ints first_entry, Floats table)
+        : t_{view(first), view(live_range), view(size), view(kernel), view(operand), view(reads),
+              view(writes), view(fast), view(slow), view(to_fast), view(to_slow)},
+          k_{view(limit), view(first_operand), view(use), view(first_algorithm), view(seconds),
+              view(workspace), view(first_entry), view(table)},
+          ints_{first, size, kernel, operand, limit, first_operand, use, first_algorithm, workspace,
+              first_entry},
+          floats_{fast, slow, to_fast, to_slow, seconds, table}, bits_{live_range, reads, writes} {
         check_kernels();
         check_tensors();
     }
 
-    double bound(const Ints &memory, const Array<std::int32_t, 2> &shares, const Floats &surcharge, const Bits &noted, int shift, bool moves) const {
+    double bound(const Ints &memory, const Array<std::int32_t, 2> &shares, const Floats &surcharge,
+        const Bits &noted, int shift, bool moves) const {
         const Prices prices{view(memory), view(shares), view(surcharge), view(noted), shift};
-        require(memory.size() == kernels() && shares.shape(0) == kernels() && shares.shape(1) == 3 && surcharge.size() == uses() && noted.size() == uses(),
-                "prices: arrays of wrong lengths");
+        require(memory.size() == kernels() && shares.shape(0) == kernels() &&
+                shares.shape(1) == 3 && surcharge.size() == uses() && noted.size() == uses(),
+            "prices: arrays of wrong lengths");
         require(shift >= 0 && shift <= 110, "shift: out of range");
         require_sums(prices);
         nb::gil_scoped_release release;
@@ -126,43 +154,53 @@ class PlacementProblem {
         return scheduled(schedule, schedule.run(paths.views()));
     }
 
-    ScheduledCopies schedule_at(const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets) const {
+    ScheduledCopies schedule_at(
+        const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets) const {
         check(engines);
         check(paths);
         Schedule schedule(t_, k_, engines.links);
         const bool possible = schedule.list(paths.views());
         check(schedule, offsets);
-        return scheduled(schedule, possible ? schedule.run_at(view(offsets)) : std::numeric_limits<double>::infinity());
+        return scheduled(schedule,
+            possible ? schedule.run_at(view(offsets)) : std::numeric_limits<double>::infinity());
     }
 
-    FoundAddresses search_addresses(const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets, std::int64_t capacity, std::int64_t alignment,
-                                    double goal, std::uint64_t seed, std::int64_t nodes, double seconds) const {
+    FoundAddresses search_addresses(const CopyEngines &engines, const TensorPaths &paths,
+        const Ints &offsets, std::int64_t capacity, std::int64_t alignment, double goal,
+        std::uint64_t seed, std::int64_t nodes, double seconds) const {
         check(engines);
         check(paths);
         Schedule schedule(t_, k_, engines.links);
         require(schedule.list(paths.views()), "paths: exceed a limit");
         check(schedule, offsets);
-        require(alignment >= 1 && capacity >= 0 && capacity <= kLargest, "capacity, alignment: out of range");
+        require(alignment >= 1 && capacity >= 0 && capacity <= kLargest,
+            "capacity, alignment: out of range");
         allocation::Budget budget = budget_of(nodes, seconds);
         FoundOffsets found;
         {
             nb::gil_scoped_release release;
-            found = placement::search_addresses(schedule, view(offsets), capacity, alignment, goal, seed, budget);
+            found = placement::search_addresses(
+                schedule, view(offsets), capacity, alignment, goal, seed, budget);
         }
         const std::size_t count = found.offset.size();
-        return {to_numpy(std::move(found.offset), {count}), found.seconds, found.rounds, budget.stopped()};
+        return {to_numpy(std::move(found.offset), {count}), found.seconds, found.rounds,
+            budget.stopped()};
     }
 
-    FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base, const Bits &sure, const Ints &order, bool moves, double goal,
-                      std::uint64_t seed, std::int64_t nodes, double seconds) const {
+    FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base,
+        const Bits &sure, const Ints &order, bool moves, double goal, std::uint64_t seed,
+        std::int64_t nodes, double seconds) const {
         check(prices);
         check(guess);
         check(base);
-        require(sure.size() == tensors() && order.size() == tensors(), "sure, order: must have an element per tensor");
+        require(sure.size() == tensors() && order.size() == tensors(),
+            "sure, order: must have an element per tensor");
         std::vector<char> seen(tensors(), 0);
-        for (std::int64_t t : view(order)) require(t >= 0 && t < t_.count() && !seen[t]++, "order: must name every tensor once");
+        for (std::int64_t t : view(order))
+            require(t >= 0 && t < t_.count() && !seen[t]++, "order: must name every tensor once");
         const PathsView guessed = guess.views();
-        const Advice advice{view(prices.memory), view(prices.fast), view(prices.slow), view(sure), guessed.fast, guessed.stays, guessed.tail, view(order)};
+        const Advice advice{view(prices.memory), view(prices.fast), view(prices.slow), view(sure),
+            guessed.fast, guessed.stays, guessed.tail, view(order)};
         const Paths start = base.copy();
         allocation::Budget budget = budget_of(nodes, seconds);
         Paths found;
@@ -173,18 +211,21 @@ class PlacementProblem {
         return found_paths(std::move(found), budget);
     }
 
-    FoundPaths search_overlapping(const UsePrices &prices, const CopyEngines &engines, const TensorPaths &start, double goal, std::uint64_t seed,
-                                  std::int64_t nodes, double seconds) const {
+    FoundPaths search_overlapping(const UsePrices &prices, const CopyEngines &engines,
+        const TensorPaths &start, double goal, std::uint64_t seed, std::int64_t nodes,
+        double seconds) const {
         check(prices);
         check(engines);
         check(start);
         const Paths from = start.copy();
-        const Advice advice{view(prices.memory), view(prices.fast), view(prices.slow), {}, {}, {}, {}, {}};
+        const Advice advice{
+            view(prices.memory), view(prices.fast), view(prices.slow), {}, {}, {}, {}, {}};
         allocation::Budget budget = budget_of(nodes, seconds);
         Paths found;
         {
             nb::gil_scoped_release release;
-            found = placement::search_overlapping(t_, k_, advice, engines.links, from, goal, seed, budget);
+            found = placement::search_overlapping(
+                t_, k_, advice, engines.links, from, goal, seed, budget);
         }
         return found_paths(std::move(found), budget);
     }
@@ -204,13 +245,17 @@ class PlacementProblem {
             due.push_back(copy.due);
         }
         const std::size_t count = tensor.size();
-        return {seconds, to_numpy(std::move(tensor), {count}), to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
-                to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}), to_numpy(std::vector(schedule.algorithms()), {kernels()})};
+        return {seconds, to_numpy(std::move(tensor), {count}),
+            to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
+            to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}),
+            to_numpy(std::vector(schedule.algorithms()), {kernels()})};
     }
 
     void check(const Schedule &schedule, const Ints &offsets) const {
-        require(offsets.size() == schedule.blocks().size(), "offsets: must have an element per stay and kernel");
-        for (std::int64_t offset : view(offsets)) require(offset >= 0 && offset <= kLargest, "offsets: out of range");
+        require(offsets.size() == schedule.blocks().size(),
+            "offsets: must have an element per stay and kernel");
+        for (std::int64_t offset : view(offsets))
+            require(offset >= 0 && offset <= kLargest, "offsets: out of range");
     }
 
     std::size_t uses() const { return t_.kernel.size(); }
@@ -219,19 +264,26 @@ class PlacementProblem {
     FoundPaths found_paths(Paths &&found, const allocation::Budget &budget) const {
         const double seconds = found.seconds;
         const std::int64_t rounds = found.rounds;
-        return {{std::move(found), uses(), tensors()}, seconds, budget.nodes(), rounds, budget.stopped()};
+        return {{std::move(found), uses(), tensors()}, seconds, budget.nodes(), rounds,
+            budget.stopped()};
     }
 
     void check(const TensorPaths &paths) const {
         const PathsView views = paths.views();
-        require(views.fast.size() == uses() && views.tail.size() == tensors(), "paths: arrays of wrong lengths");
+        require(views.fast.size() == uses() && views.tail.size() == tensors(),
+            "paths: arrays of wrong lengths");
     }
 
     void check(const UsePrices &prices) const {
-        require(prices.memory.size() == kernels() && prices.fast.size() == uses() && prices.slow.size() == uses(), "prices: arrays of wrong lengths");
+        require(prices.memory.size() == kernels() && prices.fast.size() == uses() &&
+                prices.slow.size() == uses(),
+            "prices: arrays of wrong lengths");
     }
 
-    void check(const CopyEngines &engines) const { require(engines.links.block_in.size() == tensors(), "copies: must have an element per tensor"); }
+    void check(const CopyEngines &engines) const {
+        require(
+            engines.links.block_in.size() == tensors(), "copies: must have an element per tensor");
+    }
 
     void require_sums(const Prices &prices) const {
         // Sums stay below 2^124: prices times all bytes, and all seconds.
@@ -240,37 +292,49 @@ class PlacementProblem {
         for (std::size_t k = 0; k < prices.memory.size(); ++k) {
             const std::int32_t *share = prices.shares.data() + 3 * k;
             require(prices.memory[k] >= 0, "memory: must not be negative");
-            require(share[0] >= 0 && share[1] >= 0 && share[2] >= 0 && std::int64_t{share[0]} + share[1] + share[2] <= 1 << kShareBits, "shares: must be at least 0 and at most 1 together");
+            require(share[0] >= 0 && share[1] >= 0 && share[2] >= 0 &&
+                    std::int64_t{share[0]} + share[1] + share[2] <= 1 << kShareBits,
+                "shares: must be at least 0 and at most 1 together");
             double most = bytes + static_cast<double>(k_.limit[k]);
-            for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) most += static_cast<double>(k_.workspace[a]);
+            for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a)
+                most += static_cast<double>(k_.workspace[a]);
             dearest += static_cast<double>(prices.memory[k]) * most;
         }
         for (std::size_t k = 0; k < prices.memory.size(); ++k) {
             std::int64_t told_apart = 0;
-            for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o) told_apart += prices.noted[k_.use[o]] != 0;
+            for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o)
+                told_apart += prices.noted[k_.use[o]] != 0;
             require(told_apart <= 20, "noted: at most 20 operands of a kernel");
         }
         const auto add = [&](std::span<const double> values) {
             for (double value : values)
                 if (std::isfinite(value)) seconds += std::abs(value);
         };
-        for (const auto &values : {t_.fast, t_.slow, t_.to_fast, t_.to_slow, k_.seconds, k_.table, prices.surcharge}) {
+        for (const auto &values :
+            {t_.fast, t_.slow, t_.to_fast, t_.to_slow, k_.seconds, k_.table, prices.surcharge}) {
             for (double value : values) require(!std::isnan(value), "prices: must be numbers");
             add(values);
         }
         // A copy out may follow the last use, too.
         add(t_.to_slow);
-        require(dearest < 0x1p122 && std::ldexp(seconds, prices.shift) < 0x1p122, "shift: sums would overflow");
+        require(dearest < 0x1p122 && std::ldexp(seconds, prices.shift) < 0x1p122,
+            "shift: sums would overflow");
     }
 
     void check_kernels() const {
         const std::size_t kernels = k_.limit.size();
-        require_offsets(k_.first_operand, kernels, k_.use.size(), "first_operand: must rise from 0 to the number of operands");
-        require_offsets(k_.first_algorithm, kernels, k_.seconds.size(), "first_algorithm: must rise from 0 to the number of algorithms");
-        require_offsets(k_.first_entry, kernels, k_.table.size(), "first_entry: must rise from 0 to the number of entries");
-        require(k_.workspace.size() == k_.seconds.size(), "workspace: must have an element per algorithm");
-        for (std::int64_t bytes : k_.limit) require(bytes >= 0 && bytes <= kLargest, "limit: out of range");
-        for (std::int64_t bytes : k_.workspace) require(bytes >= 0 && bytes <= kLargest, "workspace: out of range");
+        require_offsets(k_.first_operand, kernels, k_.use.size(),
+            "first_operand: must rise from 0 to the number of operands");
+        require_offsets(k_.first_algorithm, kernels, k_.seconds.size(),
+            "first_algorithm: must rise from 0 to the number of algorithms");
+        require_offsets(k_.first_entry, kernels, k_.table.size(),
+            "first_entry: must rise from 0 to the number of entries");
+        require(k_.workspace.size() == k_.seconds.size(),
+            "workspace: must have an element per algorithm");
+        for (std::int64_t bytes : k_.limit)
+            require(bytes >= 0 && bytes <= kLargest, "limit: out of range");
+        for (std::int64_t bytes : k_.workspace)
+            require(bytes >= 0 && bytes <= kLargest, "workspace: out of range");
         require_seconds(k_.seconds, true, "seconds: out of range");
         require_seconds(k_.table, false, "table: must not be negative");
         for (std::size_t i = 0; i < kernels; ++i) {
@@ -278,9 +342,10 @@ class PlacementProblem {
             require(k_.algorithms(i) >= 1, "first_algorithm: a kernel has no algorithm");
             if (!k_.measured(i)) continue;
             const std::int64_t entries = k_.entries(i);
-            require(entries * k_.algorithms(i) == k_.first_entry[i + 1] - k_.first_entry[i] && entries <= 1 << 20 && (entries & (entries - 1)) == 0 &&
-                        (operands >= 20 || entries <= std::int64_t{1} << operands),
-                    "first_entry: a table has a power of two entries for each algorithm");
+            require(entries * k_.algorithms(i) == k_.first_entry[i + 1] - k_.first_entry[i] &&
+                    entries <= 1 << 20 && (entries & (entries - 1)) == 0 &&
+                    (operands >= 20 || entries <= std::int64_t{1} << operands),
+                "first_entry: a table has a power of two entries for each algorithm");
         }
     }
 
@@ -288,9 +353,10 @@ class PlacementProblem {
         const std::size_t uses = t_.kernel.size(), tensors = t_.size.size();
         require_offsets(t_.first, tensors, uses, "first: must rise from 0 to the number of uses");
         require(t_.live_range.size() == tensors, "tensors: arrays of different lengths");
-        require(t_.operand.size() == uses && t_.reads.size() == uses && t_.writes.size() == uses && t_.fast.size() == uses && t_.slow.size() == uses &&
-                    t_.to_fast.size() == uses && t_.to_slow.size() == uses && k_.use.size() == uses,
-                "uses: arrays of different lengths");
+        require(t_.operand.size() == uses && t_.reads.size() == uses && t_.writes.size() == uses &&
+                t_.fast.size() == uses && t_.slow.size() == uses && t_.to_fast.size() == uses &&
+                t_.to_slow.size() == uses && k_.use.size() == uses,
+            "uses: arrays of different lengths");
         require_seconds(t_.fast, true, "fast: out of range");
         require_seconds(t_.slow, false, "slow: must not be negative");
         require_seconds(t_.to_fast, true, "to_fast: out of range");
@@ -300,13 +366,15 @@ class PlacementProblem {
             require(t_.live_range[i] <= 3, "live_range: out of range");
             require(t_.size[i] >= 0 && t_.size[i] <= kLargest - sum, "size: together at most 2^62");
             sum += t_.size[i];
-            for (std::int64_t u = t_.first[i] + 1; u < t_.first[i + 1]; ++u) require(t_.kernel[u] > t_.kernel[u - 1], "kernel: uses must be in order");
+            for (std::int64_t u = t_.first[i] + 1; u < t_.first[i + 1]; ++u)
+                require(t_.kernel[u] > t_.kernel[u - 1], "kernel: uses must be in order");
         }
         for (std::size_t u = 0; u < uses; ++u) {
             require(t_.kernel[u] >= 0 && t_.kernel[u] < k_.count(), "kernel: names no kernel");
             const std::int64_t o = t_.operand[u];
-            require(o >= k_.first_operand[t_.kernel[u]] && o < k_.first_operand[t_.kernel[u] + 1] && k_.use[o] == static_cast<std::int64_t>(u),
-                    "operand: must be the operand of its kernel whose use it is");
+            require(o >= k_.first_operand[t_.kernel[u]] && o < k_.first_operand[t_.kernel[u] + 1] &&
+                    k_.use[o] == static_cast<std::int64_t>(u),
+                "operand: must be the operand of its kernel whose use it is");
         }
     }
 
@@ -318,21 +386,27 @@ class PlacementProblem {
     Bits bits_[3];
 };
 
-}  // namespace
+} // namespace
 
 void bind_placement(nb::module_ &module) {
     nb::class_<TensorPaths>(module, "TensorPaths")
-        .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("fast"), nb::arg("stays"), nb::arg("tail"), nb::arg("earliest") = nb::none())
+        .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("fast"),
+            nb::arg("stays"), nb::arg("tail"), nb::arg("earliest") = nb::none())
         .def_ro("fast", &TensorPaths::fast)
         .def_ro("stays", &TensorPaths::stays)
         .def_ro("tail", &TensorPaths::tail)
         .def_ro("earliest", &TensorPaths::earliest);
     nb::class_<CopyEngines>(module, "CopyEngines")
-        .def(nb::init<Floats, Floats, Floats, Floats, double, bool>(), nb::kw_only(), nb::arg("block_in"), nb::arg("block_out"), nb::arg("overlap_in"),
-             nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"));
+        .def(nb::init<Floats, Floats, Floats, Floats, double, bool>(), nb::kw_only(),
+            nb::arg("block_in"), nb::arg("block_out"), nb::arg("overlap_in"),
+            nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"));
     nb::class_<UsePrices>(module, "UsePrices")
-        .def("__init__", [](UsePrices *self, Floats memory, Floats fast, Floats slow) { new (self) UsePrices{memory, fast, slow}; }, nb::kw_only(),
-             nb::arg("memory"), nb::arg("fast"), nb::arg("slow"));
+        .def(
+            "__init__",
+            [](UsePrices *self, Floats memory, Floats fast, Floats slow) {
+                new (self) UsePrices{memory, fast, slow};
+            },
+            nb::kw_only(), nb::arg("memory"), nb::arg("fast"), nb::arg("slow"));
     nb::class_<ScheduledCopies>(module, "ScheduledCopies")
         .def_ro("seconds", &ScheduledCopies::seconds)
         .def_ro("tensor", &ScheduledCopies::tensor)
@@ -353,18 +427,27 @@ void bind_placement(nb::module_ &module) {
         .def_ro("rounds", &FoundPaths::rounds)
         .def_ro("stopped", &FoundPaths::stopped);
     nb::class_<PlacementProblem>(module, "PlacementProblem")
-        .def(nb::init<Ints, Bits, Ints, Ints, Ints, Bits, Bits, Floats, Floats, Floats, Floats, Ints, Ints, Ints, Ints, Floats, Ints, Ints, Floats>(),
-             nb::kw_only(), nb::arg("first"), nb::arg("live_range"), nb::arg("size"), nb::arg("kernel"), nb::arg("operand"), nb::arg("reads"),
-             nb::arg("writes"), nb::arg("fast"), nb::arg("slow"), nb::arg("to_fast"), nb::arg("to_slow"), nb::arg("limit"), nb::arg("first_operand"),
-             nb::arg("use"), nb::arg("first_algorithm"), nb::arg("seconds"), nb::arg("workspace"), nb::arg("first_entry"), nb::arg("table"))
-        .def("bound", &PlacementProblem::bound, nb::kw_only(), nb::arg("memory"), nb::arg("shares"), nb::arg("surcharge"), nb::arg("noted"),
-             nb::arg("shift"), nb::arg("moves"))
-        .def("schedule_copies", &PlacementProblem::schedule_copies, nb::arg("engines"), nb::arg("paths"))
-        .def("schedule_at", &PlacementProblem::schedule_at, nb::arg("engines"), nb::arg("paths"), nb::arg("offsets"))
-        .def("search_addresses", &PlacementProblem::search_addresses, nb::arg("engines"), nb::arg("paths"), nb::arg("offsets"), nb::kw_only(),
-             nb::arg("capacity"), nb::arg("alignment"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
-        .def("search", &PlacementProblem::search, nb::arg("prices"), nb::kw_only(), nb::arg("guess"), nb::arg("base"), nb::arg("sure"), nb::arg("order"),
-             nb::arg("moves"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
-        .def("search_overlapping", &PlacementProblem::search_overlapping, nb::arg("prices"), nb::arg("engines"), nb::arg("start"), nb::kw_only(),
-             nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"));
+        .def(nb::init<Ints, Bits, Ints, Ints, Ints, Bits, Bits, Floats, Floats, Floats, Floats,
+                 Ints, Ints, Ints, Ints, Floats, Ints, Ints, Floats>(),
+            nb::kw_only(), nb::arg("first"), nb::arg("live_range"), nb::arg("size"),
+            nb::arg("kernel"), nb::arg("operand"), nb::arg("reads"), nb::arg("writes"),
+            nb::arg("fast"), nb::arg("slow"), nb::arg("to_fast"), nb::arg("to_slow"),
+            nb::arg("limit"), nb::arg("first_operand"), nb::arg("use"), nb::arg("first_algorithm"),
+            nb::arg("seconds"), nb::arg("workspace"), nb::arg("first_entry"), nb::arg("table"))
+        .def("bound", &PlacementProblem::bound, nb::kw_only(), nb::arg("memory"), nb::arg("shares"),
+            nb::arg("surcharge"), nb::arg("noted"), nb::arg("shift"), nb::arg("moves"))
+        .def("schedule_copies", &PlacementProblem::schedule_copies, nb::arg("engines"),
+            nb::arg("paths"))
+        .def("schedule_at", &PlacementProblem::schedule_at, nb::arg("engines"), nb::arg("paths"),
+            nb::arg("offsets"))
+        .def("search_addresses", &PlacementProblem::search_addresses, nb::arg("engines"),
+            nb::arg("paths"), nb::arg("offsets"), nb::kw_only(), nb::arg("capacity"),
+            nb::arg("alignment"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"),
+            nb::arg("seconds"))
+        .def("search", &PlacementProblem::search, nb::arg("prices"), nb::kw_only(),
+            nb::arg("guess"), nb::arg("base"), nb::arg("sure"), nb::arg("order"), nb::arg("moves"),
+            nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
+        .def("search_overlapping", &PlacementProblem::search_overlapping, nb::arg("prices"),
+            nb::arg("engines"), nb::arg("start"), nb::kw_only(), nb::arg("goal"), nb::arg("seed"),
+            nb::arg("nodes"), nb::arg("seconds"));
 }

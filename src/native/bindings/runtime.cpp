@@ -10,7 +10,8 @@ using namespace loadmaster;
 
 namespace {
 
-// A kernel's allocations, kept in native form: a kernel of a microsecond should not wait for their conversion.
+// A kernel's allocations, kept in native form: a kernel of a microsecond should not wait for their
+// conversion.
 struct Script {
     std::vector<runtime::Grant> grants;
 
@@ -23,23 +24,31 @@ struct Script {
 };
 
 void install(std::uintptr_t set_allocator, std::uintptr_t standard) {
-    require(set_allocator != 0 && standard != 0, "install: addresses of SetCPUAllocator and of the default allocator are needed");
-    runtime::install(reinterpret_cast<void (*)(void *, std::uint8_t)>(set_allocator), reinterpret_cast<void *>(standard));
+    require(set_allocator != 0 && standard != 0,
+        "install: addresses of SetCPUAllocator and of the default allocator are needed");
+    runtime::install(reinterpret_cast<void (*)(void *, std::uint8_t)>(set_allocator),
+        reinterpret_cast<void *>(standard));
 }
 
 std::vector<std::tuple<std::uintptr_t, std::int64_t, std::int64_t>> stop_recording() {
     std::vector<std::tuple<std::uintptr_t, std::int64_t, std::int64_t>> rows;
-    for (const runtime::Seen &seen : runtime::stop_recording()) rows.emplace_back(reinterpret_cast<std::uintptr_t>(seen.address), seen.bytes, seen.freed);
+    for (const runtime::Seen &seen : runtime::stop_recording())
+        rows.emplace_back(reinterpret_cast<std::uintptr_t>(seen.address), seen.bytes, seen.freed);
     return rows;
 }
 
-}  // namespace
+} // namespace
 
 void bind_runtime(nb::module_ &module) {
-    nb::set_leak_warnings(false);  // compiled models live in caches of PyTorch until the process ends
+    nb::set_leak_warnings(
+        false); // compiled models live in caches of PyTorch until the process ends
     nb::class_<Script>(module, "AllocationScript")
-        .def(nb::init<const std::vector<std::tuple<std::int64_t, std::int64_t>> &>(), nb::arg("grants"))
-        .def("begin", [](const Script &self, std::uintptr_t base) { runtime::begin(self.grants, base); }, nb::arg("base"));
+        .def(nb::init<const std::vector<std::tuple<std::int64_t, std::int64_t>> &>(),
+            nb::arg("grants"))
+        .def(
+            "begin",
+            [](const Script &self, std::uintptr_t base) { runtime::begin(self.grants, base); },
+            nb::arg("base"));
     module.def("end_script", &runtime::end);
     module.def("install_allocator", &install, nb::arg("set_allocator"), nb::arg("standard"));
     module.def("add_arena", &runtime::add_arena, nb::arg("base"), nb::arg("bytes"));

@@ -8,7 +8,8 @@
 
 namespace loadmaster {
 
-// Negative `nodes`: no limit. `seconds` may be infinite. The exception of a signal is cleared; the budget says that one came.
+// Negative `nodes`: no limit. `seconds` may be infinite. The exception of a signal is cleared; the
+// budget says that one came.
 inline allocation::Budget budget_of(std::int64_t nodes, double seconds) {
     require(!std::isnan(seconds) && seconds >= 0, "seconds: must not be negative");
     return allocation::Budget(nodes, seconds, [] {
@@ -19,4 +20,4 @@ inline allocation::Budget budget_of(std::int64_t nodes, double seconds) {
     });
 }
 
-}  // namespace loadmaster
+} // namespace loadmaster

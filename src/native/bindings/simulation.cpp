@@ -1,4 +1,5 @@
-// Python bindings of the event engine. Arguments are checked here, so that no kernel reads out of bounds.
+// Python bindings of the event engine. Arguments are checked here, so that no kernel reads out of
+// bounds.
 #include "bindings/task_graph.hpp"
 #include "simulation/kernels.hpp"
 
@@ -12,10 +13,13 @@ namespace {
 using Ints = Array<std::int64_t, 1>;
 using Floats = Array<double, 1>;
 
-// Sums of durations stay exact in double precision: no makespan is longer than the work of all tasks, one after another.
+// Sums of durations stay exact in double precision: no makespan is longer than the work of all
+// tasks, one after another.
 void require_durations(std::span<const std::int64_t> picoseconds) {
     constexpr std::int64_t kLargest = std::int64_t{1} << 53;
-    for (std::int64_t value : picoseconds) require(value >= 0 && value < kLargest, "duration: must lie between 0 and 2^53 picoseconds");
+    for (std::int64_t value : picoseconds)
+        require(
+            value >= 0 && value < kLargest, "duration: must lie between 0 and 2^53 picoseconds");
 }
 
 // Results as Python sees them.
@@ -29,10 +33,13 @@ struct DispatchResult {
     std::int64_t makespan;
 };
 
-ReplayResult replay_of(const TaskGraph &graph, const Ints &duration, const Array<double, 2> &demand, std::size_t links, const Array<std::int32_t, 1> &resource,
-                       std::int32_t resources, const Ints &order) {
+ReplayResult replay_of(const TaskGraph &graph, const Ints &duration, const Array<double, 2> &demand,
+    std::size_t links, const Array<std::int32_t, 1> &resource, std::int32_t resources,
+    const Ints &order) {
     const std::size_t tasks = graph.tasks(), columns = demand.shape(1);
-    require(duration.size() == tasks && demand.shape(0) == tasks && resource.size() == tasks && order.size() == tasks, "replay: arrays of different lengths");
+    require(duration.size() == tasks && demand.shape(0) == tasks && resource.size() == tasks &&
+            order.size() == tasks,
+        "replay: arrays of different lengths");
     require(links <= columns, "links: more than the columns of demand");
     require_durations(view(duration));
     require_finite(view(demand), "demand: must be finite and not negative");
@@ -41,18 +48,21 @@ ReplayResult replay_of(const TaskGraph &graph, const Ints &duration, const Array
     Replay result;
     {
         nb::gil_scoped_release release;
-        result = replay(view(duration), view(demand), links, columns, view(resource), resources, view(order), graph.successors());
+        result = replay(view(duration), view(demand), links, columns, view(resource), resources,
+            view(order), graph.successors());
     }
     const std::size_t events = result.time.size();
-    return {to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}), to_numpy(std::move(result.time), {events}),
-            to_numpy(std::move(result.used), {events, columns}), result.completed};
+    return {to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}),
+        to_numpy(std::move(result.time), {events}),
+        to_numpy(std::move(result.used), {events, columns}), result.completed};
 }
 
-DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority, const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand,
-                           const Ints &earliest) {
+DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority,
+    const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand, const Ints &earliest) {
     const std::size_t tasks = graph.tasks(), cores = duration.shape(1), links = demand.shape(2);
-    require(priority.size() == tasks && duration.shape(0) == tasks && demand.shape(0) == tasks && demand.shape(1) == cores && earliest.size() == tasks,
-            "dispatch: arrays of different lengths");
+    require(priority.size() == tasks && duration.shape(0) == tasks && demand.shape(0) == tasks &&
+            demand.shape(1) == cores && earliest.size() == tasks,
+        "dispatch: arrays of different lengths");
     require(cores >= 1, "dispatch: needs a core");
     require_durations(view(duration));
     require_finite(view(demand), "demand: must be finite and not negative");
@@ -61,14 +71,16 @@ DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority, const
     Dispatch result;
     {
         nb::gil_scoped_release release;
-        result = dispatch(view(priority), view(duration), view(demand), links, static_cast<std::int32_t>(cores), graph.successors(), view(earliest));
+        result = dispatch(view(priority), view(duration), view(demand), links,
+            static_cast<std::int32_t>(cores), graph.successors(), view(earliest));
     }
     const std::size_t started = result.order.size();
-    return {to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}), to_numpy(std::move(result.start), {tasks}),
-            to_numpy(std::move(result.end), {tasks}), result.makespan};
+    return {to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}),
+        to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}),
+        result.makespan};
 }
 
-}  // namespace
+} // namespace
 
 void bind_simulation(nb::module_ &module) {
     nb::class_<ReplayResult>(module, "Replay")
@@ -85,7 +97,8 @@ void bind_simulation(nb::module_ &module) {
         .def_ro("makespan", &DispatchResult::makespan);
     nb::class_<TaskGraph>(module, "TaskGraph")
         .def(nb::init<Ints, Ints>(), nb::arg("first"), nb::arg("next"))
-        .def("replay", &replay_of, nb::kw_only(), nb::arg("duration"), nb::arg("demand"), nb::arg("links"), nb::arg("resource"), nb::arg("resources"),
-             nb::arg("order"))
-        .def("dispatch", &dispatch_of, nb::kw_only(), nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("release"));
+        .def("replay", &replay_of, nb::kw_only(), nb::arg("duration"), nb::arg("demand"),
+            nb::arg("links"), nb::arg("resource"), nb::arg("resources"), nb::arg("order"))
+        .def("dispatch", &dispatch_of, nb::kw_only(), nb::arg("priority"), nb::arg("duration"),
+            nb::arg("demand"), nb::arg("release"));
 }

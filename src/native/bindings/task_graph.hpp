@@ -28,10 +28,13 @@ inline void require_permutation(std::span<const std::int64_t> order, std::size_t
 // It keeps the arrays that it views alive.
 class TaskGraph {
   public:
-    TaskGraph(Array<std::int64_t, 1> first, Array<std::int64_t, 1> next) : first_(first), next_(next) {
+    TaskGraph(Array<std::int64_t, 1> first, Array<std::int64_t, 1> next)
+        : first_(first), next_(next) {
         require(first.size() >= 1 && first.data()[0] == 0, "first: must start with 0");
-        for (std::size_t i = 1; i < first.size(); ++i) require(first.data()[i] >= first.data()[i - 1], "first: must not decrease");
-        require(first.data()[first.size() - 1] == static_cast<std::int64_t>(next.size()), "first: must end with the length of next");
+        for (std::size_t i = 1; i < first.size(); ++i)
+            require(first.data()[i] >= first.data()[i - 1], "first: must not decrease");
+        require(first.data()[first.size() - 1] == static_cast<std::int64_t>(next.size()),
+            "first: must end with the length of next");
         require_below(view(next), successors().tasks(), "next: names no task");
     }
     Successors successors() const { return {view(first_), view(next_)}; }
@@ -41,4 +44,4 @@ class TaskGraph {
     Array<std::int64_t, 1> first_, next_;
 };
 
-}  // namespace loadmaster
+} // namespace loadmaster

@@ -13,10 +13,11 @@ namespace loadmaster::allocation {
 class Budget {
   public:
     using Clock = std::chrono::steady_clock;
-    // `poll` says whether a signal has come; it is asked about twenty times a second, in the thread that made the budget. Negative
-    // `nodes`: no limit.
+    // `poll` says whether a signal has come; it is asked about twenty times a second, in the thread
+    // that made the budget. Negative `nodes`: no limit.
     Budget(std::int64_t nodes, double seconds, std::function<bool()> poll)
-        : limit_(nodes < 0 ? std::numeric_limits<std::int64_t>::max() : nodes), seconds_(seconds), poll_(std::move(poll)) {}
+        : limit_(nodes < 0 ? std::numeric_limits<std::int64_t>::max() : nodes), seconds_(seconds),
+          poll_(std::move(poll)) {}
 
     void add(std::int64_t nodes) { nodes_ += nodes; }
     // Look at the clock and at signals; false once it is time to stop.
@@ -36,7 +37,9 @@ class Budget {
     std::int64_t left() const { return limit_ - nodes_; }
 
   private:
-    double elapsed(Clock::time_point now) const { return std::chrono::duration<double>(now - start_).count(); }
+    double elapsed(Clock::time_point now) const {
+        return std::chrono::duration<double>(now - start_).count();
+    }
     Clock::time_point start_ = Clock::now(), polled_ = start_;
     std::int64_t limit_, nodes_ = 0;
     double seconds_;
@@ -45,17 +48,20 @@ class Budget {
     bool interrupted_ = false;
 };
 
-// What one attempt may spend of a budget that it shares with attempts in other threads. It stops early once one of those with a smaller
-// number has settled the matter.
+// What one attempt may spend of a budget that it shares with attempts in other threads. It stops
+// early once one of those with a smaller number has settled the matter.
 class Allowance {
   public:
-    Allowance(Budget &budget, bool looks, std::int64_t nodes, std::int64_t number, const std::atomic<std::int64_t> &settled)
+    Allowance(Budget &budget, bool looks, std::int64_t nodes, std::int64_t number,
+        const std::atomic<std::int64_t> &settled)
         : budget_(budget), looks_(looks), limit_(nodes), number_(number), settled_(settled) {}
 
     // One node of search; false once there is nothing left to spend.
     bool spend() {
         if (nodes_ >= limit_) return false;
-        if ((++nodes_ & 127) == 0) go_on_ = (looks_ ? budget_.look() : !budget_.stopped()) && settled_.load(std::memory_order_relaxed) > number_;
+        if ((++nodes_ & 127) == 0)
+            go_on_ = (looks_ ? budget_.look() : !budget_.stopped()) &&
+                settled_.load(std::memory_order_relaxed) > number_;
         return go_on_;
     }
     std::int64_t nodes() const { return nodes_; }
@@ -69,4 +75,4 @@ class Allowance {
     bool go_on_ = true;
 };
 
-}  // namespace loadmaster::allocation
+} // namespace loadmaster::allocation

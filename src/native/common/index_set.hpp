@@ -10,7 +10,8 @@
 
 namespace loadmaster {
 
-// Some of 0, 1, ... below a size, a bit each. Visiting changes nothing: what is looked at and stays costs no more than a step.
+// Some of 0, 1, ... below a size, a bit each. Visiting changes nothing: what is looked at and stays
+// costs no more than a step.
 class IndexSet {
   public:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -42,7 +43,7 @@ class IndexSet {
 
   private:
     std::vector<std::uint64_t> words_;
-    std::size_t lowest_;  // no word before it has any
+    std::size_t lowest_; // no word before it has any
 };
 
-}  // namespace loadmaster
+} // namespace loadmaster

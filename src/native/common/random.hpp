@@ -1,4 +1,5 @@
-// Random numbers that are the same on every machine and for any number of threads: every stream has its own key.
+// Random numbers that are the same on every machine and for any number of threads: every stream has
+// its own key.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,15 @@ namespace loadmaster::mapping {
 // SplitMix64 (Steele, Lea and Flood, 2014).
 class Random {
   public:
-    Random(std::uint64_t seed, std::uint64_t stream) : state_(mixed(seed) + mixed(stream + 0x632be59bd9b4e019u)) {}
+    Random(std::uint64_t seed, std::uint64_t stream)
+        : state_(mixed(seed) + mixed(stream + 0x632be59bd9b4e019u)) {}
 
     std::uint64_t bits() { return mixed(state_ += 0x9e3779b97f4a7c15u); }
     // 0 .. below - 1, for `below` far less than 2^32.
-    std::int32_t below(std::int32_t limit) { return static_cast<std::int32_t>(((bits() >> 32) * static_cast<std::uint64_t>(limit)) >> 32); }
+    std::int32_t below(std::int32_t limit) {
+        return static_cast<std::int32_t>(
+            ((bits() >> 32) * static_cast<std::uint64_t>(limit)) >> 32);
+    }
     // In [0, 1).
     double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
@@ -25,4 +30,4 @@ class Random {
     std::uint64_t state_;
 };
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

@@ -17,29 +17,35 @@ inline double ceil_div(double a, double b) { return up(a / b); }
 struct Cut {
     double extent, tile, count, rest;
 
-    Cut(double extent, double tile) : extent(extent), tile(tile), count(down(extent / tile)), rest(extent - count * tile) {}
+    Cut(double extent, double tile)
+        : extent(extent), tile(tile), count(down(extent / tile)), rest(extent - count * tile) {}
 
     double tiles() const { return count + (rest > 0); }
     // Sum of a figure over all tiles, the last one included.
-    template <typename Figure>
-    double sum(Figure figure) const {
+    template <typename Figure> double sum(Figure figure) const {
         return count * figure(tile) + (rest > 0 ? figure(rest) : 0.0);
     }
 };
 
-// Positions of the input along an axis: `extent` from the first to the last, and for each output a `window`. What a dilation leaves out between taps
-// counts as read, as in the windows that plans state.
+// Positions of the input along an axis: `extent` from the first to the last, and for each output a
+// `window`. What a dilation leaves out between taps counts as read, as in the windows that plans
+// state.
 struct Axis {
     double extent, stride, window;
 
-    Axis(double out, double taps, double by, double apart) : extent((out - 1) * by + (taps - 1) * apart + 1), stride(by), window((taps - 1) * apart + 1) {}
+    Axis(double out, double taps, double by, double apart)
+        : extent((out - 1) * by + (taps - 1) * apart + 1), stride(by),
+          window((taps - 1) * apart + 1) {}
 
-    // What some outputs read: all from the first to the last, or the windows where these do not meet.
-    double touched(double out) const { return window < stride ? out * window : (out - 1) * stride + window; }
+    // What some outputs read: all from the first to the last, or the windows where these do not
+    // meet.
+    double touched(double out) const {
+        return window < stride ? out * window : (out - 1) * stride + window;
+    }
     // Positions next to each other, of those that are touched.
     double run(double touched) const { return window < stride ? window : touched; }
     // Positions from the first to the last for each that is touched.
     double skipped() const { return window < stride ? stride / window : 1; }
 };
 
-}  // namespace loadmaster::cost
+} // namespace loadmaster::cost

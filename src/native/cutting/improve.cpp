@@ -10,32 +10,41 @@ namespace loadmaster::cutting {
 
 namespace {
 
-constexpr std::size_t most_changed = 3;  // operators that are changed together
-constexpr double tolerance = 0.001;      // share by which what is gone on from ends later, in the mean and at the start
-constexpr double behind = 0.01;          // share of all time by which what is changed may be behind for a while and still end in time
-constexpr std::size_t settling = 3;      // operators after those changed before that is looked at
+constexpr std::size_t most_changed = 3; // operators that are changed together
+constexpr double tolerance =
+    0.001; // share by which what is gone on from ends later, in the mean and at the start
+constexpr double behind = 0.01; // share of all time by which what is changed may be behind for a
+                                // while and still end in time
+constexpr std::size_t settling = 3; // operators after those changed before that is looked at
 
 class Improvement {
   public:
     Improvement(const Network &network, std::span<const std::int64_t> option, std::int64_t most)
-        : network_(network), rehearsal_(network), random_(0, 0), option_(option.begin(), option.end()), left_(most), best_(rehearsal_.run(option_)), passed_(rehearsal_.passed()) {
+        : network_(network), rehearsal_(network), random_(0, 0),
+          option_(option.begin(), option.end()), left_(most), best_(rehearsal_.run(option_)),
+          passed_(rehearsal_.passed()) {
         readers_.resize(network.operators);
         for (std::size_t op = 0; op < network.operators; ++op)
-            for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) readers_[network.source[at]].push_back(op);
+            for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1];
+                ++at)
+                readers_[network.source[at]].push_back(op);
     }
 
     void allow(std::int64_t most) { left_ = most; }
 
-    // Changes one operator after the other, round and round, until none has helped since the last that did.
+    // Changes one operator after the other, round and round, until none has helped since the last
+    // that did.
     void descend() {
         std::size_t settled = 0;
-        for (std::size_t op = 0; settled < network_.operators && left_ > 0; op = (op + 1) % network_.operators, ++settled)
+        for (std::size_t op = 0; settled < network_.operators && left_ > 0;
+            op = (op + 1) % network_.operators, ++settled)
             for (std::int64_t other = 0; other < options(op) && left_ > 0; ++other)
                 if (other != option_[op] && change(op, other)) settled = 0;
     }
 
-    // Simulated annealing: changes operators at random, a few that read from one another at once, and goes on from what ends hardly later, less and less
-    // of which it tolerates; the best is kept.
+    // Simulated annealing: changes operators at random, a few that read from one another at once,
+    // and goes on from what ends hardly later, less and less of which it tolerates; the best is
+    // kept.
     void anneal() {
         const std::int64_t most = left_;
         std::vector<std::int64_t> best_option = option_, before;
@@ -44,7 +53,8 @@ class Improvement {
         while (left_ > 0) {
             before = option_;
             if (!change_some()) continue;
-            const double warmth = tolerance * static_cast<double>(left_) / static_cast<double>(most);
+            const double warmth =
+                tolerance * static_cast<double>(left_) / static_cast<double>(most);
             const double tolerated = best_.end * (1.0 - warmth * std::log(1.0 - random_.uniform()));
             const Outcome now = run(tolerated);
             if (!(now < best_) && now.end > tolerated) {
@@ -60,11 +70,16 @@ class Improvement {
     Choice choice() && { return {std::move(option_), best_.end}; }
 
   private:
-    std::int64_t options(std::size_t op) const { return network_.option_first[op + 1] - network_.option_first[op]; }
+    std::int64_t options(std::size_t op) const {
+        return network_.option_first[op + 1] - network_.option_first[op];
+    }
 
-    // How what is chosen now runs; given up where it certainly ends after `limit`, or is so far behind that it seldom ends before: most changes are.
+    // How what is chosen now runs; given up where it certainly ends after `limit`, or is so far
+    // behind that it seldom ends before: most changes are.
     Outcome run(double limit) {
-        const Outcome outcome = rehearsal_.run(option_, {std::max(best_.end, limit), passed_, last_ + settling, limit - best_.end + behind * best_.end});
+        const Outcome outcome = rehearsal_.run(option_,
+            {std::max(best_.end, limit), passed_, last_ + settling,
+                limit - best_.end + behind * best_.end});
         left_ -= rehearsal_.pieces();
         return outcome;
     }
@@ -74,13 +89,15 @@ class Improvement {
         passed_ = rehearsal_.passed();
     }
 
-    // Another option for an operator and, once in three times, for one or two that read from one another behind it; whether any differs.
+    // Another option for an operator and, once in three times, for one or two that read from one
+    // another behind it; whether any differs.
     bool change_some() {
         std::size_t op = below(network_.operators);
         bool any = false;
         last_ = 0;
         for (std::size_t more = below(3) == 0 ? 1 + below(most_changed - 1) : 0;; --more) {
-            const std::int64_t other = static_cast<std::int64_t>(below(static_cast<std::size_t>(options(op))));
+            const std::int64_t other =
+                static_cast<std::int64_t>(below(static_cast<std::size_t>(options(op))));
             any |= other != option_[op];
             option_[op] = other;
             last_ = std::max(last_, op);
@@ -91,7 +108,9 @@ class Improvement {
         return any;
     }
 
-    std::size_t below(std::size_t limit) { return static_cast<std::size_t>(random_.below(static_cast<std::int32_t>(limit))); }
+    std::size_t below(std::size_t limit) {
+        return static_cast<std::size_t>(random_.below(static_cast<std::int32_t>(limit)));
+    }
 
     bool change(std::size_t op, std::int64_t other) {
         const std::int64_t now = option_[op];
@@ -112,12 +131,12 @@ class Improvement {
     std::vector<std::int64_t> option_;
     std::vector<std::vector<std::size_t>> readers_;
     std::int64_t left_;
-    std::size_t last_ = 0;  // of the operators that were changed for a run
+    std::size_t last_ = 0; // of the operators that were changed for a run
     Outcome best_;
     std::vector<double> passed_;
 };
 
-}  // namespace
+} // namespace
 
 Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most) {
     Improvement improvement(network, option, most);
@@ -138,10 +157,12 @@ std::vector<double> changes(const Network &network, std::span<const std::int64_t
     std::vector<double> found;
     Rehearsal rehearsal(network);
     for (std::size_t op = 0; op < network.operators; ++op) {
-        for (option[op] = 0; option[op] < network.option_first[op + 1] - network.option_first[op]; ++option[op]) found.push_back(rehearsal.run(option).end);
+        for (option[op] = 0; option[op] < network.option_first[op + 1] - network.option_first[op];
+            ++option[op])
+            found.push_back(rehearsal.run(option).end);
         option[op] = given[op];
     }
     return found;
 }
 
-}  // namespace loadmaster::cutting
+} // namespace loadmaster::cutting

@@ -10,18 +10,21 @@
 namespace loadmaster::cutting {
 
 struct Choice {
-    std::vector<std::int64_t> option;  // of every operator, counted from its first
-    double makespan;                   // seconds, as `Rehearsal` has it
+    std::vector<std::int64_t> option; // of every operator, counted from its first
+    double makespan;                  // seconds, as `Rehearsal` has it
 };
 
-// Changes the option of one operator after the other as long as all then ends earlier, or as early with less work. About `most` pieces are run for it.
+// Changes the option of one operator after the other as long as all then ends earlier, or as early
+// with less work. About `most` pieces are run for it.
 Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
-// Simulated annealing over the options of up to three operators that read from one another at once; at the end as `improve`. About `most` pieces are run for
-// it, and a quarter of that for the end. Always the same for the same arguments.
+// Simulated annealing over the options of up to three operators that read from one another at once;
+// at the end as `improve`. About `most` pieces are run for it, and a quarter of that for the end.
+// Always the same for the same arguments.
 Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
-// Seconds until all ends with each option of each operator, those of the others being as given: by option.
+// Seconds until all ends with each option of each operator, those of the others being as given: by
+// option.
 std::vector<double> changes(const Network &network, std::span<const std::int64_t> option);
 
-}  // namespace loadmaster::cutting
+} // namespace loadmaster::cutting

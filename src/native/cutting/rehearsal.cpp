@@ -8,14 +8,16 @@ namespace loadmaster::cutting {
 
 namespace {
 
-constexpr double slight = 1e-9;    // what of a link's time is none
-constexpr double margin = 1e-6;    // share by which a run may seem to end later than it does
-constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
+constexpr double slight = 1e-9; // what of a link's time is none
+constexpr double margin = 1e-6; // share by which a run may seem to end later than it does
+constexpr double rounding =
+    1e-9; // share of a step by which what ends at once may seem to end later
 
-}  // namespace
+} // namespace
 
 Rehearsal::Rehearsal(const Network &network)
-    : network_(network), uses_(network.operators), reader_(network.source.size()), edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
+    : network_(network), uses_(network.operators), reader_(network.source.size()),
+      edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
     find_seconds();
     find_shares();
@@ -41,36 +43,44 @@ void Rehearsal::find_gates() {
 void Rehearsal::find_seconds() {
     seconds_.assign(network_.piece_first.size() - 1, 0.0);
     for (std::size_t option = 0; option < seconds_.size(); ++option)
-        for (std::int64_t piece = network_.piece_first[option]; piece < network_.piece_first[option + 1]; ++piece) {
+        for (std::int64_t piece = network_.piece_first[option];
+            piece < network_.piece_first[option + 1]; ++piece) {
             const double *alone = &network_.alone[piece * network_.cores];
-            seconds_[option] += *std::min_element(alone, alone + network_.cores) * static_cast<double>(network_.mini_batches) / static_cast<double>(network_.cores);
+            seconds_[option] += *std::min_element(alone, alone + network_.cores) *
+                static_cast<double>(network_.mini_batches) / static_cast<double>(network_.cores);
         }
 }
 
-// Cores have prices that add up to one, lower for slower ones. What each piece costs on the core where it is cheapest adds up to no more than any run takes.
+// Cores have prices that add up to one, lower for slower ones. What each piece costs on the core
+// where it is cheapest adds up to no more than any run takes.
 void Rehearsal::find_shares() {
     const std::size_t cores = network_.cores;
     std::vector<double> price(cores, 0.0);
     for (std::size_t i = 0; i < network_.alone.size(); ++i) price[i % cores] += network_.alone[i];
     double sum = 0.0;
-    for (double &own : price) own = 1.0 / std::max(own, std::numeric_limits<double>::min()), sum += own;
+    for (double &own : price)
+        own = 1.0 / std::max(own, std::numeric_limits<double>::min()), sum += own;
     share_.assign(network_.link.size(), std::numeric_limits<double>::infinity());
-    for (std::size_t i = 0; i < network_.alone.size(); ++i) share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
+    for (std::size_t i = 0; i < network_.alone.size(); ++i)
+        share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
 }
 
 Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limits) {
     set_up(option);
     const double last = limits.end * (1.0 + margin);
     while (true) {
-        if (now_ + std::max(rest_, to_fetch_) > last) return {std::numeric_limits<double>::infinity(), work_};
+        if (now_ + std::max(rest_, to_fetch_) > last)
+            return {std::numeric_limits<double>::infinity(), work_};
         fetch_next(false);
         dispatch();
         fetch_next(true);
         if (running_.empty()) return {now_, work_};
         advance();
         for (const std::int64_t piece : ended_) {
-            if (piece < 0) fetched();
-            else finish(static_cast<std::size_t>(piece));
+            if (piece < 0)
+                fetched();
+            else
+                finish(static_cast<std::size_t>(piece));
         }
         if (falls_behind(limits)) return {std::numeric_limits<double>::infinity(), work_};
     }
@@ -79,10 +89,12 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limit
 bool Rehearsal::falls_behind(const Limits &limits) {
     const std::size_t before = begun_;
     while (begun_ < network_.operators && left_[begun_] == 0) passed_[begun_++] = now_;
-    return begun_ > before && begun_ > limits.from && !limits.passed.empty() && now_ > limits.passed[begun_ - 1] + limits.most;
+    return begun_ > before && begun_ > limits.from && !limits.passed.empty() &&
+        now_ > limits.passed[begun_ - 1] + limits.most;
 }
 
-// Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more is demanded than it has goes so much slower.
+// Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more
+// is demanded than it has goes so much slower.
 void Rehearsal::advance() {
     double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
     for (const Running &run : running_) near += run.near, main += run.main;
@@ -131,10 +143,12 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
 }
 
 void Rehearsal::set_up(std::size_t op) {
-    const std::size_t count = tiles(op), number = static_cast<std::size_t>(network_.piece_first[option_[op]]);
+    const std::size_t count = tiles(op),
+                      number = static_cast<std::size_t>(network_.piece_first[option_[op]]);
     first_[op] = place_.size();
     left_[op] = count * network_.mini_batches;
-    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) find_edge(op, at);
+    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at)
+        find_edge(op, at);
     for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
         bool waits = false;
         for (std::size_t tile = 0; tile < count; ++tile) {
@@ -142,19 +156,25 @@ void Rehearsal::set_up(std::size_t op) {
             if (fetches && batch == 0) fetches_.push_back(place_.size());
             waits |= fetches;
             std::int32_t waiting = 1 + waits;
-            for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) waiting += edge_[at]->needs[tile];
+            for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1];
+                ++at)
+                waiting += edge_[at]->needs[tile];
             place_.push_back({op, batch, number + tile});
             waiting_.push_back(waiting);
         }
     }
 }
 
-std::size_t Rehearsal::tiles(std::size_t op) const { return static_cast<std::size_t>(network_.piece_first[option_[op] + 1] - network_.piece_first[option_[op]]); }
+std::size_t Rehearsal::tiles(std::size_t op) const {
+    return static_cast<std::size_t>(
+        network_.piece_first[option_[op] + 1] - network_.piece_first[option_[op]]);
+}
 
 // Most operators have the options of the run before.
 void Rehearsal::find_edge(std::size_t op, std::int64_t at) {
     const std::uint64_t options = network_.piece_first.size();
-    const std::uint64_t key = (static_cast<std::uint64_t>(at) * options + option_[op]) * options + option_[network_.source[at]];
+    const std::uint64_t key = (static_cast<std::uint64_t>(at) * options + option_[op]) * options +
+        option_[network_.source[at]];
     if (edge_[at] != nullptr && edge_key_[at] == key) return;
     const auto [found, is_new] = edges_.try_emplace(key);
     if (is_new) found->second = made_edge(op, at);
@@ -162,11 +182,13 @@ void Rehearsal::find_edge(std::size_t op, std::int64_t at) {
 }
 
 Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
-    const std::int64_t first = network_.piece_first[option_[op]], last = network_.piece_first[option_[op] + 1];
+    const std::int64_t first = network_.piece_first[option_[op]],
+                       last = network_.piece_first[option_[op] + 1];
     const std::int64_t source = option_[network_.source[at]];
     Edge edge;
     edge.needs.assign(last - first, 0);
-    for (std::int64_t made = network_.piece_first[source]; made < network_.piece_first[source + 1]; ++made) {
+    for (std::int64_t made = network_.piece_first[source]; made < network_.piece_first[source + 1];
+        ++made) {
         edge.first.push_back(static_cast<std::int32_t>(edge.reader.size()));
         for (std::int64_t piece = first; piece < last; ++piece) {
             const std::int64_t need = network_.need_first[piece] + at - network_.source_first[op];
@@ -180,7 +202,8 @@ Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
 }
 
 bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
-    const std::int64_t *one = &network_.needed[need * 2 * network_.rank], *other = &network_.made[made * 2 * network_.rank];
+    const std::int64_t *one = &network_.needed[need * 2 * network_.rank],
+                       *other = &network_.made[made * 2 * network_.rank];
     for (std::size_t d = 0; d < 2 * network_.rank; d += 2)
         if (std::max(one[d], other[d]) >= std::min(one[d + 1], other[d + 1])) return false;
     return true;
@@ -214,22 +237,27 @@ void Rehearsal::find_latest() {
     if (!std::isfinite(network_.fetch_lead)) return;
     latest_.assign(fetches_.size(), 0.0);
     elapsed_.assign(1, 0.0);
-    for (std::size_t op = 0; op < network_.operators; ++op) elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
+    for (std::size_t op = 0; op < network_.operators; ++op)
+        elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
     double latest = elapsed_.back();
     for (std::size_t i = fetches_.size(); i-- > 0;) {
         const Place &place = place_[fetches_[i]];
-        latest = std::min(latest, elapsed_[place.op] - network_.fetch_lead * elapsed_.back()) - network_.fetch[place.number];
+        latest = std::min(latest, elapsed_[place.op] - network_.fetch_lead * elapsed_.back()) -
+            network_.fetch[place.number];
         latest_[i] = latest;
     }
 }
 
-// The piece that something was fetched for, and those after it that read the same, need not wait for it any more.
+// The piece that something was fetched for, and those after it that read the same, need not wait
+// for it any more.
 void Rehearsal::fetched() {
     fetching_ = false;
     const std::size_t piece = fetches_[fetched_++], op = place_[piece].op, count = tiles(op);
     for (std::size_t tile = piece - first_[op]; tile < count; ++tile) {
-        if (first_[op] + tile != piece && network_.fetch[place_[first_[op] + tile].number] > 0.0) break;
-        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) enable(piece_of(op, batch, tile));
+        if (first_[op] + tile != piece && network_.fetch[place_[first_[op] + tile].number] > 0.0)
+            break;
+        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch)
+            enable(piece_of(op, batch, tile));
     }
 }
 
@@ -240,7 +268,8 @@ void Rehearsal::dispatch() {
     for (const Running &run : running_)
         if (run.piece >= 0) expected_[core_[run.piece]] += run.left * run.slowness;
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
-    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none; --looks, piece = ready_.from(piece + 1)) {
+    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none;
+        --looks, piece = ready_.from(piece + 1)) {
         const double *alone = &network_.alone[place_[piece].number * network_.cores];
         std::size_t core = 0;
         double end = expected_[0] + alone[0];
@@ -263,7 +292,8 @@ void Rehearsal::start(std::size_t piece, std::size_t core) {
     core_[piece] = static_cast<std::int32_t>(core);
     busy_[core] = 1, --idle_, ++started_;
     rest_ -= share_[number];
-    running_.push_back({static_cast<std::int64_t>(piece), alone, network_.link[number] * per_second, network_.stream[number] * per_second, 1.0});
+    running_.push_back({static_cast<std::int64_t>(piece), alone, network_.link[number] * per_second,
+        network_.stream[number] * per_second, 1.0});
 }
 
 void Rehearsal::finish(std::size_t piece) {
@@ -272,11 +302,12 @@ void Rehearsal::finish(std::size_t piece) {
     busy_[core_[piece]] = 0, ++idle_, --left_[place.op];
     for (const std::int64_t at : uses_[place.op])
         for (std::int32_t i = edge_[at]->first[tile]; i < edge_[at]->first[tile + 1]; ++i)
-            enable(piece_of(reader_[at], place.mini_batch, static_cast<std::size_t>(edge_[at]->reader[i])));
+            enable(piece_of(
+                reader_[at], place.mini_batch, static_cast<std::size_t>(edge_[at]->reader[i])));
 }
 
 void Rehearsal::enable(std::size_t piece) {
     if (--waiting_[piece] == 0) ready_.insert(piece);
 }
 
-}  // namespace loadmaster::cutting
+} // namespace loadmaster::cutting

@@ -23,15 +23,19 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 class Simulation {
   public:
-    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, const Stays &stays, const Options &options)
-        : work_(work), machine_(machine), order_(order), stays_(stays), options_(options), profile_(stays.used), times_(job_times(work, machine, stays)),
-          fluid_(kLinks, kLinks), ready_(work.jobs), early_(work.jobs), limit_(options.filled_bytes) {
+    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
+        const Stays &stays, const Options &options)
+        : work_(work), machine_(machine), order_(order), stays_(stays), options_(options),
+          profile_(stays.used), times_(job_times(work, machine, stays)), fluid_(kLinks, kLinks),
+          ready_(work.jobs), early_(work.jobs), limit_(options.filled_bytes) {
         // Operands that jobs have to have there may take more than is to be filled.
-        if (!machine.in_place) limit_ = std::max(limit_, *std::max_element(profile_.begin(), profile_.end()));
+        if (!machine.in_place)
+            limit_ = std::max(limit_, *std::max_element(profile_.begin(), profile_.end()));
         number_copies();
         list_users();
         position_.resize(work.jobs);
-        for (std::size_t at = 0; at < order.size(); ++at) position_[order[at]] = static_cast<std::int64_t>(at);
+        for (std::size_t at = 0; at < order.size(); ++at)
+            position_[order[at]] = static_cast<std::int64_t>(at);
         for (std::size_t job = 0; job < work.jobs; ++job)
             if (waiting_[job] == 0) early_.insert(position_[job]);
     }
@@ -45,7 +49,8 @@ class Simulation {
         std::size_t done = 0;
         for (;;) {
             while (!arrivals_.empty() && arrivals_.back() <= now_) arrivals_.pop_back();
-            for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.insert(position_[later_.top().second]);
+            for (; !later_.empty() && later_.top().first <= now_; later_.pop())
+                ready_.insert(position_[later_.top().second]);
             admit_in_turn();
             start_copy(false);
             start_jobs();
@@ -74,10 +79,12 @@ class Simulation {
   private:
     // When the next job is released, or the next tensor comes.
     std::int64_t next_arrival() const {
-        return std::min(later_.empty() ? kNever : later_.top().first, arrivals_.empty() ? kNever : arrivals_.back());
+        return std::min(later_.empty() ? kNever : later_.top().first,
+            arrivals_.empty() ? kNever : arrivals_.back());
     }
 
-    // Fetches in the order in which they are admitted: by position, then by first use; after them what goes to main memory. Times as
+    // Fetches in the order in which they are admitted: by position, then by first use; after them
+    // what goes to main memory. Times as
     // `_copy_times` in loadmaster/planning/replay.py; tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
@@ -89,15 +96,19 @@ class Simulation {
         });
         fetches_ = copies_.size();
         for (std::int64_t s : copies_)
-            if (const std::int64_t time = work_.available[stays_.stays[s].tensor]; time > 0) arrivals_.push_back(time);
+            if (const std::int64_t time = work_.available[stays_.stays[s].tensor]; time > 0)
+                arrivals_.push_back(time);
         std::sort(arrivals_.begin(), arrivals_.end(), std::greater<>());
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
         for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
             const bool inward = copy < fetches_;
-            const double main = inward ? machine_.main_read : machine_.main_write, fast = inward ? machine_.fast_write : machine_.fast_read;
-            const double bytes = static_cast<double>(work_.bytes[stays_.stays[copies_[copy]].tensor]);
-            const std::int64_t duration = whole(bytes / std::min({inward ? machine_.engine : machine_.engine_back, main, fast}));
+            const double main = inward ? machine_.main_read : machine_.main_write,
+                         fast = inward ? machine_.fast_write : machine_.fast_read;
+            const double bytes =
+                static_cast<double>(work_.bytes[stays_.stays[copies_[copy]].tensor]);
+            const std::int64_t duration = whole(
+                bytes / std::min({inward ? machine_.engine : machine_.engine_back, main, fast}));
             const double seconds = static_cast<double>(duration) / kPicoseconds;
             copy_duration_.push_back(duration);
             copy_demand_.push_back(bytes / main / seconds);
@@ -110,9 +121,12 @@ class Simulation {
         const std::size_t count = copies_.size();
         std::vector<std::size_t> made(count);
         std::iota(made.begin(), made.end(), std::size_t{0});
-        const std::vector<std::int64_t> start(result_.start.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.start.end());
-        const std::vector<std::int64_t> end(result_.end.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.end.end());
-        std::stable_sort(made.begin(), made.end(), [&](std::size_t a, std::size_t b) { return start[a] < start[b]; });
+        const std::vector<std::int64_t> start(
+            result_.start.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.start.end());
+        const std::vector<std::int64_t> end(
+            result_.end.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.end.end());
+        std::stable_sort(made.begin(), made.end(),
+            [&](std::size_t a, std::size_t b) { return start[a] < start[b]; });
         for (std::size_t at = 0; at < count; ++at) {
             result_.copies.push_back(copies_[made[at]]);
             result_.outward.push_back(made[at] >= fetches_);
@@ -149,15 +163,19 @@ class Simulation {
         for (std::size_t job = 0, r = 0; job < work_.jobs; ++job) {
             const auto first = static_cast<std::ptrdiff_t>(used_.size());
             used_first_.push_back(used_.size());
-            for (; r < work_.row_job.size() && work_.row_job[r] == static_cast<std::int64_t>(job); ++r) {
+            for (; r < work_.row_job.size() && work_.row_job[r] == static_cast<std::int64_t>(job);
+                ++r) {
                 const std::int64_t s = stays_.row_stay[r];
-                if (s >= 0 && std::find(used_.begin() + first, used_.end(), s) == used_.end()) used_.push_back(s);
+                if (s >= 0 && std::find(used_.begin() + first, used_.end(), s) == used_.end())
+                    used_.push_back(s);
             }
         }
         used_first_.push_back(used_.size());
     }
 
-    std::span<const std::int64_t> used(std::size_t job) const { return {used_.data() + used_first_[job], used_.data() + used_first_[job + 1]}; }
+    std::span<const std::int64_t> used(std::size_t job) const {
+        return {used_.data() + used_first_[job], used_.data() + used_first_[job + 1]};
+    }
 
     // The jobs that read what is fetched.
     void list_readers() {
@@ -175,7 +193,8 @@ class Simulation {
     void admit_in_turn() {
         while (next_ < order_.size()) {
             if (held_back(static_cast<std::int64_t>(next_))) return;
-            while (next_copy_ < fetches_ && stays_.stays[copies_[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
+            while (next_copy_ < fetches_ &&
+                stays_.stays[copies_[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
                 const std::int64_t room = work_.room[stays_.stays[copies_[next_copy_]].tensor];
                 if (reserved_ + room > limit_) return;
                 reserved_ += room;
@@ -192,12 +211,15 @@ class Simulation {
     }
 
     // Whether a position has to wait until all that come before `urgent_positions` have ended.
-    bool held_back(std::int64_t position) const { return position >= options_.urgent_positions && jobs_done_ < options_.urgent_positions; }
+    bool held_back(std::int64_t position) const {
+        return position >= options_.urgent_positions && jobs_done_ < options_.urgent_positions;
+    }
 
     std::int64_t room_of_results(std::int64_t job) const {
         std::int64_t room = 0;
         for (std::int64_t s : used(job))
-            if (!stays_.stays[s].fetched && work_.producer[stays_.stays[s].tensor] == job) room += work_.room[stays_.stays[s].tensor];
+            if (!stays_.stays[s].fetched && work_.producer[stays_.stays[s].tensor] == job)
+                room += work_.room[stays_.stays[s].tensor];
         return room;
     }
 
@@ -212,16 +234,20 @@ class Simulation {
 
     // Let ready jobs go before their turn to cores that would be idle; whether any did.
     bool admit_early() {
-        std::size_t idle = static_cast<std::size_t>(std::count(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(work_.cores), 0));
+        std::size_t idle = static_cast<std::size_t>(
+            std::count(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(work_.cores), 0));
         bool any = false;
         std::size_t looks = kEarlyLooks;
-        for (std::size_t at = early_.from(0); idle > 0 && looks > 0 && at != IndexSet::none; --looks, at = early_.from(at + 1)) {
+        for (std::size_t at = early_.from(0); idle > 0 && looks > 0 && at != IndexSet::none;
+            --looks, at = early_.from(at + 1)) {
             const std::int64_t position = static_cast<std::int64_t>(at), job = order_[at];
             if (work_.release[job] > now_ || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
             if (reserved_ + room > limit_) continue;
             std::int64_t *first = &profile_[next_], *last = &profile_[position];
-            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > limit_; })) continue;
+            if (room > 0 &&
+                std::any_of(first, last, [&](std::int64_t used) { return used + room > limit_; }))
+                continue;
             std::for_each(first, last, [&](std::int64_t &used) { used += room; });
             admit(job, room);
             --idle;
@@ -270,13 +296,15 @@ class Simulation {
         const std::size_t task = work_.jobs + copy;
         busy_[work_.cores] = 1;
         result_.start[task] = now_;
-        fluid_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores), copy_duration_[copy], &copy_demand_[copy * kLinks]);
+        fluid_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores),
+            copy_duration_[copy], &copy_demand_[copy * kLinks]);
     }
 
     // Whether a tensor has come, or once it is made is in main memory too.
     bool in_main(std::int64_t tensor) const {
         const std::int64_t producer = work_.producer[tensor];
-        return producer < 0 ? work_.available[tensor] <= now_ : (machine_.in_place ? result_.end[producer] >= 0 : left_[tensor] != 0);
+        return producer < 0 ? work_.available[tensor] <= now_
+                            : (machine_.in_place ? result_.end[producer] >= 0 : left_[tensor] != 0);
     }
 
     void start_jobs() {
@@ -290,10 +318,13 @@ class Simulation {
                 --idle;
             }
         }
-        // As in `dispatch` (simulation/dispatch.cpp; tests/test_twins.py holds the two together): a job that would rather wait for a busy core books it.
+        // As in `dispatch` (simulation/dispatch.cpp; tests/test_twins.py holds the two together): a
+        // job that would rather wait for a busy core books it.
         bool started = idle < work_.cores;
         std::size_t at = ready_.from(0);
-        for (std::size_t looks = 4 * work_.cores; (looks > 0 || !started) && idle > 0 && at != IndexSet::none; looks -= looks > 0, at = ready_.from(at + 1)) {
+        for (std::size_t looks = 4 * work_.cores;
+            (looks > 0 || !started) && idle > 0 && at != IndexSet::none;
+            looks -= looks > 0, at = ready_.from(at + 1)) {
             const std::size_t job = static_cast<std::size_t>(order_[at]);
             const std::int64_t *duration = &times_.duration[job * work_.cores];
             const double *penalty = &work_.energy_penalty[job * work_.cores];
@@ -301,8 +332,10 @@ class Simulation {
             const double weight = 1.0 + options_.core_wait_ratio;
             double least = std::numeric_limits<double>::infinity();
             for (std::size_t c = 0; c < work_.cores; ++c) {
-                const double price = options_.core_prices.empty() ? weight : weight * options_.core_prices[c];
-                const double value = free_at_[c] + price * static_cast<double>(duration[c]) + options_.energy_weight * penalty[c];
+                const double price =
+                    options_.core_prices.empty() ? weight : weight * options_.core_prices[c];
+                const double value = free_at_[c] + price * static_cast<double>(duration[c]) +
+                    options_.energy_weight * penalty[c];
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
@@ -316,27 +349,34 @@ class Simulation {
             result_.core[job] = static_cast<std::int32_t>(core);
             result_.start[job] = now_;
             for (std::size_t link = 0; link < kLinks; ++link) load_[link] += demand[link];
-            fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core), duration[core], demand);
+            fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core),
+                duration[core], demand);
         }
     }
 
     // Whether a job would mostly wait for a link that others fill already.
     bool crowded(const double *demand) const {
         for (std::size_t link = 0; link < kLinks; ++link)
-            if (demand[link] > 0.5 && load_[link] + demand[link] > options_.link_load_limit && load_[link] > 0.0) return true;
+            if (demand[link] > 0.5 && load_[link] + demand[link] > options_.link_load_limit &&
+                load_[link] > 0.0)
+                return true;
         return false;
     }
 
     void enable(std::int64_t job) {
         if (--waiting_[job] > 0) return;
-        if (admitted_[job]) make_ready(job);
-        else early_.insert(position_[job]);
+        if (admitted_[job])
+            make_ready(job);
+        else
+            early_.insert(position_[job]);
     }
 
     // What a job waits for is there; it may still have to wait for its own time.
     void make_ready(std::int64_t job) {
-        if (work_.release[job] <= now_) ready_.insert(position_[job]);
-        else later_.emplace(work_.release[job], job);
+        if (work_.release[job] <= now_)
+            ready_.insert(position_[job]);
+        else
+            later_.emplace(work_.release[job], job);
     }
 
     void finish(std::size_t task, std::int32_t resource) {
@@ -345,7 +385,8 @@ class Simulation {
         if (task >= work_.jobs) {
             const std::int64_t s = copies_[task - work_.jobs];
             if (task - work_.jobs < fetches_) {
-                for (std::size_t i = readers_first_[s]; i < readers_first_[s + 1]; ++i) enable(readers_[i]);
+                for (std::size_t i = readers_first_[s]; i < readers_first_[s + 1]; ++i)
+                    enable(readers_[i]);
                 return;
             }
             left_[stays_.stays[s].tensor] = 1;
@@ -353,9 +394,12 @@ class Simulation {
             return;
         }
         ++jobs_done_;
-        for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1]; ++i) enable(work_.successors.next[i]);
+        for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1];
+            ++i)
+            enable(work_.successors.next[i]);
         for (std::int64_t s : used(task)) {
-            if (const auto out = way_out_.find(s); out != way_out_.end() && work_.producer[stays_.stays[s].tensor] == static_cast<std::int64_t>(task))
+            if (const auto out = way_out_.find(s); out != way_out_.end() &&
+                work_.producer[stays_.stays[s].tensor] == static_cast<std::int64_t>(task))
                 leaving_.push_back(out->second);
             release(s);
         }
@@ -371,36 +415,43 @@ class Simulation {
     std::span<const std::int64_t> order_;
     const Stays &stays_;
     const Options &options_;
-    std::vector<std::int64_t> profile_;  // bytes taken at every position, those of jobs that went before their turn included
+    std::vector<std::int64_t> profile_; // bytes taken at every position, those of jobs that went
+                                        // before their turn included
     Times times_;
     Fluid fluid_;
     Admission result_;
     std::vector<std::int64_t> copy_duration_, users_, waiting_;
     std::vector<double> copy_demand_, free_at_, load_ = std::vector<double>(kLinks);
-    std::vector<std::size_t> used_first_, readers_first_;  // of every job and stay: its first of
+    std::vector<std::size_t> used_first_, readers_first_; // of every job and stay: its first of
     std::vector<std::int64_t> used_, readers_;
     std::vector<char> admitted_, busy_;
-    IndexSet ready_, early_;  // positions of jobs that could start, and of such whose turn has not come
+    IndexSet ready_,
+        early_; // positions of jobs that could start, and of such whose turn has not come
     // Jobs whose time has not come, the next one first.
     using Instant = std::pair<std::int64_t, std::int64_t>;
     std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
     std::vector<std::int64_t> position_;
-    std::vector<std::int64_t> copies_;                         // stays that are fetched, `fetches_` of them, then those that are copied to main memory
+    std::vector<std::int64_t> copies_; // stays that are fetched, `fetches_` of them, then those
+                                       // that are copied to main memory
     std::size_t fetches_ = 0, next_ = 0, next_copy_ = 0, begun_ = 0;
-    std::vector<std::int64_t> arrivals_;                       // times at which something comes that is fetched, the next one last
-    std::list<std::size_t> pending_;                           // fetches that have their room, by `copies_`
-    std::deque<std::size_t> leaving_;                          // what is made and not yet on its way to main memory
-    std::unordered_map<std::int64_t, std::size_t> way_out_;    // of a stay, the copy to main memory
-    std::vector<char> left_;                                   // tensors that were copied to main memory
-    std::int64_t limit_;                                       // bytes that may be full
+    std::vector<std::int64_t>
+        arrivals_; // times at which something comes that is fetched, the next one last
+    std::list<std::size_t> pending_;  // fetches that have their room, by `copies_`
+    std::deque<std::size_t> leaving_; // what is made and not yet on its way to main memory
+    std::unordered_map<std::int64_t, std::size_t> way_out_; // of a stay, the copy to main memory
+    std::vector<char> left_; // tensors that were copied to main memory
+    std::int64_t limit_;     // bytes that may be full
     std::int64_t reserved_ = 0, now_ = 0, jobs_done_ = 0;
 };
 
-}  // namespace
+} // namespace
 
-Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, const Stays &stays, const Options &options) {
-    if (!stays.fit) return {std::vector<std::int32_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), {}, {}, -1};
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
+    const Stays &stays, const Options &options) {
+    if (!stays.fit)
+        return {std::vector<std::int32_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1),
+            std::vector<std::int64_t>(work.jobs, -1), {}, {}, -1};
     return Simulation(work, machine, order, stays, options).run();
 }
 
-}  // namespace loadmaster::joint
+} // namespace loadmaster::joint

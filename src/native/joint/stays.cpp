@@ -13,13 +13,15 @@ namespace {
 // Parts of the time in which loads of the links are held against one another.
 constexpr std::size_t kPeriods = 32;
 
-// A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link if it is not.
+// A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link
+// if it is not.
 struct Use {
     std::int64_t position;
     double main, fast;
 };
 
-// Keeping a tensor over its uses [from, to] (indices into its uses; of a produced one `from` is its producer's) saves `value`.
+// Keeping a tensor over its uses [from, to] (indices into its uses; of a produced one `from` is its
+// producer's) saves `value`.
 struct Item {
     double density;
     std::int64_t tensor;
@@ -28,9 +30,12 @@ struct Item {
 
 class Chooser {
   public:
-    Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options)
-        : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
-          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0), streamed_(work.tensors, 0) {
+    Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
+        std::span<const double> width, const Options &options)
+        : work_(work), machine_(machine), options_(options), position_(work.jobs),
+          used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
+          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0),
+          streamed_(work.tensors, 0) {
         for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
@@ -47,7 +52,8 @@ class Chooser {
             return result;
         }
         keep(items());
-        if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
+        if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0)
+            fetch_once();
         result = stays();
         fetch_early(result.stays, work_, options_, delay_, position_, used_);
         find_pressing(result.stays, work_, machine_, options_, elapsed_);
@@ -69,24 +75,27 @@ class Chooser {
     void collect_uses() {
         const std::size_t rows = work_.row_job.size();
         for (std::size_t t = 0; t < work_.tensors; ++t) first_[t + 1] = produced(t);
-        for (std::size_t r = 0; r < rows; ++r) first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
+        for (std::size_t r = 0; r < rows; ++r)
+            first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
         std::partial_sum(first_.begin(), first_.end(), first_.begin());
         use_.resize(first_.back());
         own_.assign(first_.back(), 0);
-        gap_.assign(first_.back(), 0);  // of the last use it stays 0
+        gap_.assign(first_.back(), 0); // of the last use it stays 0
         // The producer's position is use 0 of what is produced.
         for (std::size_t t = 0; t < work_.tensors; ++t)
             if (produced(t)) first_use(t)[count_[t]++] = {position_[work_.producer[t]], 0.0, 0.0};
         for (std::size_t r = 0; r < rows; ++r) add_use(r);
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            std::sort(first_use(t) + produced(t), first_use(t) + count_[t], [](const Use &a, const Use &b) { return a.position < b.position; });
+            std::sort(first_use(t) + produced(t), first_use(t) + count_[t],
+                [](const Use &a, const Use &b) { return a.position < b.position; });
     }
 
     void add_use(std::size_t r) {
         const std::int64_t *moved = &work_.moved[r * work_.cores];
         const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
         const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
-        if (produced(t)) near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
+        if (produced(t))
+            near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
         if (work_.row_write[r]) {
             write_[t] += bytes;
             return;
@@ -101,7 +110,8 @@ class Chooser {
         }
     }
 
-    // Keep every operand while its job runs, and hold its room for as many positions more as leave room for all; whether there is any.
+    // Keep every operand while its job runs, and hold its room for as many positions more as leave
+    // room for all; whether there is any.
     bool keep_operands() {
         for (delay_ = options_.release_delay_positions;; delay_ /= 2) {
             if (operands_fit()) return true;
@@ -115,20 +125,31 @@ class Chooser {
     bool operands_fit() {
         for (std::size_t t = 0; t < work_.tensors; ++t)
             for (std::size_t i = 0; i < uses(t).size(); ++i)
-                if (!keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), machine_.capacity)) return false;
+                if (!keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
+                        machine_.capacity))
+                    return false;
         return true;
     }
 
-    double fetch_seconds(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.main_read; }
-    double fetch_fast(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.fast_write; }
-    double leave_seconds(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.main_write; }
+    double fetch_seconds(std::size_t t) const {
+        return static_cast<double>(work_.bytes[t]) / machine_.main_read;
+    }
+    double fetch_fast(std::size_t t) const {
+        return static_cast<double>(work_.bytes[t]) / machine_.fast_write;
+    }
+    double leave_seconds(std::size_t t) const {
+        return static_cast<double>(work_.bytes[t]) / machine_.main_write;
+    }
 
-    void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
+    void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to,
+        double value) const {
         if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
         const double time = elapsed_[uses(t)[to].position + 1] - elapsed_[uses(t)[from].position];
-        const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15), alpha = options_.occupancy_exponent;
-        items.push_back({value / (alpha == 1.0 ? occupancy : std::pow(occupancy, alpha)), static_cast<std::int64_t>(t),
-                         static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
+        const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15),
+                     alpha = options_.occupancy_exponent;
+        items.push_back({value / (alpha == 1.0 ? occupancy : std::pow(occupancy, alpha)),
+            static_cast<std::int64_t>(t), static_cast<std::int32_t>(from),
+            static_cast<std::int32_t>(to)});
     }
 
     // Up to each reader in turn; only the last saves the write.
@@ -148,15 +169,20 @@ class Chooser {
     // Fetched for one use, or for two that follow one another.
     void offer_fetched(std::vector<Item> &items, std::size_t t) const {
         const auto uses = this->uses(t);
-        const double price = options_.fast_link_price, fetch = fetch_seconds(t) + price * fetch_fast(t);
+        const double price = options_.fast_link_price,
+                     fetch = fetch_seconds(t) + price * fetch_fast(t);
         const std::size_t first = produced(t) ? 1 : 0;
         for (std::size_t i = first; i < uses.size(); ++i) {
-            if (i + 1 < uses.size()) offer(items, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
+            if (i + 1 < uses.size())
+                offer(items, t, i, i + 1,
+                    uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) -
+                        fetch);
             offer(items, t, i, i, uses[i].main - price * uses[i].fast - fetch);
         }
     }
 
-    // Where all operands are fetched: from one use to the next a stay saves a fetch, and one that covers all uses of a result its way out too.
+    // Where all operands are fetched: from one use to the next a stay saves a fetch, and one that
+    // covers all uses of a result its way out too.
     void offer_gaps(std::vector<Item> &items, std::size_t t) const {
         const std::size_t last = uses(t).size() - 1;
         const double fetch = fetch_seconds(t) + options_.fast_link_price * fetch_fast(t);
@@ -165,7 +191,8 @@ class Chooser {
         for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
     }
 
-    // The best first; of equals those of earlier tensors, then from earlier uses, then to later ones, which is the order in which they are offered.
+    // The best first; of equals those of earlier tensors, then from earlier uses, then to later
+    // ones, which is the order in which they are offered.
     std::vector<Item> items() const {
         std::vector<Item> result;
         for (std::size_t t = 0; t < work_.tensors; ++t) {
@@ -176,16 +203,20 @@ class Chooser {
             }
             if (streamed_[t]) continue;
             if (produced(t)) offer_from_producer(result, t);
-            if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back)) offer_fetched(result, t);
+            if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back))
+                offer_fetched(result, t);
         }
         sort_descending(result, [](const Item &item) { return item.density; });
         return result;
     }
 
-    std::int64_t held_until(std::int64_t position) const { return joint::held_until(position, delay_, used_.size()); }
+    std::int64_t held_until(std::int64_t position) const {
+        return joint::held_until(position, delay_, used_.size());
+    }
 
-    // The positions [begin, over) that a tensor's room is not held in yet, of those from one use to a later one; the room of a use is held for
-    // `release_delay_positions` more, in which others may still run.
+    // The positions [begin, over) that a tensor's room is not held in yet, of those from one use to
+    // a later one; the room of a use is held for `release_delay_positions` more, in which others
+    // may still run.
     void find_added(std::size_t t, std::int32_t from, std::int32_t to) {
         const auto uses = this->uses(t);
         const char *own = this->own(t), *gap = this->gap(t);
@@ -206,7 +237,8 @@ class Chooser {
         if (next <= end) added_.emplace_back(next, end + 1);
     }
 
-    // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing. O(uses and positions between them).
+    // Keep a tensor from one use to a later one if that fits; what of it is kept already costs
+    // nothing. O(uses and positions between them).
     bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
         const auto uses = this->uses(t);
         const std::int64_t room = work_.room[t];
@@ -221,24 +253,33 @@ class Chooser {
             if (i < to) gap(t)[i] = 1;
         }
         // Runs that touch are one.
-        const std::size_t before = from > 0 ? from - 1 : 0, after = std::min<std::size_t>(to + 1, uses.size() - 1);
+        const std::size_t before = from > 0 ? from - 1 : 0,
+                          after = std::min<std::size_t>(to + 1, uses.size() - 1);
         for (std::size_t i = before; i < after; ++i)
-            if (own(t)[i] && own(t)[i + 1] && held_until(uses[i].position) + 1 >= uses[i + 1].position) gap(t)[i] = 1;
+            if (own(t)[i] && own(t)[i + 1] &&
+                held_until(uses[i].position) + 1 >= uses[i + 1].position)
+                gap(t)[i] = 1;
         return true;
     }
 
-    // The best items first, but for those in whose time the fast link has so much to do that the main one would be idle.
+    // The best items first, but for those in whose time the fast link has so much to do that the
+    // main one would be idle.
     void keep(const std::vector<Item> &items) {
         if (!std::isfinite(options_.fast_load_limit)) {
-            for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
+            for (const Item &item : items)
+                keep(static_cast<std::size_t>(item.tensor), item.from, item.to,
+                    options_.retained_bytes);
             return;
         }
         for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 0, count_[t], 1.0);
         for (const Item &item : items) {
             if (crowded(item)) continue;
             const std::size_t t = static_cast<std::size_t>(item.tensor);
-            // What a use takes depends on whether the tensor is there before it; where that of a result goes, on all its uses.
-            const std::size_t first = produced(t) ? 0 : item.from, over = produced(t) ? count_[t] : std::min<std::size_t>(item.to + 2, count_[t]);
+            // What a use takes depends on whether the tensor is there before it; where that of a
+            // result goes, on all its uses.
+            const std::size_t first = produced(t) ? 0 : item.from,
+                              over = produced(t) ? count_[t]
+                                                 : std::min<std::size_t>(item.to + 2, count_[t]);
             load(t, first, over, -1.0);
             keep(t, item.from, item.to, options_.retained_bytes);
             load(t, first, over, 1.0);
@@ -247,7 +288,8 @@ class Chooser {
 
     std::size_t period(std::int64_t position) const {
         const double share = elapsed_.back() > 0.0 ? elapsed_[position] / elapsed_.back() : 0.0;
-        return std::min(kPeriods - 1, static_cast<std::size_t>(share * static_cast<double>(kPeriods)));
+        return std::min(
+            kPeriods - 1, static_cast<std::size_t>(share * static_cast<double>(kPeriods)));
     }
 
     // Whether the fast link is busier than it may be when an item is used.
@@ -260,7 +302,8 @@ class Chooser {
         return fast > options_.fast_load_limit * main;
     }
 
-    // Add what uses [first, over) of a tensor take of both links as it is kept, `times`; and if it is made, which needs all of them, its way out.
+    // Add what uses [first, over) of a tensor take of both links as it is kept, `times`; and if it
+    // is made, which needs all of them, its way out.
     void load(std::size_t t, std::size_t first, std::size_t over, double times) {
         const auto uses = this->uses(t);
         const bool made = produced(t);
@@ -268,8 +311,10 @@ class Chooser {
         for (std::size_t i = made ? 1 : first; i < over; ++i) {
             const bool own = this->own(t)[i];
             const std::size_t at = period(uses[i].position);
-            if (own) fast_load_[at] += times * uses[i].fast;
-            else main_load_[at] += times * uses[i].main;
+            if (own)
+                fast_load_[at] += times * uses[i].fast;
+            else
+                main_load_[at] += times * uses[i].main;
             anywhere |= own, everywhere &= own;
             if (!own || (i > 0 && gap(t)[i - 1])) continue;
             main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
@@ -286,40 +331,49 @@ class Chooser {
         std::size_t tensor, use;
     };
 
-    // Fetch ahead what is left, in the order of use: nothing is saved, but jobs need not wait for their own streams.
+    // Fetch ahead what is left, in the order of use: nothing is saved, but jobs need not wait for
+    // their own streams.
     void fetch_once() {
         std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
             if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0 && !streamed_[t])
                 for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
                     if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
-        std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) { return a.position != b.position ? a.position < b.position : a.tensor < b.tensor; });
+        std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) {
+            return a.position != b.position ? a.position < b.position : a.tensor < b.tensor;
+        });
         const std::vector<char> streamed = streams_in_time(left);
         for (std::size_t n = 0; n < left.size(); ++n) {
             const auto &[position, t, i] = left[n];
             // Half of the memory at most: the other half is for what is in use meanwhile.
-            if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes && uses(t)[i].main >= fetch_seconds(t) * (1 - 1e-9))
-                keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), options_.prefetched_bytes);
+            if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes &&
+                uses(t)[i].main >= fetch_seconds(t) * (1 - 1e-9))
+                keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
+                    options_.prefetched_bytes);
         }
     }
 
-    // Which uses, given in their order, may be streamed: what is streamed crosses the fast link never, what is fetched ahead twice. From the last
-    // back, a use is streamed if the main link brings it, and what is streamed after it, in `streamed_share` of the time that the jobs that
+    // Which uses, given in their order, may be streamed: what is streamed crosses the fast link
+    // never, what is fetched ahead twice. From the last back, a use is streamed if the main link
+    // brings it, and what is streamed after it, in `streamed_share` of the time that the jobs that
     // run beside it take.
     std::vector<char> streams_in_time(const std::vector<Left> &left) const {
         std::vector<char> streamed(left.size(), 0);
         if (options_.streamed_share == 0.0) return streamed;
-        std::vector<double> idle(work_.jobs + 1, 0.0);  // of the main link, before every position
+        std::vector<double> idle(work_.jobs + 1, 0.0); // of the main link, before every position
         for (std::size_t job = 0; job < work_.jobs; ++job) {
             const double *seconds = &work_.compute[job * work_.cores];
-            const double busy = *std::min_element(seconds, seconds + work_.cores) / static_cast<double>(work_.cores);
-            idle[position_[job] + 1] = options_.streamed_share * std::max(busy, near_[position_[job]]);
+            const double busy = *std::min_element(seconds, seconds + work_.cores) /
+                static_cast<double>(work_.cores);
+            idle[position_[job] + 1] =
+                options_.streamed_share * std::max(busy, near_[position_[job]]);
         }
         std::partial_sum(idle.begin(), idle.end(), idle.begin());
-        double late = 0.0;  // time of the main link that what is streamed still takes
+        double late = 0.0; // time of the main link that what is streamed still takes
         std::size_t n = left.size();
         for (std::int64_t at = static_cast<std::int64_t>(work_.jobs) - 1; at >= 0; --at) {
-            const double beside = idle[at + 1] - idle[std::max<std::int64_t>(0, at + 1 - static_cast<std::int64_t>(work_.cores))];
+            const double beside = idle[at + 1] -
+                idle[std::max<std::int64_t>(0, at + 1 - static_cast<std::int64_t>(work_.cores))];
             for (; n > 0 && left[n - 1].position == at; --n) {
                 const double main = uses(left[n - 1].tensor)[left[n - 1].use].main;
                 if (late + main > beside) continue;
@@ -342,19 +396,24 @@ class Chooser {
                 if (i > 0 && gap(t)[i - 1]) {
                     result.stays.back().last = uses[i].position;
                 } else {
-                    result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position, uses[i].position, uses[i].position, !produced(t) || i > 0});
+                    result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position,
+                        uses[i].position, uses[i].position, !produced(t) || i > 0});
                 }
                 mine[i] = static_cast<std::int64_t>(result.stays.size()) - 1;
             }
-            if (!machine_.in_place && produced(t)) result.stays[mine[0]].leaves = work_.output[t] || mine[count_[t] - 1] != mine[0];
+            if (!machine_.in_place && produced(t))
+                result.stays[mine[0]].leaves = work_.output[t] || mine[count_[t] - 1] != mine[0];
         }
         const std::size_t rows = work_.row_job.size();
         result.row_stay.assign(rows, -1);
         for (std::size_t r = 0; r < rows; ++r) {
             const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
             const auto uses = this->uses(t);
-            const auto use = std::lower_bound(uses.begin(), uses.end(), at, [](const Use &u, std::int64_t p) { return u.position < p; });
-            if (use != uses.end() && use->position == at) result.row_stay[r] = of_use[first_[t] + static_cast<std::size_t>(use - uses.begin())];
+            const auto use = std::lower_bound(uses.begin(), uses.end(), at,
+                [](const Use &u, std::int64_t p) { return u.position < p; });
+            if (use != uses.end() && use->position == at)
+                result.row_stay[r] =
+                    of_use[first_[t] + static_cast<std::size_t>(use - uses.begin())];
         }
         return result;
     }
@@ -382,22 +441,29 @@ class Chooser {
     const Machine &machine_;
     const Options &options_;
     std::vector<std::int64_t> position_, used_;
-    std::int64_t delay_ = options_.release_delay_positions;  // positions for which room is held after the last use
+    std::int64_t delay_ =
+        options_.release_delay_positions; // positions for which room is held after the last use
     std::vector<double> elapsed_;
-    std::vector<double> near_;  // seconds of the fast link for what the job at every position reads and writes of what jobs make
-    std::vector<std::size_t> first_, count_;  // of every tensor: its first use of all, and how many it has
+    std::vector<double> near_; // seconds of the fast link for what the job at every position reads
+                               // and writes of what jobs make
+    std::vector<std::size_t> first_,
+        count_; // of every tensor: its first use of all, and how many it has
     std::vector<Use> use_;
-    std::vector<char> own_, gap_;  // of every use: whether the tensor is there then, and whether until the next one
+    std::vector<char> own_,
+        gap_; // of every use: whether the tensor is there then, and whether until the next one
     std::vector<double> write_;
     std::vector<char> streamed_;
-    std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0), fast_load_ = main_load_;  // seconds of the links in every period
-    std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill
+    std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0),
+                        fast_load_ = main_load_; // seconds of the links in every period
+    std::vector<std::pair<std::int64_t, std::int64_t>>
+        added_; // positions [begin, over) that `keep` would fill
 };
 
-}  // namespace
+} // namespace
 
-Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options) {
+Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
+    std::span<const double> width, const Options &options) {
     return Chooser(work, machine, order, width, options).choose();
 }
 
-}  // namespace loadmaster::joint
+} // namespace loadmaster::joint

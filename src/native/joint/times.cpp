@@ -7,8 +7,9 @@ namespace loadmaster::joint {
 
 namespace {
 
-// Whether what a job writes goes to main memory: it is an output, or somebody reads or fetches it there, or nobody reads it at all. As `_in_main` in
-// loadmaster/planning/joint/problem.py; the same test.
+// Whether what a job writes goes to main memory: it is an output, or somebody reads or fetches it
+// there, or nobody reads it at all. As `_in_main` in loadmaster/planning/joint/problem.py; the same
+// test.
 std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;
@@ -16,23 +17,30 @@ std::vector<char> written_to_main(const Work &work, const Stays &stays) {
         if (stay.fetched) to_main[stay.tensor] = 1;
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
         const std::int64_t t = work.row_tensor[r];
-        if (stays.row_stay[r] < 0) to_main[t] = 1;
-        else kept[t] = 1;
+        if (stays.row_stay[r] < 0)
+            to_main[t] = 1;
+        else
+            kept[t] = 1;
     }
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = to_main[t] || !kept[t];
     return to_main;
 }
 
-}  // namespace
+} // namespace
 
-std::int64_t whole(double seconds) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6))); }
+std::int64_t whole(double seconds) {
+    return std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6)));
+}
 
 Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     const std::size_t cells = work.jobs * work.cores;
     Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
-    const std::vector<char> to_main = machine.in_place ? written_to_main(work, stays) : std::vector<char>(work.tensors, 0);
+    const std::vector<char> to_main =
+        machine.in_place ? written_to_main(work, stays) : std::vector<char>(work.tensors, 0);
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
-        const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0, main = write ? to_main[work.row_tensor[r]] : !fast;
+        const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0,
+                   main = write ? to_main[work.row_tensor[r]] : !fast;
         const double per_main = main ? 1.0 / (write ? machine.main_write : machine.main_read) : 0.0;
         const double per_fast = fast ? 1.0 / (write ? machine.fast_write : machine.fast_read) : 0.0;
         double *demand = &times.demand[work.row_job[r] * work.cores * kLinks];
@@ -51,4 +59,4 @@ Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     return times;
 }
 
-}  // namespace loadmaster::joint
+} // namespace loadmaster::joint

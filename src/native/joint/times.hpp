@@ -12,16 +12,18 @@ namespace loadmaster::joint {
 constexpr double kPicoseconds = 1e12;
 constexpr std::size_t kLinks = 2;
 
-// As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two together.
+// As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two
+// together.
 std::int64_t whole(double seconds);
 
 // Picoseconds that every job takes alone on every core, and its share of each link meanwhile.
 struct Times {
-    std::vector<std::int64_t> duration;  // jobs x cores
-    std::vector<double> demand;          // jobs x cores x links
+    std::vector<std::int64_t> duration; // jobs x cores
+    std::vector<double> demand;         // jobs x cores x links
 };
 
-// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test. O(operand rows x cores).
+// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test. O(operand rows x
+// cores).
 Times job_times(const Work &work, const Machine &machine, const Stays &stays);
 
-}  // namespace loadmaster::joint
+} // namespace loadmaster::joint

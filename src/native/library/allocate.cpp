@@ -1,4 +1,5 @@
-// The C interface of the allocator: problems in, checked answers out, no exception across the border.
+// The C interface of the allocator: problems in, checked answers out, no exception across the
+// border.
 #include "loadmaster/allocate.h"
 
 #include "allocation/policy.hpp"
@@ -30,12 +31,16 @@ void require(bool holds, std::size_t buffer, const char *what) {
 }
 
 void require_arrays(const loadmaster_problem &problem) {
-    require(problem.buffer_count < (std::size_t{1} << 30) && problem.gap_count < (std::size_t{1} << 29), "problem: too many buffers or gaps");
+    require(
+        problem.buffer_count < (std::size_t{1} << 30) && problem.gap_count < (std::size_t{1} << 29),
+        "problem: too many buffers or gaps");
     require(problem.buffers || problem.buffer_count == 0, "problem: buffers is null");
     require(problem.gaps || problem.gap_count == 0, "problem: gaps is null");
     require(problem.reserved || problem.reserved_count == 0, "problem: reserved is null");
-    require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40), "problem: alignment must be from 0 to 2^40");
-    require(problem.capacity >= 0 && problem.capacity < kFarthest, "problem: capacity must be from 0 to 2^62");
+    require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40),
+        "problem: alignment must be from 0 to 2^40");
+    require(problem.capacity >= 0 && problem.capacity < kFarthest,
+        "problem: capacity must be from 0 to 2^62");
 }
 
 // Gaps by buffer, in order of time.
@@ -44,21 +49,27 @@ std::vector<loadmaster_gap> sorted_gaps(const loadmaster_problem &problem) {
     for (const loadmaster_gap &gap : gaps) {
         require(gap.buffer < problem.buffer_count, "gap: names a buffer that does not exist");
         const loadmaster_buffer &buffer = problem.buffers[gap.buffer];
-        require(buffer.start <= gap.start && gap.start <= gap.end && gap.end <= buffer.end, gap.buffer, "gap: not within the lifetime");
-        require(0 <= gap.low && gap.low <= gap.high && gap.high <= buffer.size, gap.buffer, "gap: not within the bytes of the buffer");
+        require(buffer.start <= gap.start && gap.start <= gap.end && gap.end <= buffer.end,
+            gap.buffer, "gap: not within the lifetime");
+        require(0 <= gap.low && gap.low <= gap.high && gap.high <= buffer.size, gap.buffer,
+            "gap: not within the bytes of the buffer");
     }
     std::sort(gaps.begin(), gaps.end(), [](const loadmaster_gap &a, const loadmaster_gap &b) {
-        return a.buffer != b.buffer ? a.buffer < b.buffer : a.start != b.start ? a.start < b.start : a.low < b.low;
+        return a.buffer != b.buffer ? a.buffer < b.buffer
+            : a.start != b.start    ? a.start < b.start
+                                    : a.low < b.low;
     });
     return gaps;
 }
 
 // What a buffer occupies, between its gaps and in them.
-void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap, const loadmaster_gap *last, OwnedBuffers &to) {
+void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap,
+    const loadmaster_gap *last, OwnedBuffers &to) {
     std::int64_t now = buffer.start;
     for (; gap != last; ++gap) {
         if (now < gap->start) to.add_section(now, gap->start, 0, buffer.size);
-        if (gap->low < gap->high && gap->start < gap->end) to.add_section(gap->start, gap->end, gap->low, gap->high);
+        if (gap->low < gap->high && gap->start < gap->end)
+            to.add_section(gap->start, gap->end, gap->low, gap->high);
         now = std::max(now, gap->end);
     }
     if (now < buffer.end) to.add_section(now, buffer.end, 0, buffer.size);
@@ -85,12 +96,17 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     for (std::size_t b = 0; b < problem.buffer_count; ++b) {
         const loadmaster_buffer &buffer = problem.buffers[b];
         require(buffer.size >= 0 && buffer.size < kFarthest, b, "size: must be from 0 to 2^62");
-        require(buffer.alignment >= 0 && buffer.alignment < kFarthest, b, "alignment: must be from 0 to 2^62");
-        require(-kFarthest < buffer.start && buffer.start <= buffer.end && buffer.end < kFarthest, b, "start, end: out of range, or end before start");
-        require(!buffer.pinned || (buffer.offset >= 0 && buffer.offset < kFarthest), b, "offset: must be from 0 to 2^62");
+        require(buffer.alignment >= 0 && buffer.alignment < kFarthest, b,
+            "alignment: must be from 0 to 2^62");
+        require(-kFarthest < buffer.start && buffer.start <= buffer.end && buffer.end < kFarthest,
+            b, "start, end: out of range, or end before start");
+        require(!buffer.pinned || (buffer.offset >= 0 && buffer.offset < kFarthest), b,
+            "offset: must be from 0 to 2^62");
         const bool within = buffer.group != 0 && buffer.shift > lowest[number[buffer.group]];
-        const std::int64_t own = std::max<std::int64_t>(buffer.alignment, 1), factor = within ? 1 : common / std::gcd(own, common);
-        require(own < kFarthest / factor, b, "alignment: no common multiple with that of all buffers below 2^62");
+        const std::int64_t own = std::max<std::int64_t>(buffer.alignment, 1),
+                           factor = within ? 1 : common / std::gcd(own, common);
+        require(own < kFarthest / factor, b,
+            "alignment: no common multiple with that of all buffers below 2^62");
         owned.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
         const auto first = gap;
         while (gap != end && gap->buffer == b) ++gap;
@@ -99,7 +115,8 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)
         for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
-    for (std::size_t r = 0; r < problem.reserved_count; ++r) demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
+    for (std::size_t r = 0; r < problem.reserved_count; ++r)
+        demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
     return demands;
 }
 
@@ -107,36 +124,49 @@ Effort effort_of(const loadmaster_limits *limits) {
     Effort effort;
     if (!limits) return effort;
     require(limits->seconds >= 0, "limits: seconds must not be negative");
-    require(limits->work >= 0 && limits->work <= 1'000'000, "limits: work must be from 0 to 1,000,000 per cent");
-    require(limits->threads >= 0 && limits->threads <= 1024, "limits: threads must be from 0 to 1,024");
+    require(limits->work >= 0 && limits->work <= 1'000'000,
+        "limits: work must be from 0 to 1,000,000 per cent");
+    require(
+        limits->threads >= 0 && limits->threads <= 1024, "limits: threads must be from 0 to 1,024");
     effort.seed = limits->seed;
     effort.threads = std::max<std::int64_t>(limits->threads, 1);
     if (limits->work > 0) effort.work = static_cast<double>(limits->work);
     // Beyond a century there is no deadline.
     if (limits->seconds > 0 && limits->seconds < 3e9)
-        effort.deadline = Budget::Clock::now() + std::chrono::duration_cast<Budget::Clock::duration>(std::chrono::duration<double>(limits->seconds));
+        effort.deadline = Budget::Clock::now() +
+            std::chrono::duration_cast<Budget::Clock::duration>(
+                std::chrono::duration<double>(limits->seconds));
     return effort;
 }
 
 loadmaster_status status_of(Status status) {
     switch (status) {
-        case Status::optimal: return LOADMASTER_OPTIMAL;
-        case Status::feasible: return LOADMASTER_FEASIBLE;
-        case Status::infeasible: return LOADMASTER_INFEASIBLE;
-        default: return LOADMASTER_UNKNOWN;
+    case Status::optimal:
+        return LOADMASTER_OPTIMAL;
+    case Status::feasible:
+        return LOADMASTER_FEASIBLE;
+    case Status::infeasible:
+        return LOADMASTER_INFEASIBLE;
+    default:
+        return LOADMASTER_UNKNOWN;
     }
 }
 
 loadmaster_proof proof_of(Proof proof) {
     switch (proof) {
-        case Proof::load: return LOADMASTER_LOAD;
-        case Proof::pairs: return LOADMASTER_PAIRS;
-        case Proof::exhausted: return LOADMASTER_EXHAUSTED;
-        default: return LOADMASTER_NO_PROOF;
+    case Proof::load:
+        return LOADMASTER_LOAD;
+    case Proof::pairs:
+        return LOADMASTER_PAIRS;
+    case Proof::exhausted:
+        return LOADMASTER_EXHAUSTED;
+    default:
+        return LOADMASTER_NO_PROOF;
     }
 }
 
-void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses, loadmaster_result &result) {
+void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses,
+    loadmaster_result &result) {
     result.status = status_of(answer.status);
     result.proof = proof_of(answer.proof);
     result.peak = answer.peak;
@@ -150,8 +180,7 @@ void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnes
 }
 
 // Calls `body`; what it throws becomes a status and a message.
-template <typename Body>
-loadmaster_status guarded(char *message, const Body &body) noexcept {
+template <typename Body> loadmaster_status guarded(char *message, const Body &body) noexcept {
     const auto say = [&](const char *what, loadmaster_status status) {
         if (message) std::snprintf(message, kMessage, "%s", what);
         return status;
@@ -171,10 +200,11 @@ loadmaster_status guarded(char *message, const Body &body) noexcept {
     }
 }
 
-}  // namespace
+} // namespace
 
-loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const loadmaster_limits *limits, int64_t *offsets, unsigned char *witnesses,
-                                      loadmaster_result *result) {
+loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
+    const loadmaster_limits *limits, int64_t *offsets, unsigned char *witnesses,
+    loadmaster_result *result) {
     if (!result) return LOADMASTER_INVALID;
     *result = {};
     result->status = guarded(result->message, [&] {
@@ -184,7 +214,8 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const l
         const Demands demands = demands_of(*problem, owned);
         std::fill_n(offsets, problem->buffer_count, -1);
         if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
-        fill(allocate(demands, problem->capacity > 0 ? problem->capacity : -1, effort_of(limits)), offsets, witnesses, *result);
+        fill(allocate(demands, problem->capacity > 0 ? problem->capacity : -1, effort_of(limits)),
+            offsets, witnesses, *result);
         return result->status;
     });
     return result->status;
@@ -193,26 +224,34 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const l
 int loadmaster_verify(const loadmaster_problem *problem, const int64_t *offsets, char *message) {
     if (message) *message = 0;
     return guarded(message, [&] {
-               require(problem, "problem: is null");
-               require(offsets || problem->buffer_count == 0, "offsets: is null");
-               OwnedBuffers owned;
-               const Demands demands = demands_of(*problem, owned);
-               check(demands);
-               const auto broken = broken_rule(demands, {offsets, problem->buffer_count}, problem->capacity > 0 ? problem->capacity : -1);
-               if (broken) throw std::invalid_argument(*broken);
-               return LOADMASTER_OPTIMAL;
-           }) == LOADMASTER_OPTIMAL;
+        require(problem, "problem: is null");
+        require(offsets || problem->buffer_count == 0, "offsets: is null");
+        OwnedBuffers owned;
+        const Demands demands = demands_of(*problem, owned);
+        check(demands);
+        const auto broken = broken_rule(demands, {offsets, problem->buffer_count},
+            problem->capacity > 0 ? problem->capacity : -1);
+        if (broken) throw std::invalid_argument(*broken);
+        return LOADMASTER_OPTIMAL;
+    }) == LOADMASTER_OPTIMAL;
 }
 
 const char *loadmaster_status_name(loadmaster_status status) {
     switch (status) {
-        case LOADMASTER_OPTIMAL: return "optimal";
-        case LOADMASTER_FEASIBLE: return "feasible";
-        case LOADMASTER_INFEASIBLE: return "infeasible";
-        case LOADMASTER_UNKNOWN: return "unknown";
-        case LOADMASTER_INVALID: return "invalid";
-        case LOADMASTER_NO_MEMORY: return "out of memory";
-        default: return "error";
+    case LOADMASTER_OPTIMAL:
+        return "optimal";
+    case LOADMASTER_FEASIBLE:
+        return "feasible";
+    case LOADMASTER_INFEASIBLE:
+        return "infeasible";
+    case LOADMASTER_UNKNOWN:
+        return "unknown";
+    case LOADMASTER_INVALID:
+        return "invalid";
+    case LOADMASTER_NO_MEMORY:
+        return "out of memory";
+    default:
+        return "error";
     }
 }
 

@@ -9,31 +9,40 @@ namespace loadmaster::mapping {
 
 namespace {
 
-// Queues that jobs can move between, with the sums that bound what they take. Positions count the end marks too.
+// Queues that jobs can move between, with the sums that bound what they take. Positions count the
+// end marks too.
 class Queues {
   public:
-    Queues(const Group &group, std::vector<std::int32_t> &entries) : group_(group), entries_(entries), start_(group.cores + 1), load_(group.cores, 0.0) {
+    Queues(const Group &group, std::vector<std::int32_t> &entries)
+        : group_(group), entries_(entries), start_(group.cores + 1), load_(group.cores, 0.0) {
         std::int32_t core = 0;
         for (std::size_t at = 0; at < entries.size(); ++at) {
-            if (entries[at] == group.jobs) start_[++core] = static_cast<std::int32_t>(at) + 1;
-            else add(entries[at], core, 1.0);
+            if (entries[at] == group.jobs)
+                start_[++core] = static_cast<std::int32_t>(at) + 1;
+            else
+                add(entries[at], core, 1.0);
         }
     }
 
     bool is_end(std::int32_t at) const { return entries_[at] == group_.jobs; }
     std::int32_t core_at(std::int32_t at) const {
-        return static_cast<std::int32_t>(std::upper_bound(start_.begin() + 1, start_.end(), at) - start_.begin()) - 1;
+        return static_cast<std::int32_t>(
+                   std::upper_bound(start_.begin() + 1, start_.end(), at) - start_.begin()) -
+            1;
     }
     std::int32_t begin(std::int32_t core) const { return start_[core]; }
     // Of its end mark.
     std::int32_t end(std::int32_t core) const { return start_[core + 1] - 1; }
 
-    // Takes the job at `from` out and puts it where the entry at `to` was; if that is further on, entries between move forward.
+    // Takes the job at `from` out and puts it where the entry at `to` was; if that is further on,
+    // entries between move forward.
     void move(std::int32_t from, std::int32_t from_core, std::int32_t to, std::int32_t to_core) {
         const std::int32_t job = entries_[from];
         const auto first = entries_.begin();
-        if (from < to) std::rotate(first + from, first + from + 1, first + to + 1);
-        else std::rotate(first + to, first + from, first + from + 1);
+        if (from < to)
+            std::rotate(first + from, first + from + 1, first + to + 1);
+        else
+            std::rotate(first + to, first + from, first + from + 1);
         for (std::int32_t core = from_core + 1; core <= to_core; ++core) --start_[core];
         for (std::int32_t core = to_core + 1; core <= from_core; ++core) ++start_[core];
         if (from_core != to_core) {
@@ -60,7 +69,8 @@ class Queues {
         const Cell &cell = group_.cell(job, core);
         load_[core] += sign * cell.latency;
         traffic_ += sign * cell.latency * cell.demand;
-        if (!group_.energy.empty()) energy_ += sign * group_.energy[static_cast<std::size_t>(job) * group_.cores + core];
+        if (!group_.energy.empty())
+            energy_ += sign * group_.energy[static_cast<std::size_t>(job) * group_.cores + core];
     }
     const Group &group_;
     std::vector<std::int32_t> &entries_;
@@ -71,7 +81,8 @@ class Queues {
 
 // The makespan, or `kNever` as soon as it is sure to be above `limit`.
 template <int kLevels>
-double makespan_within(const Group &group, Lane<kLevels, true> &lane, const std::vector<std::int32_t> &entries, const Queues &queues, double limit) {
+double makespan_within(const Group &group, Lane<kLevels, true> &lane,
+    const std::vector<std::int32_t> &entries, const Queues &queues, double limit) {
     // Sums are kept up to date by differences; leave them room for that.
     const double longest = queues.longest() * (1 - 1e-9), traffic = queues.traffic() * (1 - 1e-9);
     if (std::max(longest, traffic) > limit) return kNever;
@@ -95,7 +106,8 @@ double longest_makespan(Objective objective, double limit, double energy) {
 }
 
 template <int kLevels>
-std::int64_t anneal_on(const Group &group, Walk &walk, Objective objective, double temperature, std::int64_t samples, double target, Random &random) {
+std::int64_t anneal_on(const Group &group, Walk &walk, Objective objective, double temperature,
+    std::int64_t samples, double target, Random &random) {
     std::vector<std::int32_t> &entries = walk.queues;
     Queues queues(group, entries);
     Lane<kLevels, true> lane;
@@ -120,15 +132,21 @@ std::int64_t anneal_on(const Group &group, Walk &walk, Objective objective, doub
             if (!group.runs(job, b_core)) continue;
             // Taking the job out moves what is behind it forward by one.
             const std::int32_t shift = b_core > a_core ? 1 : 0;
-            const std::int32_t places = queues.end(b_core) - queues.begin(b_core) + (b_core == a_core ? 0 : 1);
+            const std::int32_t places =
+                queues.end(b_core) - queues.begin(b_core) + (b_core == a_core ? 0 : 1);
             b = queues.begin(b_core) - shift + random.below(places);
             if (a == b) continue;
             queues.move(a, a_core, b, b_core);
         }
-        const double limit = temperature > 0.0 ? walk.score * std::exp(-temperature * std::log(1.0 - random.uniform())) : walk.score;
+        const double limit = temperature > 0.0
+            ? walk.score * std::exp(-temperature * std::log(1.0 - random.uniform()))
+            : walk.score;
         const double longest = longest_makespan(objective, limit, queues.energy());
-        const double makespan = longest < 0.0 ? kNever : objective.time == 0.0 ? 0.0 : makespan_within(group, lane, entries, queues, longest);
-        const double score = makespan < kNever ? objective.score(makespan, queues.energy()) : kNever;
+        const double makespan = longest < 0.0 ? kNever
+            : objective.time == 0.0           ? 0.0
+                                    : makespan_within(group, lane, entries, queues, longest);
+        const double score =
+            makespan < kNever ? objective.score(makespan, queues.energy()) : kNever;
         if (score <= limit) {
             walk.score = score;
             if (score < walk.best_score) {
@@ -144,13 +162,15 @@ std::int64_t anneal_on(const Group &group, Walk &walk, Objective objective, doub
     return tried;
 }
 
-}  // namespace
+} // namespace
 
-std::int64_t anneal(const Group &group, Walk &walk, Objective objective, double temperature, std::int64_t samples, double target, std::uint64_t seed,
-                    std::uint64_t stream) {
+std::int64_t anneal(const Group &group, Walk &walk, Objective objective, double temperature,
+    std::int64_t samples, double target, std::uint64_t seed, std::uint64_t stream) {
     if (group.jobs == 0) return 0;
     Random random(seed, stream);
-    return with_levels(group, [&](auto levels) { return anneal_on<levels()>(group, walk, objective, temperature, samples, target, random); });
+    return with_levels(group, [&](auto levels) {
+        return anneal_on<levels()>(group, walk, objective, temperature, samples, target, random);
+    });
 }
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

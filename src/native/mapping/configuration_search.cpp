@@ -29,26 +29,32 @@ struct Ranking {
     std::vector<std::size_t> order;
 };
 
-// Depth first over kinds of jobs on kinds of cores, from many jobs to few. A branch is bounded by a price of the bus (Lagrange): what is
-// left of it is paid for, or what must still be asked for is, and the cores left run what then gains most.
+// Depth first over kinds of jobs on kinds of cores, from many jobs to few. A branch is bounded by a
+// price of the bus (Lagrange): what is left of it is paid for, or what must still be asked for is,
+// and the cores left run what then gains most.
 class Search {
   public:
     // Demands sum to at most one (`fits`), or to at least one.
     Search(const Prices &prices, bool fits, std::int64_t nodes)
-        : prices_(prices), fits_(fits), nodes_(nodes), left_(prices.count.begin(), prices.count.end()), cores_(prices.cores.begin(), prices.cores.end()) {
+        : prices_(prices), fits_(fits), nodes_(nodes),
+          left_(prices.count.begin(), prices.count.end()),
+          cores_(prices.cores.begin(), prices.cores.end()) {
         const std::size_t kinds = prices.cores.size();
         for (std::size_t job = 0; job < prices.count.size(); ++job)
             for (std::size_t kind = 0; kind < kinds; ++kind) {
-                const double worth = prices.worth[job * kinds + kind], demand = prices.demand[job * kinds + kind];
+                const double worth = prices.worth[job * kinds + kind],
+                             demand = prices.demand[job * kinds + kind];
                 if (worth <= 0.0 || prices.count[job] == 0 || (fits && demand > 1.0)) continue;
-                options_.push_back({static_cast<std::int32_t>(job), kind, fits ? worth : worth - demand, demand});
+                options_.push_back(
+                    {static_cast<std::int32_t>(job), kind, fits ? worth : worth - demand, demand});
                 terms_ = std::max(terms_, worth + demand);
             }
         const double most = std::accumulate(cores_.begin(), cores_.end(), 0.0);
         terms_ *= most;
         rounded_ = (2.0 * most + 10.0) * std::numeric_limits<double>::epsilon();
         price_bus();
-        // Where much must be asked for, jobs that ask for much come first: without them there is little left to choose from.
+        // Where much must be asked for, jobs that ask for much come first: without them there is
+        // little left to choose from.
         std::stable_sort(options_.begin(), options_.end(), [&](const Option &a, const Option &b) {
             return fits ? value(a, bus_.price) > value(b, bus_.price) : a.demand > b.demand;
         });
@@ -72,10 +78,17 @@ class Search {
 
   private:
     double signed_price(double price) const { return fits_ ? price : -price; }
-    double value(const Option &option, double price) const { return option.gain - signed_price(price) * option.demand; }
-    // What a branch must exceed to be looked at. Beyond the bus, what matters is a gain and the bus together.
-    double enough() const { return best_ == kNone ? kNone : best_ + kNear * (fits_ ? best_ : 1.0 + std::abs(best_)); }
-    std::int32_t room(const Option &option) const { return std::min(cores_[option.kind], left_[option.job]); }
+    double value(const Option &option, double price) const {
+        return option.gain - signed_price(price) * option.demand;
+    }
+    // What a branch must exceed to be looked at. Beyond the bus, what matters is a gain and the bus
+    // together.
+    double enough() const {
+        return best_ == kNone ? kNone : best_ + kNear * (fits_ ? best_ : 1.0 + std::abs(best_));
+    }
+    std::int32_t room(const Option &option) const {
+        return std::min(cores_[option.kind], left_[option.job]);
+    }
 
     void rank(Ranking &ranking, double price) {
         ranking.price = price;
@@ -83,16 +96,19 @@ class Search {
         std::vector<double> values(options_.size());
         for (std::size_t at = 0; at < options_.size(); ++at)
             if ((values[at] = value(options_[at], price)) > 0.0) ranking.order.push_back(at);
-        std::stable_sort(ranking.order.begin(), ranking.order.end(), [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+        std::stable_sort(ranking.order.begin(), ranking.order.end(),
+            [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
     }
 
-    // The price at which the bus is just used up by jobs that do not fill it alone: the bound is convex in it, and any price gives one.
+    // The price at which the bus is just used up by jobs that do not fill it alone: the bound is
+    // convex in it, and any price gives one.
     void price_bus() {
         const auto suffices = [&](double price) {
             rank(bus_, price);
             double demand = 0.0;
             std::erase_if(bus_.order, [&](std::size_t at) { return options_[at].demand >= 1.0; });
-            fill(bus_, 0, [&](const Option &option, std::int32_t some) { demand += some * option.demand; });
+            fill(bus_, 0,
+                [&](const Option &option, std::int32_t some) { demand += some * option.demand; });
             return fits_ ? demand <= 1.0 : demand >= 1.0;
         };
         double low = 0.0, high = 0.0;
@@ -107,9 +123,9 @@ class Search {
         bus_.price = high;
     }
 
-    // Fills the cores left with options from `at` on, as if no two kinds of cores shared jobs: no filling gains more at the ranking's price.
-    template <typename Take>
-    void fill(const Ranking &ranking, std::size_t at, Take take) {
+    // Fills the cores left with options from `at` on, as if no two kinds of cores shared jobs: no
+    // filling gains more at the ranking's price.
+    template <typename Take> void fill(const Ranking &ranking, std::size_t at, Take take) {
         free_cores_ = cores_;
         std::int32_t left = std::accumulate(cores_.begin(), cores_.end(), 0);
         for (std::size_t i = 0; i < ranking.order.size() && left > 0; ++i) {
@@ -129,7 +145,8 @@ class Search {
         std::int32_t left = std::accumulate(cores_.begin(), cores_.end(), 0);
         double demand = 0.0;
         for (; at < options_.size() && left > 0; ++at) {
-            const std::int32_t some = std::min(free_cores_[options_[at].kind], left_[options_[at].job]);
+            const std::int32_t some =
+                std::min(free_cores_[options_[at].kind], left_[options_[at].job]);
             free_cores_[options_[at].kind] -= some;
             left -= some;
             demand += some * options_[at].demand;
@@ -142,13 +159,19 @@ class Search {
         const bool asked = !fits_ && demand >= 1.0;
         if (asked && filled(at, gain, demand)) return;
         for (;; ++at) {
-            while (at < options_.size() && (room(options_[at]) == 0 || (fits_ && demand + options_[at].demand > 1.0 + rounded_))) ++at;
-            if (at == options_.size() || (!fits_ && demand + most_demand(at) < 1.0 - rounded_)) return;
+            while (at < options_.size() &&
+                (room(options_[at]) == 0 ||
+                    (fits_ && demand + options_[at].demand > 1.0 + rounded_)))
+                ++at;
+            if (at == options_.size() || (!fits_ && demand + most_demand(at) < 1.0 - rounded_))
+                return;
             const Option &option = options_[at];
             // A job that fills the bus alone has no need of a price.
             const Ranking &ranking = asked || (!fits_ && option.demand >= 1.0) ? free_ : bus_;
             double reach = gain + signed_price(ranking.price) * (1.0 - demand);
-            fill(ranking, at, [&](const Option &each, std::int32_t some) { reach += some * value(each, ranking.price); });
+            fill(ranking, at, [&](const Option &each, std::int32_t some) {
+                reach += some * value(each, ranking.price);
+            });
             if (reach <= enough()) return;
             if (nodes_-- <= 0) {
                 open_ = std::max(open_, reach);
@@ -165,7 +188,8 @@ class Search {
         }
     }
 
-    // Where the bus is no matter any more: fills the cores left, and says whether that is possible, which is then best.
+    // Where the bus is no matter any more: fills the cores left, and says whether that is possible,
+    // which is then best.
     bool filled(std::size_t at, double gain, double demand) {
         const std::size_t before = taken_.size();
         bool possible = true;
@@ -174,7 +198,8 @@ class Search {
             demand += some * option.demand;
             taken_.insert(taken_.end(), static_cast<std::size_t>(some), &option);
         });
-        for (std::size_t i = before; i < taken_.size(); ++i) possible &= --left_[taken_[i]->job] >= 0;
+        for (std::size_t i = before; i < taken_.size(); ++i)
+            possible &= --left_[taken_[i]->job] >= 0;
         for (std::size_t i = before; i < taken_.size(); ++i) ++left_[taken_[i]->job];
         if (possible) keep(gain, demand);
         taken_.resize(before);
@@ -184,8 +209,10 @@ class Search {
     void take(const Option &option, std::int32_t some) {
         left_[option.job] -= some;
         cores_[option.kind] -= some;
-        if (some > 0) taken_.insert(taken_.end(), static_cast<std::size_t>(some), &option);
-        else taken_.resize(taken_.size() - static_cast<std::size_t>(-some));
+        if (some > 0)
+            taken_.insert(taken_.end(), static_cast<std::size_t>(some), &option);
+        else
+            taken_.resize(taken_.size() - static_cast<std::size_t>(-some));
     }
 
     void keep(double gain, double demand) {
@@ -201,12 +228,15 @@ class Search {
     Ranking bus_, free_;
     std::vector<std::int32_t> left_, cores_, free_cores_;
     std::vector<const Option *> taken_, found_;
-    // The sum of all terms is at most `terms_`, and floating point adds or loses no more than `rounded_` of that.
+    // The sum of all terms is at most `terms_`, and floating point adds or loses no more than
+    // `rounded_` of that.
     double terms_ = 0.0, rounded_ = 0.0, best_ = 0.0, open_ = kNone;
 };
 
-}  // namespace
+} // namespace
 
-Searched search_configurations(const Prices &prices, bool fits, std::int64_t nodes) { return Search(prices, fits, nodes).result(); }
+Searched search_configurations(const Prices &prices, bool fits, std::int64_t nodes) {
+    return Search(prices, fits, nodes).result();
+}
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

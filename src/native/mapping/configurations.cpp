@@ -24,11 +24,16 @@ std::vector<Option> options(const Prices &prices, std::size_t kind, std::int32_t
     const std::size_t kinds = prices.cores.size(), jobs = prices.worth.size() / kinds;
     std::vector<Option> all;
     for (std::size_t job = 0; job < jobs; ++job) {
-        const double worth = prices.worth[job * kinds + kind], demand = prices.demand[job * kinds + kind];
+        const double worth = prices.worth[job * kinds + kind],
+                     demand = prices.demand[job * kinds + kind];
         if (worth <= 0.0) continue;
         const double parts = demand * grid;
-        if (!fits) all.push_back({static_cast<std::int32_t>(std::ceil(std::min(parts, double(grid)))), worth - demand, static_cast<std::int32_t>(job)});
-        else if (std::floor(parts) <= grid) all.push_back({static_cast<std::int32_t>(parts), worth, static_cast<std::int32_t>(job)});
+        if (!fits)
+            all.push_back({static_cast<std::int32_t>(std::ceil(std::min(parts, double(grid)))),
+                worth - demand, static_cast<std::int32_t>(job)});
+        else if (std::floor(parts) <= grid)
+            all.push_back(
+                {static_cast<std::int32_t>(parts), worth, static_cast<std::int32_t>(job)});
     }
     // Where demands must fit, small is good; where they must add up, large is.
     std::sort(all.begin(), all.end(), [fits](const Option &a, const Option &b) {
@@ -41,7 +46,8 @@ std::vector<Option> options(const Prices &prices, std::size_t kind, std::int32_t
     return kept;
 }
 
-// Dynamic program over cores and parts of the bus; returns the best gain with all parts in use, or allowed to be.
+// Dynamic program over cores and parts of the bus; returns the best gain with all parts in use, or
+// allowed to be.
 double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &jobs) {
     struct Step {
         std::int32_t job, from;
@@ -63,10 +69,12 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
                 }
             };
             for (const Option &option : choices) {
-                for (std::int32_t to = option.parts; to < grid + (fits ? 1 : 0); ++to) take(to - option.parts, to, option);
+                for (std::int32_t to = option.parts; to < grid + (fits ? 1 : 0); ++to)
+                    take(to - option.parts, to, option);
                 // More than all of the bus is all of it.
                 if (!fits)
-                    for (std::int32_t from = grid - option.parts; from <= grid; ++from) take(from, grid, option);
+                    for (std::int32_t from = grid - option.parts; from <= grid; ++from)
+                        take(from, grid, option);
             }
             std::swap(value, next);
         }
@@ -80,7 +88,8 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
     return value[grid];
 }
 
-double best_of(const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
+double best_of(
+    const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
     double limit = std::numeric_limits<double>::infinity();
     if (nodes > 0) {
         Searched searched = search_configurations(prices, fits, nodes);
@@ -93,7 +102,7 @@ double best_of(const Prices &prices, bool fits, std::int32_t grid, std::int64_t 
     return std::min(limit, pack(prices, grid, fits, jobs));
 }
 
-}  // namespace
+} // namespace
 
 Best best_configurations(const Prices &prices, std::int32_t grid, std::int64_t nodes) {
     Best best;
@@ -102,4 +111,4 @@ Best best_configurations(const Prices &prices, std::int32_t grid, std::int64_t n
     return best;
 }
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

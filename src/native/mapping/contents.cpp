@@ -7,7 +7,8 @@ namespace loadmaster::mapping {
 
 namespace {
 
-// Relative gain for which nothing more is looked at; far more than rounding adds or loses in any sum here.
+// Relative gain for which nothing more is looked at; far more than rounding adds or loses in any
+// sum here.
 constexpr double kNear = 1e-7;
 
 struct Ware {
@@ -16,7 +17,8 @@ struct Ware {
     std::int32_t count;
 };
 
-// Depth first, over kinds by falling worth per time and from many jobs to few, with Dantzig's bound (1957): the rest may be in shares.
+// Depth first, over kinds by falling worth per time and from many jobs to few, with Dantzig's bound
+// (1957): the rest may be in shares.
 class Knapsack {
   public:
     Knapsack(const Wares &wares, double room, std::int64_t nodes) : nodes_(nodes) {
@@ -51,7 +53,8 @@ class Knapsack {
         return worth;
     }
 
-    // Everything that has these jobs of the kinds before `at`; whether any of it may be worth more than what was found.
+    // Everything that has these jobs of the kinds before `at`; whether any of it may be worth more
+    // than what was found.
     bool look(std::size_t at, double room, double worth) {
         if (at == wares_.size()) {
             if (worth > best_.worth) keep(worth);
@@ -64,7 +67,8 @@ class Knapsack {
             return false;
         }
         const Ware &ware = wares_[at];
-        // With fewer jobs of the kind that is worth most for its time, the limit only falls: the first in vain is the last.
+        // With fewer jobs of the kind that is worth most for its time, the limit only falls: the
+        // first in vain is the last.
         for (auto some = static_cast<std::int32_t>(fitting(ware, room)); some >= 0; --some) {
             jobs_[at] = some;
             if (!look(at + 1, room - some * ware.latency, worth + some * ware.worth)) break;
@@ -85,8 +89,10 @@ class Knapsack {
     Content best_;
 };
 
-}  // namespace
+} // namespace
 
-Content best_content(const Wares &wares, double room, std::int64_t nodes) { return Knapsack(wares, room, nodes).best(); }
+Content best_content(const Wares &wares, double room, std::int64_t nodes) {
+    return Knapsack(wares, room, nodes).best();
+}
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

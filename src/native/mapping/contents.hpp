@@ -1,4 +1,5 @@
-// What one core can hold at given prices: a content says how many jobs of each kind a core runs, one after another.
+// What one core can hold at given prices: a content says how many jobs of each kind a core runs,
+// one after another.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,14 @@ struct Wares {
 };
 
 struct Content {
-    double worth = 0.0;              // of `jobs`
-    double at_most = 0.0;            // no content is worth more
-    std::vector<std::int32_t> jobs;  // of each kind
+    double worth = 0.0;             // of `jobs`
+    double at_most = 0.0;           // no content is worth more
+    std::vector<std::int32_t> jobs; // of each kind
 };
 
-// The content of the greatest worth that takes no more than `room` (bounded knapsack); what is worth nothing is left out.
-// Branch and bound: exact up to a ten-millionth, unless `nodes` do not suffice; then `at_most` says what may have been missed.
+// The content of the greatest worth that takes no more than `room` (bounded knapsack); what is
+// worth nothing is left out. Branch and bound: exact up to a ten-millionth, unless `nodes` do not
+// suffice; then `at_most` says what may have been missed.
 Content best_content(const Wares &wares, double room, std::int64_t nodes);
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

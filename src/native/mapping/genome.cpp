@@ -18,7 +18,7 @@ namespace {
 constexpr int kJobBits = 22, kCoreShift = 32 + kJobBits;
 static_assert(kMostJobs == 1 << kJobBits && kMostCores == 1 << (64 - kCoreShift));
 
-}  // namespace
+} // namespace
 
 Decoder::Decoder(const Group &group) : group_(group), keys_(group.jobs), sorted_(group.jobs) {
     // One to two buckets a job, so that few jobs share one.
@@ -42,7 +42,8 @@ void Decoder::settle() {
 void Decoder::queues(const Genome &genome, std::int32_t *out) {
     std::fill(bucket_.begin(), bucket_.end(), 0);
     for (std::int32_t job = 0; job < group_.jobs; ++job) {
-        keys_[job] = static_cast<std::uint64_t>(core_of(job, genome)) << kCoreShift | static_cast<std::uint64_t>(genome.priority[job]) << kJobBits | job;
+        keys_[job] = static_cast<std::uint64_t>(core_of(job, genome)) << kCoreShift |
+            static_cast<std::uint64_t>(genome.priority[job]) << kJobBits | job;
         ++bucket_[(keys_[job] >> shift_) + 1];
     }
     std::int32_t sum = 0;
@@ -66,22 +67,27 @@ double Decoder::energy(const Genome &genome) const {
     return sum;
 }
 
-void scores(const Group &group, const std::int32_t *core, const std::uint32_t *priority, std::size_t count, Objective objective, int threads, double *out) {
+void scores(const Group &group, const std::int32_t *core, const std::uint32_t *priority,
+    std::size_t count, Objective objective, int threads, double *out) {
     constexpr std::size_t kBlock = 8;
     in_parallel(count, threads, [&](std::size_t begin, std::size_t end) {
         Decoder decoder(group);
         std::vector<std::int32_t> queues(kBlock * group.length());
         for (std::size_t done = begin; done < end; done += kBlock) {
             const std::size_t here = std::min(kBlock, end - done);
-            const auto genome = [&](std::size_t i) { return Genome{core + (done + i) * group.jobs, priority + (done + i) * group.jobs}; };
+            const auto genome = [&](std::size_t i) {
+                return Genome{core + (done + i) * group.jobs, priority + (done + i) * group.jobs};
+            };
             if (objective.time != 0.0) {
-                for (std::size_t i = 0; i < here; ++i) decoder.queues(genome(i), &queues[i * group.length()]);
+                for (std::size_t i = 0; i < here; ++i)
+                    decoder.queues(genome(i), &queues[i * group.length()]);
                 makespans(group, queues.data(), here, out + done);
             }
             if (objective.energy != 0.0)
-                for (std::size_t i = 0; i < here; ++i) out[done + i] = objective.score(out[done + i], decoder.energy(genome(i)));
+                for (std::size_t i = 0; i < here; ++i)
+                    out[done + i] = objective.score(out[done + i], decoder.energy(genome(i)));
         }
     });
 }
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

@@ -6,7 +6,8 @@
 
 namespace loadmaster::mapping {
 
-Group make_group(std::span<const double> latency, std::span<const double> demand, std::span<const double> energy, std::int32_t cores) {
+Group make_group(std::span<const double> latency, std::span<const double> demand,
+    std::span<const double> energy, std::int32_t cores) {
     Group group;
     group.cores = cores;
     group.jobs = static_cast<std::int32_t>(latency.size() / cores);
@@ -25,7 +26,8 @@ Group make_group(std::span<const double> latency, std::span<const double> demand
                 group.everywhere = false;
                 continue;
             }
-            group.cells[static_cast<std::size_t>(job) * group.width + core] = {latency[row + core], demand[row + core]};
+            group.cells[static_cast<std::size_t>(job) * group.width + core] = {
+                latency[row + core], demand[row + core]};
             (demand[row + core] > 0.0 ? some : none) = true;
             if (last < 0) last = core;
         }
@@ -40,7 +42,7 @@ Group make_group(std::span<const double> latency, std::span<const double> demand
 
 double makespan_of_two_clocks(const Group &group, const std::int32_t *queues) {
     struct Core {
-        double end;  // on the clock of its job
+        double end; // on the clock of its job
         double demand;
         const std::int32_t *next;
     };
@@ -86,33 +88,41 @@ double makespan_of_two_clocks(const Group &group, const std::int32_t *queues) {
 
 namespace {
 
-// Several mappings step by step together: their chains of dependent operations overlap in the processor.
+// Several mappings step by step together: their chains of dependent operations overlap in the
+// processor.
 constexpr std::size_t kTogether = 4;
 
 template <int kLevels>
-void makespans_together(const Group &group, const std::int32_t *queues, std::size_t count, double *out) {
+void makespans_together(
+    const Group &group, const std::int32_t *queues, std::size_t count, double *out) {
     std::array<Lane<kLevels, false>, kTogether> lanes;
     for (std::size_t done = 0; done < count; done += kTogether) {
         const std::size_t here = std::min(kTogether, count - done);
-        for (std::size_t i = 0; i < kTogether; ++i) lanes[i].start(group, queues + (done + std::min(i, here - 1)) * group.length());
+        for (std::size_t i = 0; i < kTogether; ++i)
+            lanes[i].start(group, queues + (done + std::min(i, here - 1)) * group.length());
         for (std::int32_t left = group.jobs; left > 0; --left)
             for (auto &lane : lanes) lane.step(group);
         for (std::size_t i = 0; i < here; ++i) out[done + i] = lanes[i].time();
     }
 }
 
-}  // namespace
+} // namespace
 
 void makespans(const Group &group, const std::int32_t *queues, std::size_t count, double *out) {
     if (group.two_clocks) {
-        for (std::size_t i = 0; i < count; ++i) out[i] = makespan_of_two_clocks(group, queues + i * group.length());
+        for (std::size_t i = 0; i < count; ++i)
+            out[i] = makespan_of_two_clocks(group, queues + i * group.length());
         return;
     }
-    with_levels(group, [&](auto levels) { makespans_together<levels()>(group, queues, count, out); });
+    with_levels(
+        group, [&](auto levels) { makespans_together<levels()>(group, queues, count, out); });
 }
 
-void makespans_on_threads(const Group &group, const std::int32_t *queues, std::size_t count, int threads, double *out) {
-    in_parallel(count, threads, [&](std::size_t begin, std::size_t end) { makespans(group, queues + begin * group.length(), end - begin, out + begin); });
+void makespans_on_threads(
+    const Group &group, const std::int32_t *queues, std::size_t count, int threads, double *out) {
+    in_parallel(count, threads, [&](std::size_t begin, std::size_t end) {
+        makespans(group, queues + begin * group.length(), end - begin, out + begin);
+    });
 }
 
-}  // namespace loadmaster::mapping
+} // namespace loadmaster::mapping

@@ -15,12 +15,17 @@ void Addresses::list(std::span<const Block> blocks) {
     const auto start = [&](std::int64_t b) { return blocks[b].start; };
     std::ranges::stable_sort(by_start_, {}, start);
     std::ranges::stable_sort(by_end_, {}, end);
-    std::ranges::copy_if(by_end_, std::back_inserter(evicts_), [&](std::int64_t b) { return blocks[b].evict >= 0; });
-    for (auto *places : {&ended_before_, &begin_after_, &evicts_before_}) places->assign(blocks.size(), 0);
+    std::ranges::copy_if(
+        by_end_, std::back_inserter(evicts_), [&](std::int64_t b) { return blocks[b].evict >= 0; });
+    for (auto *places : {&ended_before_, &begin_after_, &evicts_before_})
+        places->assign(blocks.size(), 0);
     for (std::int64_t b : by_start_) {
-        ended_before_[b] = std::ranges::upper_bound(by_end_, blocks[b].start, {}, end) - by_end_.begin();
-        begin_after_[b] = std::ranges::lower_bound(by_start_, blocks[b].end, {}, start) - by_start_.begin();
-        evicts_before_[b] = std::ranges::upper_bound(evicts_, blocks[b].start, {}, end) - evicts_.begin();
+        ended_before_[b] =
+            std::ranges::upper_bound(by_end_, blocks[b].start, {}, end) - by_end_.begin();
+        begin_after_[b] =
+            std::ranges::lower_bound(by_start_, blocks[b].end, {}, start) - by_start_.begin();
+        evicts_before_[b] =
+            std::ranges::upper_bound(evicts_, blocks[b].start, {}, end) - evicts_.begin();
     }
 }
 
@@ -30,10 +35,11 @@ std::int64_t Addresses::last_before(std::span<const std::int64_t> offset, std::i
     return -1;
 }
 
-std::int64_t Addresses::free_until(std::span<const std::int64_t> offset, std::int64_t b, std::int64_t otherwise) const {
+std::int64_t Addresses::free_until(
+    std::span<const std::int64_t> offset, std::int64_t b, std::int64_t otherwise) const {
     for (auto i = static_cast<std::size_t>(begin_after_[b]); i < by_start_.size(); ++i)
         if (touch(offset, by_start_[i], b)) return std::min(otherwise, blocks_[by_start_[i]].start);
     return otherwise;
 }
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

@@ -12,14 +12,18 @@ namespace {
 __extension__ typedef __int128 Wide;
 
 constexpr Wide kNever = Wide{1} << 125;
-// Costs in seconds are themselves rounded, each by less than 2^-52 of itself, and so is whatever sum the bound is compared with.
+// Costs in seconds are themselves rounded, each by less than 2^-52 of itself, and so is whatever
+// sum the bound is compared with.
 constexpr double kRounding = 1e-12;
 
-Wide floored(double seconds, int shift) { return static_cast<Wide>(std::floor(std::ldexp(seconds, shift))); }
+Wide floored(double seconds, int shift) {
+    return static_cast<Wide>(std::floor(std::ldexp(seconds, shift)));
+}
 
 class Bound {
   public:
-    Bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices) : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
+    Bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices)
+        : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
         combined_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) combined_[k] = combined(k);
         for (std::int64_t k = 0; k < k_.count(); ++k) sum_[k + 1] = sum_[k] + p_.memory[k];
@@ -30,13 +34,17 @@ class Bound {
         Wide best = kNever;
         for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
             const Wide rent = Wide{p_.memory[k]} * k_.workspace[a];
-            if (combinations_.empty()) best = std::min(best, rent + floored(k_.seconds[a], p_.shift - kShareBits) * p_.shares[3 * k]);
-            const double *row = k_.table.data() + k_.first_entry[k] + (a - k_.first_algorithm[k]) * static_cast<std::int64_t>(combinations_.size());
+            if (combinations_.empty())
+                best = std::min(
+                    best, rent + floored(k_.seconds[a], p_.shift - kShareBits) * p_.shares[3 * k]);
+            const double *row = k_.table.data() + k_.first_entry[k] +
+                (a - k_.first_algorithm[k]) * static_cast<std::int64_t>(combinations_.size());
             const Wide arithmetic = floored(k_.seconds[a], p_.shift);
             for (std::size_t i = 0; i < combinations_.size(); ++i) {
                 const Combination &c = combinations_[i];
                 if (k_.measured(k) ? !std::isfinite(row[i]) : c.slow >= kNever) continue;
-                const Wide time = k_.measured(k) ? floored(row[i], p_.shift) : std::max({arithmetic, c.fast, c.slow});
+                const Wide time = k_.measured(k) ? floored(row[i], p_.shift)
+                                                 : std::max({arithmetic, c.fast, c.slow});
                 best = std::min(best, rent + time - c.surcharge);
             }
         }
@@ -54,7 +62,8 @@ class Bound {
         Wide fast = 0, slow = 0, surcharge = 0;
     };
 
-    // All combinations of places of the operands that are told apart. Those that are not add nothing: a kernel takes no less with them.
+    // All combinations of places of the operands that are told apart. Those that are not add
+    // nothing: a kernel takes no less with them.
     void list_combinations(std::int64_t k) {
         combinations_.clear();
         if (k_.measured(k)) combinations_.emplace_back();
@@ -62,7 +71,8 @@ class Bound {
             const std::int64_t u = k_.use[o];
             if (!told_apart(u)) continue;
             if (combinations_.empty()) combinations_.emplace_back();
-            const Wide fast = floored(t_.fast[u], p_.shift), surcharge = floored(p_.surcharge[u], p_.shift);
+            const Wide fast = floored(t_.fast[u], p_.shift),
+                       surcharge = floored(p_.surcharge[u], p_.shift);
             const Wide slow = std::isfinite(t_.slow[u]) ? floored(t_.slow[u], p_.shift) : kNever;
             for (std::size_t i = 0, half = combinations_.size(); i < half; ++i) {
                 Combination c = combinations_[i];
@@ -88,7 +98,8 @@ class Bound {
     }
 
     void fill(std::int64_t t) {
-        const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t], last = k_.count();
+        const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t],
+                           last = k_.count();
         choices_.never = kNever;
         choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
@@ -106,18 +117,24 @@ class Bound {
                 if (told_apart(u)) choices_.slow[i] = floored(p_.surcharge[u], p_.shift);
                 if (!k_.measured(k) && !std::isfinite(t_.slow[u])) choices_.slow[i] = kNever;
             } else {
-                choices_.fast[i] += floored(t_.fast[u], p_.shift - kShareBits) * p_.shares[3 * k + 1];
-                choices_.slow[i] = std::isfinite(t_.slow[u]) ? floored(t_.slow[u], p_.shift - kShareBits) * p_.shares[3 * k + 2] : kNever;
+                choices_.fast[i] +=
+                    floored(t_.fast[u], p_.shift - kShareBits) * p_.shares[3 * k + 1];
+                choices_.slow[i] = std::isfinite(t_.slow[u])
+                    ? floored(t_.slow[u], p_.shift - kShareBits) * p_.shares[3 * k + 2]
+                    : kNever;
             }
-            choices_.stay[i] = u > begin ? size * (sum_[k] - sum_[t_.kernel[u - 1] + 1]) : size * sum_[k];
+            choices_.stay[i] =
+                u > begin ? size * (sum_[k] - sum_[t_.kernel[u - 1] + 1]) : size * sum_[k];
         }
-        if (choices_.live_range == LiveRange::cyclic && end > begin) choices_.stay[0] += choices_.tail;
+        if (choices_.live_range == LiveRange::cyclic && end > begin)
+            choices_.stay[0] += choices_.tail;
     }
 
     Wide placed_once() const {
         Wide fast = choices_.live_range == LiveRange::output ? choices_.tail : Wide{0}, slow = 0;
         for (std::size_t i = 0; i < choices_.uses(); ++i) {
-            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
+            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic ||
+                choices_.live_range == LiveRange::input;
             fast += choices_.fast[i] + (there ? choices_.stay[i] : Wide{0});
             slow = std::min(kNever, slow + choices_.slow[i]);
         }
@@ -127,16 +144,18 @@ class Bound {
     const Tensors &t_;
     const Kernels &k_;
     const Prices &p_;
-    std::vector<Wide> sum_;  // prices of all kernels before each
-    std::vector<std::uint8_t> combined_;  // whether each kernel's combinations of places are told apart
+    std::vector<Wide> sum_; // prices of all kernels before each
+    std::vector<std::uint8_t>
+        combined_; // whether each kernel's combinations of places are told apart
     std::vector<Combination> combinations_;
     Choices<Wide> choices_;
     ShortestPath<Wide> path_;
 };
 
-}  // namespace
+} // namespace
 
-double lagrangian_bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices, bool moves) {
+double lagrangian_bound(
+    const Tensors &tensors, const Kernels &kernels, const Prices &prices, bool moves) {
     Bound bound(tensors, kernels, prices);
     Wide total = 0;
     for (std::int64_t k = 0; k < kernels.count(); ++k) total += bound.kernel(k);
@@ -145,4 +164,4 @@ double lagrangian_bound(const Tensors &tensors, const Kernels &kernels, const Pr
     return std::max(0.0, std::ldexp(static_cast<double>(total), -prices.shift) * (1.0 - kRounding));
 }
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

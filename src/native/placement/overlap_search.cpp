@@ -12,13 +12,15 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class OverlapSearch {
   public:
-    OverlapSearch(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Paths &paths, std::uint64_t seed,
-                  allocation::Budget &budget)
-        : t_(tensors), k_(kernels), advice_(advice), random_(seed), budget_(budget), paths_(paths), schedule_(tensors, kernels, links) {
+    OverlapSearch(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
+        const Links &links, const Paths &paths, std::uint64_t seed, allocation::Budget &budget)
+        : t_(tensors), k_(kernels), advice_(advice), random_(seed), budget_(budget), paths_(paths),
+          schedule_(tensors, kernels, links) {
         room_.resize(k_.count());
         rent_.assign(k_.count() + 1, 0.0);
         for (std::int64_t k = 0; k < k_.count(); ++k) {
-            const auto begin = k_.workspace.begin() + k_.first_algorithm[k], end = k_.workspace.begin() + k_.first_algorithm[k + 1];
+            const auto begin = k_.workspace.begin() + k_.first_algorithm[k],
+                       end = k_.workspace.begin() + k_.first_algorithm[k + 1];
             room_[k] = k_.limit[k] - *std::min_element(begin, end);
             rent_[k + 1] = rent_[k] + advice_.memory[k];
         }
@@ -28,8 +30,12 @@ class OverlapSearch {
         for (std::int64_t t = 0; t < t_.count(); ++t) {
             if (t_.first[t] == t_.first[t + 1]) continue;
             const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
-            begin_[t] = range == LiveRange::cyclic || range == LiveRange::input ? 0 : t_.kernel[t_.first[t]];
-            end_[t] = range == LiveRange::cyclic || range == LiveRange::output ? k_.count() : t_.kernel[t_.first[t + 1] - 1] + 1;
+            begin_[t] = range == LiveRange::cyclic || range == LiveRange::input
+                ? 0
+                : t_.kernel[t_.first[t]];
+            end_[t] = range == LiveRange::cyclic || range == LiveRange::output
+                ? k_.count()
+                : t_.kernel[t_.first[t + 1] - 1] + 1;
             for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
             occupy(t, +1);
             if (t_.size[t] > 0) movable_.push_back(t);
@@ -48,8 +54,10 @@ class OverlapSearch {
 
   private:
     Path path(std::int64_t t) {
-        const auto begin = static_cast<std::size_t>(t_.first[t]), count = static_cast<std::size_t>(t_.first[t + 1]) - begin;
-        return {std::span(paths_.fast).subspan(begin, count), std::span(paths_.stays).subspan(begin, count), paths_.tail[t]};
+        const auto begin = static_cast<std::size_t>(t_.first[t]),
+                   count = static_cast<std::size_t>(t_.first[t + 1]) - begin;
+        return {std::span(paths_.fast).subspan(begin, count),
+            std::span(paths_.stays).subspan(begin, count), paths_.tail[t]};
     }
 
     void occupy(std::int64_t t, std::int64_t sign) {
@@ -70,14 +78,16 @@ class OverlapSearch {
         return rent * (rent_[to] - rent_[from]) * static_cast<double>(size);
     }
 
-    // The costs of a tensor that has been taken out; memory and copies cost `rent` and `toll` times their prices.
+    // The costs of a tensor that has been taken out; memory and copies cost `rent` and `toll` times
+    // their prices.
     void price(std::int64_t t, double rent, double toll) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         choices_.never = kNever;
         choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
         choices_.last = toll * t_.to_slow[end - 1];
-        const bool tail = choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
+        const bool tail =
+            choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
         choices_.tail = tail ? gap(t_.kernel[end - 1] + 1, k_.count(), size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u];
@@ -85,10 +95,14 @@ class OverlapSearch {
             choices_.out[i] = u > begin ? toll * t_.to_slow[u - 1] : choices_.last;
             choices_.reads[i] = t_.reads[u];
             choices_.writes[i] = t_.writes[u];
-            choices_.fast[i] = room_[k] < size ? kNever : advice_.fast[u] + rent * advice_.memory[k] * static_cast<double>(size);
+            choices_.fast[i] = room_[k] < size
+                ? kNever
+                : advice_.fast[u] + rent * advice_.memory[k] * static_cast<double>(size);
             choices_.slow[i] = t_.slow[u] < kNever ? advice_.slow[u] : kNever;
-            const bool alive = u > begin || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
-            choices_.stay[i] = alive ? gap(u > begin ? t_.kernel[u - 1] + 1 : 0, k, size, rent) : kNever;
+            const bool alive = u > begin || choices_.live_range == LiveRange::cyclic ||
+                choices_.live_range == LiveRange::input;
+            choices_.stay[i] =
+                alive ? gap(u > begin ? t_.kernel[u - 1] + 1 : 0, k, size, rent) : kNever;
         }
         if (choices_.live_range == LiveRange::cyclic) choices_.stay[0] += choices_.tail;
     }
@@ -100,7 +114,8 @@ class OverlapSearch {
     void gather() {
         victims_.clear();
         const auto add = [&](std::int64_t t) {
-            if (t_.size[t] > 0 && std::find(victims_.begin(), victims_.end(), t) == victims_.end()) victims_.push_back(t);
+            if (t_.size[t] > 0 && std::find(victims_.begin(), victims_.end(), t) == victims_.end())
+                victims_.push_back(t);
         };
         std::int64_t at = gather_late(add);
         if (victims_.empty()) {
@@ -108,7 +123,8 @@ class OverlapSearch {
             at = begin_[victims_[0]] + below(end_[victims_[0]] - begin_[victims_[0]]);
         }
         if (share() < 0.3)
-            for (std::int64_t o = k_.first_operand[at]; o < k_.first_operand[at + 1]; ++o) add(owner_[k_.use[o]]);
+            for (std::int64_t o = k_.first_operand[at]; o < k_.first_operand[at + 1]; ++o)
+                add(owner_[k_.use[o]]);
         const std::size_t most = 1 + below(5);
         for (int tries = 0; tries < 30 && victims_.size() < most; ++tries) {
             const std::int64_t t = movable_[below(movable_.size())];
@@ -118,14 +134,15 @@ class OverlapSearch {
     }
 
     // Often: tensors whose copies a kernel waited for, or that were copied shortly before.
-    template <class Add>
-    std::int64_t gather_late(Add add) {
+    template <class Add> std::int64_t gather_late(Add add) {
         if (late_.empty() || share() >= kLate) return -1;
-        const auto found = std::ranges::upper_bound(late_, share() * late_.back().until, {}, &Late::until);
+        const auto found =
+            std::ranges::upper_bound(late_, share() * late_.back().until, {}, &Late::until);
         const Late &late = found == late_.end() ? late_.back() : *found;
         if (below(2)) add(late.tensor);
         const std::size_t others = victims_.empty() ? 1 : below(3);
-        for (std::size_t i = 0; i < others; ++i) add(copied_[std::max<std::int64_t>(0, late.place - below(kBefore))]);
+        for (std::size_t i = 0; i < others; ++i)
+            add(copied_[std::max<std::int64_t>(0, late.place - below(kBefore))]);
         return std::min(late.position, k_.count() - 1);
     }
 
@@ -140,7 +157,8 @@ class OverlapSearch {
         }
         double until = 0;
         for (const Stall &stall : schedule_.stalls())
-            late_.push_back({until += stall.seconds, stall.position, schedule_.copies()[stall.copy].tensor, place_[stall.copy]});
+            late_.push_back({until += stall.seconds, stall.position,
+                schedule_.copies()[stall.copy].tensor, place_[stall.copy]});
     }
 
     void save() {
@@ -196,7 +214,8 @@ class OverlapSearch {
         if (placed == victims_.size()) {
             if (!changed()) return;
             budget_.add(static_cast<std::int64_t>(t_.kernel.size()) + k_.count());
-            const double seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail, paths_.earliest});
+            const double seconds =
+                schedule_.run({paths_.fast, paths_.stays, paths_.tail, paths_.earliest});
             if (seconds <= paths_.seconds) {
                 paths_.seconds = seconds;
                 look_back();
@@ -209,7 +228,7 @@ class OverlapSearch {
     }
 
     struct Late {
-        double until;  // seconds that kernels waited, up to this one
+        double until; // seconds that kernels waited, up to this one
         std::int64_t position, tensor, place;
     };
     static constexpr double kLate = 0.5;
@@ -222,21 +241,23 @@ class OverlapSearch {
     allocation::Budget &budget_;
     Paths paths_;
     Schedule schedule_;
-    std::vector<std::int64_t> room_;  // bytes that no path takes, beside the smallest workspace
-    std::vector<double> rent_;        // prices of memory before each kernel
+    std::vector<std::int64_t> room_; // bytes that no path takes, beside the smallest workspace
+    std::vector<double> rent_;       // prices of memory before each kernel
     std::vector<std::int64_t> owner_, begin_, end_, movable_, victims_;
     std::vector<Late> late_;
-    std::vector<std::int64_t> copied_, place_;  // tensors in the order of their copies, and where each copy is in it
+    std::vector<std::int64_t> copied_,
+        place_; // tensors in the order of their copies, and where each copy is in it
     std::vector<std::uint8_t> kept_;
     Choices<double> choices_;
     ShortestPath<double> path_;
 };
 
-}  // namespace
+} // namespace
 
-Paths search_overlapping(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Paths &paths, double goal,
-                         std::uint64_t seed, allocation::Budget &budget) {
+Paths search_overlapping(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
+    const Links &links, const Paths &paths, double goal, std::uint64_t seed,
+    allocation::Budget &budget) {
     return OverlapSearch(tensors, kernels, advice, links, paths, seed, budget).run(goal);
 }
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

@@ -1,8 +1,10 @@
-// The cheapest path of one tensor: a shortest path in AutoTM's flow network (ASPLOS 2020, section 4.2).
+// The cheapest path of one tensor: a shortest path in AutoTM's flow network (ASPLOS 2020,
+// section 4.2).
 //
-// After a use the tensor is in one of three states: dirty (in the fast memory, no valid slow copy: DRAM_PRE), clean (in the fast memory and
-// in the slow one: DRAM) or slow (PMEM). Where copies block computation it suffices to leave right after a use and to return right before
-// one: what is not there in between saves the most memory, and a copy costs the same at any time.
+// After a use the tensor is in one of three states: dirty (in the fast memory, no valid slow copy:
+// DRAM_PRE), clean (in the fast memory and in the slow one: DRAM) or slow (PMEM). Where copies
+// block computation it suffices to leave right after a use and to return right before one: what is
+// not there in between saves the most memory, and a copy costs the same at any time.
 #pragma once
 
 #include "placement/tensors.hpp"
@@ -12,15 +14,19 @@
 
 namespace loadmaster::placement {
 
-// Costs of one tensor's choices. `Number` is double for searching, a wide integer for proving. What is impossible costs `never`.
-template <class Number>
-struct Choices {
+// Costs of one tensor's choices. `Number` is double for searching, a wide integer for proving. What
+// is impossible costs `never`.
+template <class Number> struct Choices {
     Number never;
     LiveRange live_range = LiveRange::inner;
-    std::vector<Number> fast, slow, stay;     // each use, in either memory; staying in the gap before it
-    std::vector<Number> in, out;              // copying to the fast memory, to the slow one, in the gap before each use
-    std::vector<std::uint8_t> reads, writes;  // whether each use needs the old bytes, and whether it changes them
-    Number tail{}, last{};                    // staying in the gap after the last use; copying to the slow memory in it
+    std::vector<Number> fast, slow,
+        stay; // each use, in either memory; staying in the gap before it
+    std::vector<Number> in,
+        out; // copying to the fast memory, to the slow one, in the gap before each use
+    std::vector<std::uint8_t> reads,
+        writes; // whether each use needs the old bytes, and whether it changes them
+    Number tail{},
+        last{}; // staying in the gap after the last use; copying to the slow memory in it
     std::size_t uses() const { return fast.size(); }
     void resize(std::size_t uses) {
         for (auto *costs : {&fast, &slow, &stay, &in, &out}) costs->resize(uses);
@@ -29,8 +35,7 @@ struct Choices {
     }
 };
 
-template <class Number>
-class ShortestPath {
+template <class Number> class ShortestPath {
   public:
     // The cost of the cheapest path, `never` if there is none; `path`, if given, receives it.
     Number solve(const Choices<Number> &choices, Path *path) {
@@ -39,7 +44,11 @@ class ShortestPath {
         State chosen = slow;
         // It starts as it ends: try every state.
         for (State state : {slow, clean, dirty}) {
-            const Number cost = walk(choices, [&] { Costs start = none(choices); start[state] = Number{}; return start; }())[state];
+            const Number cost = walk(choices, [&] {
+                Costs start = none(choices);
+                start[state] = Number{};
+                return start;
+            }())[state];
             if (cost < best) best = cost, chosen = state;
         }
         if (path && best < choices.never) {
@@ -55,16 +64,19 @@ class ShortestPath {
     enum State : std::uint8_t { dirty, clean, slow };
     using Costs = std::array<Number, 3>;
     struct Step {
-        std::array<State, 3> before;       // state after the use before, for each state after this one
-        std::array<std::uint8_t, 3> stays;  // whether it stayed in between
+        std::array<State, 3> before; // state after the use before, for each state after this one
+        std::array<std::uint8_t, 3> stays; // whether it stayed in between
     };
 
-    static Costs none(const Choices<Number> &choices) { return {choices.never, choices.never, choices.never}; }
+    static Costs none(const Choices<Number> &choices) {
+        return {choices.never, choices.never, choices.never};
+    }
 
     Number once(const Choices<Number> &choices, Path *path) {
         Costs start = none(choices);
         start[slow] = Number{};
-        if (choices.live_range == LiveRange::input) start[dirty] = Number{};  // the caller supplies it in either memory
+        if (choices.live_range == LiveRange::input)
+            start[dirty] = Number{}; // the caller supplies it in either memory
         Costs end = walk(choices, start);
         bool kept = false;
         if (choices.live_range == LiveRange::output && end[dirty] < choices.never) {
@@ -89,10 +101,15 @@ class ShortestPath {
             const auto reach = [&](State to, State from, Number cost, bool stays) {
                 if (after[from] >= c.never || cost >= c.never) return;
                 const Number total = after[from] + cost;
-                if (total < before[to]) before[to] = total, gap.before[to] = from, gap.stays[to] = stays;
+                if (total < before[to])
+                    before[to] = total, gap.before[to] = from, gap.stays[to] = stays;
             };
-            // A use that does not read needs no copy of the bytes before it; but round the end of time they must be somewhere.
-            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] || (i == 0 && c.live_range == LiveRange::cyclic) ? c.out[i] : Number{};
+            // A use that does not read needs no copy of the bytes before it; but round the end of
+            // time they must be somewhere.
+            const Number in = c.reads[i] ? c.in[i] : Number{},
+                         out = c.reads[i] || (i == 0 && c.live_range == LiveRange::cyclic)
+                ? c.out[i]
+                : Number{};
             reach(dirty, dirty, c.stay[i], true);
             reach(clean, clean, c.stay[i], true);
             reach(clean, clean, in, false);
@@ -106,7 +123,9 @@ class ShortestPath {
             const auto use = [&](State to, State from, Number cost) {
                 if (before[from] >= c.never || cost >= c.never) return;
                 const Number total = before[from] + cost;
-                if (total < after[to]) after[to] = total, steps_[i].before[to] = gap.before[from], steps_[i].stays[to] = gap.stays[from];
+                if (total < after[to])
+                    after[to] = total, steps_[i].before[to] = gap.before[from],
+                    steps_[i].stays[to] = gap.stays[from];
             };
             use(dirty, dirty, c.fast[i]);
             use(c.writes[i] ? dirty : clean, clean, c.fast[i]);
@@ -128,4 +147,4 @@ class ShortestPath {
     std::vector<Step> steps_;
 };
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

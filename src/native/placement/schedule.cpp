@@ -7,11 +7,13 @@ namespace loadmaster::placement {
 
 namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Copies back, at most, that others pass; where they have addresses, one that passes takes no room from those.
+// Copies back, at most, that others pass; where they have addresses, one that passes takes no room
+// from those.
 constexpr std::int64_t kPassed = 2, kPassedAt = 16;
-}
+} // namespace
 
-Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links) : t_(tensors), k_(kernels), l_(links) {
+Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links)
+    : t_(tensors), k_(kernels), l_(links) {
     const auto count = static_cast<std::size_t>(k_.count());
     used_.resize(count + 1);
     workspace_.resize(count);
@@ -67,12 +69,14 @@ bool Schedule::occupy(const PathsView &paths) {
     for (std::int64_t t = 0; t < t_.count(); ++t) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         for (std::int64_t u = begin; u < end; ++u) {
-            const std::int64_t k = t_.kernel[u], from = paths.stays[u] ? (u > begin ? t_.kernel[u - 1] + 1 : 0) : k;
+            const std::int64_t k = t_.kernel[u],
+                               from = paths.stays[u] ? (u > begin ? t_.kernel[u - 1] + 1 : 0) : k;
             const std::int64_t to = paths.fast[u] ? k + 1 : k;
             in_slow_[t_.operand[u]] = !paths.fast[u];
             if (from < to) used_[from] += size, used_[to] -= size;
         }
-        if (begin < end && paths.tail[t]) used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
+        if (begin < end && paths.tail[t])
+            used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
     }
     std::int64_t used = 0;
     for (std::int64_t k = 0; k < kernels; ++k) {
@@ -86,19 +90,25 @@ bool Schedule::occupy(const PathsView &paths) {
 }
 
 void Schedule::time_kernel(std::int64_t k) {
-    const std::int64_t first = k_.first_operand[k], last = k_.first_operand[k + 1], room = k_.limit[k] - used_[k];
+    const std::int64_t first = k_.first_operand[k], last = k_.first_operand[k + 1],
+                       room = k_.limit[k] - used_[k];
     double fast = 0, slow = 0;
     std::int64_t index = 0;
     if (k_.measured(k)) {
-        for (std::int64_t o = 0; (std::int64_t{1} << o) < k_.entries(k); ++o) index |= std::int64_t{in_slow_[first + o]} << o;
+        for (std::int64_t o = 0; (std::int64_t{1} << o) < k_.entries(k); ++o)
+            index |= std::int64_t{in_slow_[first + o]} << o;
     } else {
-        for (std::int64_t o = first; o < last; ++o) (in_slow_[o] ? slow : fast) += in_slow_[o] ? t_.slow[k_.use[o]] : t_.fast[k_.use[o]];
+        for (std::int64_t o = first; o < last; ++o)
+            (in_slow_[o] ? slow : fast) += in_slow_[o] ? t_.slow[k_.use[o]] : t_.fast[k_.use[o]];
     }
     seconds_[k] = kNever;
     for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
         if (k_.workspace[a] > room) continue;
-        const double time = k_.measured(k) ? k_.table[k_.first_entry[k] + (a - k_.first_algorithm[k]) * k_.entries(k) + index] : std::max({k_.seconds[a], fast, slow});
-        if (time < seconds_[k] || (time == seconds_[k] && time < kNever && k_.workspace[a] < workspace_[k])) {
+        const double time = k_.measured(k)
+            ? k_.table[k_.first_entry[k] + (a - k_.first_algorithm[k]) * k_.entries(k) + index]
+            : std::max({k_.seconds[a], fast, slow});
+        if (time < seconds_[k] ||
+            (time == seconds_[k] && time < kNever && k_.workspace[a] < workspace_[k])) {
             seconds_[k] = time;
             workspace_[k] = k_.workspace[a];
             algorithm_[k] = a - k_.first_algorithm[k];
@@ -106,7 +116,8 @@ void Schedule::time_kernel(std::int64_t k) {
     }
 }
 
-// --- copies ---------------------------------------------------------------------------------------------------------------------------
+// --- copies
+// ---------------------------------------------------------------------------------------------------------------------------
 
 void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
@@ -144,10 +155,12 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     if (begin == end) return;
     const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
-        copies_.push_back({.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
+        copies_.push_back(
+            {.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
         return blocks_.back().evict = static_cast<std::int64_t>(copies_.size()) - 1;
     };
-    // A weight that stays round the end of time is dirty at the start if it is written anywhere and not copied out since.
+    // A weight that stays round the end of time is dirty at the start if it is written anywhere and
+    // not copied out since.
     bool dirty = range == LiveRange::input && paths.stays[begin];
     if (range == LiveRange::cyclic && paths.stays[begin]) {
         for (std::int64_t u = begin; u < end; ++u) {
@@ -155,7 +168,8 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
             if (paths.fast[u] && t_.writes[u]) dirty = true;
         }
     }
-    // Since when nothing has changed it; since when it is in the slow memory alone; the copy out that makes it valid there.
+    // Since when nothing has changed it; since when it is in the slow memory alone; the copy out
+    // that makes it valid there.
     std::int64_t written = 0, good = 0, copied = -1;
     for (std::int64_t u = begin; u < end; ++u) {
         const std::int64_t k = t_.kernel[u];
@@ -166,12 +180,20 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
         if (paths.fast[u] && paths.stays[u] && u > begin) {
             blocks_.back().end = k + 1;
         } else if (paths.fast[u]) {
-            const bool from_start = paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
+            const bool from_start =
+                paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
             blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t]});
             if (!paths.stays[u] && t_.reads[u]) {
                 blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
-                const std::int64_t ready = paths.earliest.empty() ? good : std::max(good, std::min(paths.earliest[u], k - 1));
-                copies_.push_back({.tensor = t, .to_fast = true, .ready = ready, .due = k, .needed = k, .after = copied});
+                const std::int64_t ready = paths.earliest.empty()
+                    ? good
+                    : std::max(good, std::min(paths.earliest[u], k - 1));
+                copies_.push_back({.tensor = t,
+                    .to_fast = true,
+                    .ready = ready,
+                    .due = k,
+                    .needed = k,
+                    .after = copied});
             }
         }
         if (t_.writes[u]) {
@@ -181,12 +203,14 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
         }
         if (paths.fast[u] || t_.writes[u]) good = k + 1;
     }
-    const bool leaves = (range == LiveRange::cyclic && !paths.stays[begin]) || (range == LiveRange::output && !paths.tail[t]);
+    const bool leaves = (range == LiveRange::cyclic && !paths.stays[begin]) ||
+        (range == LiveRange::output && !paths.tail[t]);
     if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);
     if (paths.tail[t]) blocks_.back().end = kernels;
 }
 
-// --- time -----------------------------------------------------------------------------------------------------------------------------
+// --- time
+// -----------------------------------------------------------------------------------------------------------------------------
 
 // Copies out that have ended by now have made room for kernel p.
 void Schedule::complete(std::int64_t p) {
@@ -224,7 +248,8 @@ void Schedule::arrive(std::int64_t p) {
 }
 
 void Schedule::note(std::int64_t p, std::int64_t c, double since) {
-    if (const double waited = now_ + blocked_ - since; waited > 0) stalls_.push_back({p, c, waited});
+    if (const double waited = now_ + blocked_ - since; waited > 0)
+        stalls_.push_back({p, c, waited});
 }
 
 // Copies out that must be complete at position p.
@@ -242,7 +267,8 @@ void Schedule::finish(std::int64_t c, std::int64_t p) {
     if (copy.end >= 0) return;
     if (pending(c)) {
         const double begin = std::max(engine(false), now_);
-        if (p == 0 || copy.ready >= p || (quicker(copy) && begin + seconds(copy) - now_ > blocking(copy))) {
+        if (p == 0 || copy.ready >= p ||
+            (quicker(copy) && begin + seconds(copy) - now_ > blocking(copy))) {
             block(c, p);
             return;
         }
@@ -275,7 +301,8 @@ void Schedule::start(std::int64_t c, std::int64_t p) {
     }
 }
 
-// Holds up kernel p until its memory is free of what has left: waits for a copy that is under way, or has one block, whichever takes less.
+// Holds up kernel p until its memory is free of what has left: waits for a copy that is under way,
+// or has one block, whichever takes less.
 void Schedule::make_room(std::int64_t p) {
     for (std::int64_t c : leaving_at_[p])
         if (copies_[c].end < 0) {
@@ -285,8 +312,12 @@ void Schedule::make_room(std::int64_t p) {
     while (used_[p] + held_ > k_.limit[p]) {
         const auto [next, queued] = next_leaving(p);
         const double since = now_ + blocked_;
-        const double block_now = next >= 0 && quicker(copies_[next]) ? blocking(copies_[next]) : kNever;
-        if (!flying_.empty() && (next < 0 || (copies_[flying_.front()].held && copies_[flying_.front()].done - now_ <= block_now))) {
+        const double block_now =
+            next >= 0 && quicker(copies_[next]) ? blocking(copies_[next]) : kNever;
+        if (!flying_.empty() &&
+            (next < 0 ||
+                (copies_[flying_.front()].held &&
+                    copies_[flying_.front()].done - now_ <= block_now))) {
             const std::int64_t c = flying_.front();
             now_ = std::max(now_, copies_[c].done);
             complete(p);
@@ -294,7 +325,8 @@ void Schedule::make_room(std::int64_t p) {
             note(p, c, since);
         } else if (next < 0) {
             return;
-        } else if (queued && std::max(engine(false), now_) + seconds(copies_[next]) - now_ <= block_now) {
+        } else if (queued &&
+            std::max(engine(false), now_) + seconds(copies_[next]) - now_ <= block_now) {
             start(next, p - 1);
         } else {
             block(next, p);
@@ -309,7 +341,8 @@ std::pair<std::int64_t, bool> Schedule::next_leaving(std::int64_t p) {
         std::pop_heap(queue_.begin(), queue_.end());
         queue_.pop_back();
     }
-    if (!queue_.empty() && copies_[-queue_.front().second].held) return {-queue_.front().second, true};
+    if (!queue_.empty() && copies_[-queue_.front().second].held)
+        return {-queue_.front().second, true};
     for (std::int64_t c : ready_at_[p])
         if (pending(c) && copies_[c].held) return {c, false};
     return {-1, false};
@@ -325,8 +358,8 @@ void Schedule::drain(std::int64_t p, double until) {
     }
 }
 
-// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines, but a few later ones
-// may pass those that cannot start yet.
+// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of
+// their deadlines, but a few later ones may pass those that cannot start yet.
 void Schedule::fetch(std::int64_t p, double until) {
     std::int64_t passed = 0;
     bool first = true;
@@ -337,7 +370,8 @@ void Schedule::fetch(std::int64_t p, double until) {
         if (copy.due <= p || !pending(c)) continue;
         const bool last = copy.due == p + 1;
         if (!last && engine(true) >= until) return;
-        const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
+        const double late = std::max(engine(true), opened_[p]) + seconds(copy) -
+            std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
         if (quicker(copy) && late > blocking(copy)) continue;
         if (valid(copy, p) && (addressed_ ? vacated(copy, p) : fits(c, p))) {
             start(c, p);
@@ -352,10 +386,12 @@ void Schedule::fetch(std::int64_t p, double until) {
 }
 
 bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
-    return copy.ready <= p && (copy.after < 0 || (copies_[copy.after].end >= 0 && copies_[copy.after].end <= p));
+    return copy.ready <= p &&
+        (copy.after < 0 || (copies_[copy.after].end >= 0 && copies_[copy.after].end <= p));
 }
 
-// Whether there is room from kernel p until the copy is used, as far as can be seen: what has left goes as fast as the engine allows.
+// Whether there is room from kernel p until the copy is used, as far as can be seen: what has left
+// goes as fast as the engine allows.
 bool Schedule::fits(std::int64_t c, std::int64_t p) {
     const ScheduledCopy &copy = copies_[c];
     if (c == refused_ && p < retry_) return false;
@@ -365,9 +401,10 @@ bool Schedule::fits(std::int64_t c, std::int64_t p) {
             if (c == fetches_[next_]) refused_ = c, retry_ = k + 1;
             return false;
         }
-        if (held_ > room && static_cast<double>(held_ - room) > l_.drain * (clock_[k] - clock_[p])) return false;
+        if (held_ > room && static_cast<double>(held_ - room) > l_.drain * (clock_[k] - clock_[p]))
+            return false;
     }
     return true;
 }
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

@@ -1,4 +1,5 @@
-// The placement problem as plain arrays: tensors with their uses in order, kernels with their algorithms and operands.
+// The placement problem as plain arrays: tensors with their uses in order, kernels with their
+// algorithms and operands.
 #pragma once
 
 #include <cstdint>
@@ -6,42 +7,57 @@
 
 namespace loadmaster::placement {
 
-enum class LiveRange : std::uint8_t { cyclic, input, inner, output };  // StoredKind: weight, input, intermediate, output
+enum class LiveRange : std::uint8_t {
+    cyclic,
+    input,
+    inner,
+    output
+}; // StoredKind: weight, input, intermediate, output
 
 struct Tensors {
-    std::span<const std::int64_t> first;          // uses of tensor t: first[t] to first[t + 1] - 1
+    std::span<const std::int64_t> first; // uses of tensor t: first[t] to first[t + 1] - 1
     std::span<const std::uint8_t> live_range;
-    std::span<const std::int64_t> size;           // bytes that it takes in the fast memory
+    std::span<const std::int64_t> size; // bytes that it takes in the fast memory
     // Uses, tensor by tensor, in order of time.
-    std::span<const std::int64_t> kernel, operand;  // operand: position among all operands, kernel by kernel
+    std::span<const std::int64_t> kernel,
+        operand; // operand: position among all operands, kernel by kernel
     std::span<const std::uint8_t> reads, writes;
-    std::span<const double> fast, slow;           // seconds of the memory that the operand is in; slow may be infinite
-    std::span<const double> to_fast, to_slow;     // what a copy back before the use costs, and a copy out after it, in seconds
+    std::span<const double> fast,
+        slow; // seconds of the memory that the operand is in; slow may be infinite
+    std::span<const double> to_fast,
+        to_slow; // what a copy back before the use costs, and a copy out after it, in seconds
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
 };
 
 struct Kernels {
-    std::span<const std::int64_t> limit;          // bytes of fast memory
-    std::span<const std::int64_t> first_operand;  // operands of kernel k: first_operand[k] to first_operand[k + 1] - 1
-    std::span<const std::int64_t> use;            // use of every operand
+    std::span<const std::int64_t> limit; // bytes of fast memory
+    std::span<const std::int64_t>
+        first_operand; // operands of kernel k: first_operand[k] to first_operand[k + 1] - 1
+    std::span<const std::int64_t> use; // use of every operand
     std::span<const std::int64_t> first_algorithm;
-    std::span<const double> seconds;              // of every algorithm
+    std::span<const double> seconds; // of every algorithm
     std::span<const std::int64_t> workspace;
-    // Measured seconds of kernel k, algorithm by algorithm: table[first_entry[k]] to table[first_entry[k + 1] - 1]; none: computed.
+    // Measured seconds of kernel k, algorithm by algorithm: table[first_entry[k]] to
+    // table[first_entry[k + 1] - 1]; none: computed.
     std::span<const std::int64_t> first_entry;
     std::span<const double> table;
     std::int64_t count() const { return static_cast<std::int64_t>(limit.size()); }
-    std::int64_t algorithms(std::int64_t k) const { return first_algorithm[k + 1] - first_algorithm[k]; }
+    std::int64_t algorithms(std::int64_t k) const {
+        return first_algorithm[k + 1] - first_algorithm[k];
+    }
     bool measured(std::int64_t k) const { return first_entry[k + 1] > first_entry[k]; }
     // Combinations of places that the table of kernel k distinguishes, for each algorithm.
-    std::int64_t entries(std::int64_t k) const { return (first_entry[k + 1] - first_entry[k]) / algorithms(k); }
+    std::int64_t entries(std::int64_t k) const {
+        return (first_entry[k + 1] - first_entry[k]) / algorithms(k);
+    }
 };
 
-// What the path of one tensor is: for each of its uses whether the tensor is in the fast memory, and whether it stays there in the gap
-// before the use. A cyclic tensor's gap before the first use goes round the end of time; `tail` is the gap after the last one.
+// What the path of one tensor is: for each of its uses whether the tensor is in the fast memory,
+// and whether it stays there in the gap before the use. A cyclic tensor's gap before the first use
+// goes round the end of time; `tail` is the gap after the last one.
 struct Path {
     std::span<std::uint8_t> fast, stays;
     std::uint8_t &tail;
 };
 
-}  // namespace loadmaster::placement
+} // namespace loadmaster::placement

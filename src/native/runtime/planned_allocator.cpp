@@ -14,14 +14,15 @@ using Deleter = void (*)(void *);
 struct DataPtr {
     void *data;
     std::unique_ptr<void, Deleter> context;
-    std::int8_t device_type = 0;  // CPU
+    std::int8_t device_type = 0; // CPU
     std::int8_t device_index = -1;
 };
 
-// c10::Allocator: the order of the virtual functions is its binary interface. Visible, and not in an unnamed namespace: else the compiler
-// may take our allocator for the only one there is and call it directly, and it calls itself until the stack is full.
+// c10::Allocator: the order of the virtual functions is its binary interface. Visible, and not in
+// an unnamed namespace: else the compiler may take our allocator for the only one there is and call
+// it directly, and it calls itself until the stack is full.
 class __attribute__((visibility("default"))) Allocator {
-public:
+  public:
     virtual ~Allocator() = default;
     virtual DataPtr allocate(std::size_t bytes) = 0;
     virtual bool is_simple_data_ptr(const DataPtr &data) const = 0;
@@ -49,11 +50,11 @@ thread_local Script script;
 thread_local Recording recording;
 std::atomic<Allocator *> standard{nullptr};
 
-void keep(void *) {}  // the arena's memory is the plan's
+void keep(void *) {} // the arena's memory is the plan's
 
 struct Arenas {
     std::shared_mutex lock;
-    std::unordered_map<std::uintptr_t, std::size_t> bytes;  // by address
+    std::unordered_map<std::uintptr_t, std::size_t> bytes; // by address
 
     bool hold(const void *memory) {
         const std::shared_lock guard(lock);
@@ -77,19 +78,23 @@ void release(void *memory) {
     standard.load(std::memory_order_relaxed)->raw_deleter()(memory);
 }
 
-// The script's address for an allocation, or null. A kernel may skip allocations that were foreseen, not add to them.
+// The script's address for an allocation, or null. A kernel may skip allocations that were
+// foreseen, not add to them.
 void *granted(std::size_t bytes) {
     for (std::size_t i = script.next; i < script.grants.size(); ++i) {
         if (script.grants[i].bytes != static_cast<std::int64_t>(bytes)) continue;
         script.next = i + 1;
-        return script.grants[i].offset < 0 ? nullptr : reinterpret_cast<void *>(script.base + static_cast<std::uintptr_t>(script.grants[i].offset));
+        return script.grants[i].offset < 0
+            ? nullptr
+            : reinterpret_cast<void *>(
+                  script.base + static_cast<std::uintptr_t>(script.grants[i].offset));
     }
     ++script.unforeseen;
     return nullptr;
 }
 
 class PlannedAllocator final : public Allocator {
-public:
+  public:
     DataPtr allocate(std::size_t bytes) override {
         if (script.active && bytes > 0) {
             if (void *memory = granted(bytes)) return {memory, {memory, &keep}};
@@ -103,15 +108,19 @@ public:
         }
         return made;
     }
-    bool is_simple_data_ptr(const DataPtr &data) const override { return data.data == data.context.get(); }
+    bool is_simple_data_ptr(const DataPtr &data) const override {
+        return data.data == data.context.get();
+    }
     Deleter raw_deleter() const override { return &release; }
-    void copy_data(void *to, const void *from, std::size_t bytes) const override { standard.load(std::memory_order_relaxed)->copy_data(to, from, bytes); }
+    void copy_data(void *to, const void *from, std::size_t bytes) const override {
+        standard.load(std::memory_order_relaxed)->copy_data(to, from, bytes);
+    }
 };
 
-}  // namespace
+} // namespace
 
 void install(void (*set_allocator)(void *, std::uint8_t), void *fallback) {
-    static PlannedAllocator allocator;  // never destroyed before the tensors that it made
+    static PlannedAllocator allocator; // never destroyed before the tensors that it made
     Allocator *expected = nullptr;
     if (!standard.compare_exchange_strong(expected, static_cast<Allocator *>(fallback))) return;
     constexpr std::uint8_t kPriority = 100;
@@ -128,7 +137,9 @@ void remove_arena(std::uintptr_t base) {
     arenas.bytes.erase(base);
 }
 
-void begin(std::span<const Grant> grants, std::uintptr_t base) { script = {grants, base, 0, 0, true}; }
+void begin(std::span<const Grant> grants, std::uintptr_t base) {
+    script = {grants, base, 0, 0, true};
+}
 
 std::int64_t end() {
     script.active = false;
@@ -147,4 +158,4 @@ std::vector<Seen> stop_recording() {
     return std::move(recording.seen);
 }
 
-}  // namespace loadmaster::runtime
+} // namespace loadmaster::runtime

@@ -30,10 +30,11 @@ Choice earliest_finish(const std::int64_t *duration, const std::vector<double> &
     return best;
 }
 
-}  // namespace
+} // namespace
 
-Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration, std::span<const double> demand,
-                  std::size_t links, std::int32_t cores, const Successors &successors, std::span<const std::int64_t> release) {
+Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration,
+    std::span<const double> demand, std::size_t links, std::int32_t cores,
+    const Successors &successors, std::span<const std::int64_t> release) {
     const std::int64_t tasks = successors.tasks();
     Dispatch result;
     result.core.assign(tasks, -1);
@@ -46,8 +47,10 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     std::int64_t now = 0;
     // What a task waits for is there; it may still have to wait for its own time.
     const auto enable = [&](std::int64_t task) {
-        if (release[task] <= now) ready.emplace(priority[task], -task);
-        else later.emplace(release[task], task);
+        if (release[task] <= now)
+            ready.emplace(priority[task], -task);
+        else
+            later.emplace(release[task], task);
     };
     for (std::int64_t task = 0; task < tasks; ++task)
         if (waiting[task] == 0) enable(task);
@@ -58,12 +61,15 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     std::vector<double> free_at(cores, 0.0);
     std::vector<std::pair<double, std::int64_t>> held;
     for (;;) {
-        for (; !later.empty() && later.top().first <= now; later.pop()) ready.emplace(priority[later.top().second], -later.top().second);
+        for (; !later.empty() && later.top().first <= now; later.pop())
+            ready.emplace(priority[later.top().second], -later.top().second);
         std::fill(free_at.begin(), free_at.end(), static_cast<double>(now));
-        for (const Running &run : fluid.running()) free_at[run.resource] += run.remaining / run.speed;
+        for (const Running &run : fluid.running())
+            free_at[run.resource] += run.remaining / run.speed;
         std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
-        // As in `start_jobs` of joint/admission.cpp. A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
-        // tasks per core bounds the work of an event; when nothing runs, the first task looked at always starts.
+        // As in `start_jobs` of joint/admission.cpp. A task that would rather wait for a busy core
+        // books it, so that the tasks after it see it as taken. Looking at a few tasks per core
+        // bounds the work of an event; when nothing runs, the first task looked at always starts.
         held.clear();
         for (std::int32_t looks = 4 * cores; looks > 0 && idle > 0 && !ready.empty(); --looks) {
             const auto item = ready.top();
@@ -98,11 +104,12 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
             busy[run.resource] = 0;
             result.end[run.task] = now;
             result.makespan = now;
-            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1]; ++i)
+            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
+                ++i)
                 if (--waiting[successors.next[i]] == 0) enable(successors.next[i]);
         }
     }
     return result;
 }
 
-}  // namespace loadmaster
+} // namespace loadmaster

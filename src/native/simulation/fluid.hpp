@@ -1,4 +1,5 @@
-// Tasks that run at once share links: the bandwidth allocator of M3E (HPCA 2022), for any number of links.
+// Tasks that run at once share links: the bandwidth allocator of M3E (HPCA 2022), for any number of
+// links.
 #pragma once
 
 #include <algorithm>
@@ -15,27 +16,30 @@ struct Running {
     std::int64_t task;
     std::int32_t resource;
     double remaining;
-    const double *demand;  // share of each link's time at full speed
+    const double *demand; // share of each link's time at full speed
     double speed;
 };
 
-// A demand vector has a column per link, then columns that are metered but never hold anything back.
-// If the demands on a link sum to S > 1, every task that uses the link progresses at 1 / S of full speed;
-// a task on several links is held back by the busiest of them. Spare bandwidth speeds nothing up.
+// A demand vector has a column per link, then columns that are metered but never hold anything
+// back. If the demands on a link sum to S > 1, every task that uses the link progresses at 1 / S of
+// full speed; a task on several links is held back by the busiest of them. Spare bandwidth speeds
+// nothing up.
 //
-// Time passes in whole picoseconds, rounded up at every event: a task never ends before its work is done, and where
-// nothing is shared the arithmetic is exact.
+// Time passes in whole picoseconds, rounded up at every event: a task never ends before its work is
+// done, and where nothing is shared the arithmetic is exact.
 class Fluid {
   public:
     Fluid(std::size_t links, std::size_t columns) : load_(links), used_(columns) {}
 
-    void add(std::int64_t task, std::int32_t resource, std::int64_t picoseconds, const double *demand) {
+    void add(
+        std::int64_t task, std::int32_t resource, std::int64_t picoseconds, const double *demand) {
         running_.push_back({task, resource, static_cast<double>(picoseconds), demand, 1.0});
     }
 
     bool empty() const { return running_.empty(); }
     const std::vector<Running> &running() const { return running_; }
-    // What is used of each column over the next step (of a link: the share of its time); valid after `meter`.
+    // What is used of each column over the next step (of a link: the share of its time); valid
+    // after `meter`.
     const std::vector<double> &used() const { return used_; }
 
     void share() {
@@ -50,13 +54,15 @@ class Fluid {
         }
     }
 
-    // Average use over a step. A task that ends within its last picosecond uses less than its speed: all adds up exactly.
+    // Average use over a step. A task that ends within its last picosecond uses less than its
+    // speed: all adds up exactly.
     void meter(std::int64_t step) {
         std::fill(used_.begin(), used_.end(), 0.0);
         if (step == 0) return;
         for (const Running &run : running_) {
             const double progress = std::min(run.speed, run.remaining / static_cast<double>(step));
-            for (std::size_t column = 0; column < used_.size(); ++column) used_[column] += run.demand[column] * progress;
+            for (std::size_t column = 0; column < used_.size(); ++column)
+                used_[column] += run.demand[column] * progress;
         }
     }
 
@@ -67,14 +73,17 @@ class Fluid {
         return static_cast<std::int64_t>(std::ceil(step - kRounding));
     }
 
-    // Let `step` picoseconds pass; tasks that are done go to `finished`, in the order in which they were started.
+    // Let `step` picoseconds pass; tasks that are done go to `finished`, in the order in which they
+    // were started.
     void advance(std::int64_t step, std::vector<Running> &finished) {
         finished.clear();
         std::size_t kept = 0;
         for (Running &run : running_) {
             run.remaining -= static_cast<double>(step) * run.speed;
-            if (run.remaining <= kRounding) finished.push_back(run);
-            else running_[kept++] = run;
+            if (run.remaining <= kRounding)
+                finished.push_back(run);
+            else
+                running_[kept++] = run;
         }
         running_.resize(kept);
     }
@@ -86,4 +95,4 @@ class Fluid {
     std::vector<double> load_, used_;
 };
 
-}  // namespace loadmaster
+} // namespace loadmaster

@@ -3,9 +3,9 @@
 
 namespace loadmaster {
 
-Replay replay(std::span<const std::int64_t> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
-              std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
-              const Successors &successors) {
+Replay replay(std::span<const std::int64_t> duration, std::span<const double> demand,
+    std::size_t links, std::size_t columns, std::span<const std::int32_t> resource,
+    std::int32_t resources, std::span<const std::int64_t> order, const Successors &successors) {
     const std::size_t tasks = duration.size();
     Replay result;
     result.start.assign(tasks, -1);
@@ -40,10 +40,12 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
             busy[run.resource] = 0;
             result.end[run.task] = now;
             ++result.completed;
-            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1]; ++i) --waiting[successors.next[i]];
+            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
+                ++i)
+                --waiting[successors.next[i]];
         }
     }
     return result;
 }
 
-}  // namespace loadmaster
+} // namespace loadmaster

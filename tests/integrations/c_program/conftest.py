@@ -37,9 +37,13 @@ class Case:
     def feeds(self, plan: PlanRecord, program: Program, seed: int) -> list[np.ndarray]:
         """An input for each port, of another value in every mini-batch."""
         generator = np.random.default_rng(seed)
-        return [generator.uniform(-1, 1, port.value.shape).astype(np.float32) for port in program.inputs]
+        return [
+            generator.uniform(-1, 1, port.value.shape).astype(np.float32) for port in program.inputs
+        ]
 
-    def results(self, plan: PlanRecord, program: Program, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def results(
+        self, plan: PlanRecord, program: Program, feeds: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
         """What another runtime computes, for each output port."""
         given: dict[str, dict[str, np.ndarray]] = {}
         for port, feed in zip(program.inputs, feeds, strict=True):
@@ -47,12 +51,26 @@ class Case:
             given.setdefault(prefix, {})[name] = feed
         models = dict(zip((network.name for network in plan.networks), self.builds, strict=True))
         found = {
-            prefix: expected(models[prefix.split("#")[0]].model(models[prefix.split("#")[0]].last), own) for prefix, own in given.items()
+            prefix: expected(
+                models[prefix.split("#")[0]].model(models[prefix.split("#")[0]].last), own
+            )
+            for prefix, own in given.items()
         }
-        return [found[port.name.rsplit("/", 1)[0]][port.name.rsplit("/", 1)[1]] for port in program.outputs]
+        return [
+            found[port.name.rsplit("/", 1)[0]][port.name.rsplit("/", 1)[1]]
+            for port in program.outputs
+        ]
 
-    def faults(self, plan: PlanRecord, program: Program, sanitizer: str, options: Sequence[Sequence[str]], seed: int = 1) -> list[str]:
-        """What goes wrong with the first of some options that show it; empty if outputs are right and nothing complains."""
+    def faults(
+        self,
+        plan: PlanRecord,
+        program: Program,
+        sanitizer: str,
+        options: Sequence[Sequence[str]],
+        seed: int = 1,
+    ) -> list[str]:
+        """What goes wrong with the first of some options that show it; empty if outputs are right
+        and nothing complains."""
         feeds = self.feeds(plan, program, seed)
         due = self.results(plan, program, feeds)
         build(program, self.folder / "program", sanitizer)
@@ -64,7 +82,12 @@ class Case:
             if ended.returncode or ended.stderr:
                 found.append(f"{words}: exit {ended.returncode}: {ended.stderr[:2000]}")
                 continue
-            for port, mine, its in zip(program.outputs, outputs_of(self.folder / "program", program.outputs), due, strict=True):
+            for port, mine, its in zip(
+                program.outputs,
+                outputs_of(self.folder / "program", program.outputs),
+                due,
+                strict=True,
+            ):
                 if not np.allclose(mine, its, TOLERANCE, TOLERANCE):
                     found.append(f"{words}: {port.name} differs by {np.abs(mine - its).max()}")
         return found

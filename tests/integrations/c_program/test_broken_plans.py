@@ -1,4 +1,5 @@
-"""Programs show what is wrong with a plan: each wait that keeps two uses of some bytes apart, and each address, is needed."""
+"""Programs show what is wrong with a plan: each wait that keeps two uses of some bytes apart, and
+each address, is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedJob, PlannedTransfer
 
 DELAYS = [["--jitter", str(seed), "--engines", "50"] for seed in range(1, 25)]
-"""An engine for every copy, so that no order but the plan's keeps copies apart. A busy machine may need more seeds to show a fault."""
+"""An engine for every copy, so that no order but the plan's keeps copies apart. A busy machine may
+need more seeds to show a fault."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,29 @@ class Use:
     writes: bool
 
     def collides(self, other: Use) -> bool:
-        return self.memory == other.memory and self.first < other.last and other.first < self.last and (self.writes or other.writes)
+        return (
+            self.memory == other.memory
+            and self.first < other.last
+            and other.first < self.last
+            and (self.writes or other.writes)
+        )
 
 
 def accesses(plan: Plan) -> Iterator[tuple[PlannedJob | PlannedTransfer, str, str, bool]]:
-    """What every job and copy does to tensors: which one, in which memory, and whether it writes it."""
+    """What every job and copy does to tensors: which one, in which memory, and whether it writes
+    it."""
     for job in plan.jobs:
         yield from (
-            (job, operand.tensor, operand.memory, writes) for writes, each in ((False, job.reads), (True, job.writes)) for operand in each
+            (job, operand.tensor, operand.memory, writes)
+            for writes, each in ((False, job.reads), (True, job.writes))
+            for operand in each
         )
     for copy in plan.transfers:
         if copy.name:
-            yield from ((copy, copy.tensor, memory, writes) for writes, memory in ((False, copy.source), (True, copy.destination)))
+            yield from (
+                (copy, copy.tensor, memory, writes)
+                for writes, memory in ((False, copy.source), (True, copy.destination))
+            )
 
 
 def uses(plan: Plan) -> dict[str, list[Use]]:
@@ -55,8 +68,12 @@ def uses(plan: Plan) -> dict[str, list[Use]]:
 
 
 def waits(plan: Plan) -> dict[str, set[str]]:
-    """What every job and copy comes after at once: what it waits for, and the job before it on its core."""
-    found = {record.name: set(record.after) for record in (*plan.jobs, *(each for each in plan.transfers if each.name))}
+    """What every job and copy comes after at once: what it waits for, and the job before it on its
+    core."""
+    found = {
+        record.name: set(record.after)
+        for record in (*plan.jobs, *(each for each in plan.transfers if each.name))
+    }
     for core in plan.target.cores:
         own = sorted((job for job in plan.jobs if job.core == core.name), key=lambda job: job.start)
         for before, after in pairwise(own):
@@ -75,11 +92,14 @@ def reached(after: dict[str, set[str]], start: str) -> set[str]:
 
 
 def needed_waits(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Waits of a task for another without which nothing would keep apart what both do to some bytes."""
+    """Waits of a task for another without which nothing would keep apart what both do to some
+    bytes."""
     used, after = uses(plan), waits(plan)
     for record in (*plan.jobs, *plan.transfers):
         for before in record.after:
-            without = {name: own - {before} if name == record.name else own for name, own in after.items()}
+            without = {
+                name: own - {before} if name == record.name else own for name, own in after.items()
+            }
             on_core = before in waits(replace_after(plan, record.name, before))[record.name]
             collides = any(mine.collides(its) for mine in used[record.name] for its in used[before])
             if collides and not on_core and before not in reached(without, record.name):
@@ -90,9 +110,15 @@ def replace_after(plan: Plan, name: str, before: str) -> Plan:
     """The plan without one wait."""
 
     def changed(record):
-        return replace(record, after=tuple(each for each in record.after if each != before)) if record.name == name else record
+        return (
+            replace(record, after=tuple(each for each in record.after if each != before))
+            if record.name == name
+            else record
+        )
 
-    return replace(plan, jobs=tuple(map(changed, plan.jobs)), transfers=tuple(map(changed, plan.transfers)))
+    return replace(
+        plan, jobs=tuple(map(changed, plan.jobs)), transfers=tuple(map(changed, plan.transfers))
+    )
 
 
 def users(plan: Plan, place: PlannedAllocation, *, writers: bool = False) -> set[str]:
@@ -100,28 +126,54 @@ def users(plan: Plan, place: PlannedAllocation, *, writers: bool = False) -> set
     return {
         step.name
         for step, tensor, memory, writes in accesses(plan)
-        if (tensor, memory) == (place.tensor, place.memory) and place.start <= step.start and step.end <= place.end and writes >= writers
+        if (tensor, memory) == (place.tensor, place.memory)
+        and place.start <= step.start
+        and step.end <= place.end
+        and writes >= writers
     }
 
 
 def moved_addresses(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """One thing at a time is moved to where another lies that is in use at the same time: neither is over when the other is written.
+    """One thing at a time is moved to where another lies that is in use at the same time: neither
+    is over when the other is written.
 
-    But for what a job reads and what it writes: jobs of the program load all that they read before they write anything.
+    But for what a job reads and what it writes: jobs of the program load all that they read before
+    they write anything.
     """
     after = waits(plan)
 
     def over(one: PlannedAllocation, other: PlannedAllocation) -> bool:
-        """Whether all that uses one is over, in the order of the plan, when the other is written."""
-        return all(users(plan, one) <= reached(after, writer) for writer in users(plan, other, writers=True))
+        """Whether all that uses one is over, in the order of the plan, when the other is
+        written."""
+        return all(
+            users(plan, one) <= reached(after, writer)
+            for writer in users(plan, other, writers=True)
+        )
 
     fast = [each for each in plan.allocations if each.memory == "scratchpad" and each.bytes]
-    handed_on = {frozenset((mine.tensor, its.tensor)) for job in plan.jobs for mine in job.reads for its in job.writes}
+    handed_on = {
+        frozenset((mine.tensor, its.tensor))
+        for job in plan.jobs
+        for mine in job.reads
+        for its in job.writes
+    }
     for one, other in combinations(fast, 2):
-        apart = one.tensor != other.tensor and frozenset((one.tensor, other.tensor)) not in handed_on
-        if apart and max(one.start, other.start) < min(one.end, other.end) and not over(one, other) and not over(other, one):
+        apart = (
+            one.tensor != other.tensor and frozenset((one.tensor, other.tensor)) not in handed_on
+        )
+        if (
+            apart
+            and max(one.start, other.start) < min(one.end, other.end)
+            and not over(one, other)
+            and not over(other, one)
+        ):
             moved = replace(one, offset=other.offset)
-            yield f"{one.tensor} onto {other.tensor}", replace(plan, allocations=tuple(moved if a is one else a for a in plan.allocations))
+            yield (
+                f"{one.tensor} onto {other.tensor}",
+                replace(
+                    plan, allocations=tuple(moved if a is one else a for a in plan.allocations)
+                ),
+            )
 
 
 def some(items: Sequence, count: int) -> list:
@@ -143,7 +195,9 @@ def test_a_wait_that_is_dropped_is_a_race(planned) -> None:
     assert one.faults(plan, one.program(plan), THREAD, DELAYS[:1]) == [], "the plan itself is right"
     for name, before in some(found, 8):
         broken = replace_after(plan, name, before)
-        assert one.faults(broken, one.program(broken), THREAD, DELAYS), f"{name} does not wait for {before}, and nothing shows it"
+        assert one.faults(broken, one.program(broken), THREAD, DELAYS), (
+            f"{name} does not wait for {before}, and nothing shows it"
+        )
 
 
 @pytest.mark.slow
@@ -154,7 +208,10 @@ def test_an_address_that_is_moved_spoils_what_lies_there(planned) -> None:
     missed = []
     for what, broken in some(found, 6):
         assert lm.verify(broken)
-        if not (one.faults(broken, one.program(broken), PLAIN, DELAYS) or one.faults(broken, one.program(broken), THREAD, DELAYS)):
+        if not (
+            one.faults(broken, one.program(broken), PLAIN, DELAYS)
+            or one.faults(broken, one.program(broken), THREAD, DELAYS)
+        ):
             missed.append(what)
     # What overwrites something may happen to be equal to it.
     assert len(missed) <= 1, f"{missed}, and nothing shows them"

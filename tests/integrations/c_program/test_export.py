@@ -38,7 +38,9 @@ def small(tmp_path: Path, name: str = "net.onnx", kind: str = "Relu") -> Path:
     return save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), name)
 
 
-def refused(kind: type[LoadmasterError], out: Path, plan: lm.Plan, *sources: Path, **options) -> str:
+def refused(
+    kind: type[LoadmasterError], out: Path, plan: lm.Plan, *sources: Path, **options
+) -> str:
     with pytest.raises(kind) as caught:
         export_program(plan, [str(source) for source in sources], out, **options)
     assert not out.exists(), "nothing is written"
@@ -53,14 +55,20 @@ def test_the_command_writes_a_program_that_make_builds_and_that_runs(tmp_path: P
     plan, out = planned(path).save(tmp_path / "plan.json"), tmp_path / "program"
     result = run("export", "c", str(plan), "--model", str(path), "--out", str(out))
     assert result.returncode == 0, result.stderr
-    assert {file.name for file in out.iterdir()} == {"plan.c", "weights.bin", *(file.name for file in TEMPLATES.iterdir())}
+    assert {file.name for file in out.iterdir()} == {
+        "plan.c",
+        "weights.bin",
+        *(file.name for file in TEMPLATES.iterdir()),
+    }
     subprocess.run(["make", "-s", "-C", str(out), "CFLAGS=-O1"], check=True, capture_output=True)
     for name, array in build.inputs.items():
         array.tofile(out / name)
     words = ["weights.bin", *build.inputs, "result"]
     subprocess.run(["./program", "--jitter", "3", *words], cwd=out, check=True)
     due = expected(proto, build.inputs)[build.last]
-    np.testing.assert_allclose(np.fromfile(out / "result", np.float32).reshape(due.shape), due, 1e-4, 1e-5)
+    np.testing.assert_allclose(
+        np.fromfile(out / "result", np.float32).reshape(due.shape), due, 1e-4, 1e-5
+    )
 
     usage = subprocess.run(["./program"], cwd=out, capture_output=True, text=True)
     assert usage.returncode == 2
@@ -81,14 +89,23 @@ def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:
 def test_an_operator_without_a_kernel_is_named_with_its_type(tmp_path: Path) -> None:
     path = small(tmp_path, kind="Mish")
     text = refused(ModelError, tmp_path / "out", planned(path), path)
-    assert "net.onnx: operator 'then' is of type Mish, for which the program in C has no kernel" in text
+    assert (
+        "net.onnx: operator 'then' is of type Mish, for which the program in C has no kernel"
+        in text
+    )
 
 
 def test_what_a_kernel_does_not_do_is_named(tmp_path: Path) -> None:
-    nodes = [node("Pad", ["x", "pads"], "y", "mirror", mode="reflect"), node("Relu", ["y"], "z", "then")]
+    nodes = [
+        node("Pad", ["x", "pads"], "y", "mirror", mode="reflect"),
+        node("Relu", ["y"], "z", "then"),
+    ]
     path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [constant("pads", [1, 1, 1, 1])]))
     text = refused(ModelError, tmp_path / "out", planned(path), path)
-    assert "operator 'mirror' is of type Pad, which the program in C does not run in mode reflect" in text
+    assert (
+        "operator 'mirror' is of type Pad, which the program in C does not run in mode reflect"
+        in text
+    )
 
 
 def test_a_plan_at_int8_is_refused(tmp_path: Path) -> None:
@@ -100,8 +117,14 @@ def test_a_plan_at_int8_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
     path, other = small(tmp_path), small(tmp_path, "other.onnx", "Tanh")
     nodes = [node("MatMul", ["x", "w"], "y", "product"), node("Relu", ["y"], "z", "afterwards")]
-    renamed = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), "renamed.onnx")
-    wider = save(tmp_path, model([replace_width(n) for n in nodes], {"x": (4, 9)}, ["z"], [weight("w", 9, 6)]), "wider.onnx")
+    renamed = save(
+        tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), "renamed.onnx"
+    )
+    wider = save(
+        tmp_path,
+        model([replace_width(n) for n in nodes], {"x": (4, 9)}, ["z"], [weight("w", 9, 6)]),
+        "wider.onnx",
+    )
     plan = planned(path)
     for wrong in (renamed, wider):
         assert "not one of these models" in refused(PlanError, tmp_path / "out", plan, wrong)
@@ -110,7 +133,9 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
 
 def replace_width(proto: onnx.NodeProto) -> onnx.NodeProto:
     """The node under the name that the small network has for it."""
-    return helper.make_node(proto.op_type, proto.input, proto.output, {"afterwards": "then"}.get(proto.name, proto.name))
+    return helper.make_node(
+        proto.op_type, proto.input, proto.output, {"afterwards": "then"}.get(proto.name, proto.name)
+    )
 
 
 def test_a_plan_that_does_not_hold_is_refused(tmp_path: Path) -> None:
@@ -129,9 +154,14 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 def test_a_type_that_the_program_does_not_know_is_named(tmp_path: Path) -> None:
-    nodes = [node("Cast", ["x"], "y", "narrow", to=onnx.TensorProto.INT16), node("Cast", ["y"], "z", "wide", to=onnx.TensorProto.FLOAT)]
+    nodes = [
+        node("Cast", ["x"], "y", "narrow", to=onnx.TensorProto.INT16),
+        node("Cast", ["y"], "z", "wide", to=onnx.TensorProto.FLOAT),
+    ]
     path = save(tmp_path, model([*nodes, node("Relu", ["z"], "r", "last")], {"x": (4, 8)}, ["r"]))
-    assert "tensor 'y' is of type int16" in refused(ModelError, tmp_path / "out", planned(path), path)
+    assert "tensor 'y' is of type int16" in refused(
+        ModelError, tmp_path / "out", planned(path), path
+    )
 
 
 def test_parts_over_channels_that_the_plan_does_not_tell_are_refused(tmp_path: Path) -> None:
@@ -146,10 +176,15 @@ def test_parts_over_channels_that_the_plan_does_not_tell_are_refused(tmp_path: P
 
 
 def test_names_of_any_kind_become_text(tmp_path: Path) -> None:
-    nodes = [node("MatMul", ["x", "w"], "y", 'a "quote" \\ ?? and \u00fc'), node("Relu", ["y"], "z", "then")]
+    nodes = [
+        node("MatMul", ["x", "w"], "y", 'a "quote" \\ ?? and \u00fc'),
+        node("Relu", ["y"], "z", "then"),
+    ]
     path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]))
     export_program(planned(path), [str(path)], tmp_path / "out")
-    subprocess.run(["make", "-s", "-C", str(tmp_path / "out"), "CFLAGS=-O0"], check=True, capture_output=True)
+    subprocess.run(
+        ["make", "-s", "-C", str(tmp_path / "out"), "CFLAGS=-O0"], check=True, capture_output=True
+    )
 
 
 def test_the_page_lists_the_kernels() -> None:

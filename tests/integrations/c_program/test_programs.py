@@ -1,4 +1,5 @@
-"""Programs of plans compute what ONNX Runtime does, whatever the delays are, and sanitizers see nothing: cores, memories, pieces, bands."""
+"""Programs of plans compute what ONNX Runtime does, whatever the delays are, and sanitizers see
+nothing: cores, memories, pieces, bands."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ DELAYS = ([], ["--jitter", "1", "--engines", "1"], ["--jitter", "2", "--engines"
 
 
 def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
-    """A plan of operators that are whole, in pieces of random dimensions, or in tiles over their channels, for one or two mini-batches."""
+    """A plan of operators that are whole, in pieces of random dimensions, or in tiles over their
+    channels, for one or two mini-batches."""
     generator = np.random.default_rng(seed)
     cuts = []
     for graph in graphs:
@@ -44,7 +46,9 @@ def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
             else:
                 own.append(WHOLE if form is None or luck < 0.5 else grid_of(form, generator))
         cuts.append(Cuts(own))
-    return planned(lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target)
+    return planned(
+        lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target
+    )
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=[layer.__name__ for layer in LAYERS])
@@ -78,17 +82,28 @@ def chain(rows: int = 48, columns: int = 12) -> Builder:
     build = Builder(3)
     last = build.input(1, 4, rows, columns)
     for _ in range(3):
-        last = build.add("Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
+        last = build.add(
+            "Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1])
+        )
     build.last = last
     return build
 
 
 @pytest.mark.slow
 def test_bands_that_recompute_their_halos(case) -> None:
-    """Rows that two bands need are made by both, in each band's own tensor; bands wait for no other."""
+    """Rows that two bands need are made by both, in each band's own tensor; bands wait for no
+    other."""
     layers = (convolution, convolution, residual)
-    one = case(builds=[chain(), *(random_network(600 + seed, layers, 4, shape=(1, 1, 28, 24)) for seed in range(3))])
-    cuts = [in_independent_bands(graph, np.random.default_rng(seed)) for seed, graph in enumerate(one.graphs)]
+    one = case(
+        builds=[
+            chain(),
+            *(random_network(600 + seed, layers, 4, shape=(1, 1, 28, 24)) for seed in range(3)),
+        ]
+    )
+    cuts = [
+        in_independent_bands(graph, np.random.default_rng(seed))
+        for seed, graph in enumerate(one.graphs)
+    ]
     workload = lower(one.graphs, npu(2, 4096), cuts=cuts, mini_batches=2)
     assert sum(bool(job.owns) for job in workload.jobs) > 10
     plan = planned(workload, npu(2, 4096))
@@ -99,24 +114,30 @@ def test_bands_that_recompute_their_halos(case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
 def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
-    """A band of each operator at a time, with rows that two bands share, on two cores; addresses are used again and again."""
+    """A band of each operator at a time, with rows that two bands share, on two cores; addresses
+    are used again and again."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
     slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
     plan = lm.plan(one.graphs, slow, rounds=1, samples=4)
     bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
     assert len(bands) > 40
-    assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, "addresses are used more than once"
+    assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, (
+        "addresses are used more than once"
+    )
     assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
 
 
 @pytest.mark.slow
 def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> None:
-    """Tiles of rows and columns of one operator after the other; what two stripes share is a piece of its own, and may leave the memory."""
+    """Tiles of rows and columns of one operator after the other; what two stripes share is a piece
+    of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
     slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
     plan = lm.plan(one.graphs, slow, rounds=1, samples=2)
     assert any("into tiles" in note for note in plan.notes)
-    assert {(job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9} == {(True, True)}
+    assert {
+        (job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9
+    } == {(True, True)}
     assert lm.verify_against(plan, one.graphs, slow) == ()
     assert one.faults(plan, one.program(plan), PLAIN, DELAYS) == []
 
@@ -127,7 +148,9 @@ def test_copies_that_are_left_out_are_read_through(case) -> None:
 
     def layers(build: Builder, x: str) -> str:
         both = concatenated(build, activation(build, x))
-        return attention(build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1)))
+        return attention(
+            build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1))
+        )
 
     found = 0
     for seed in range(4):
@@ -147,9 +170,12 @@ def test_a_machine_that_copies_every_operand_first(case) -> None:
     assert one.faults(plan, program, THREAD, DELAYS) == []
 
 
-@pytest.mark.parametrize("sanitizer", [PLAIN, pytest.param(THREAD, marks=pytest.mark.slow)], ids=["plain", "thread"])
+@pytest.mark.parametrize(
+    "sanitizer", [PLAIN, pytest.param(THREAD, marks=pytest.mark.slow)], ids=["plain", "thread"]
+)
 def test_sums_that_chains_of_pieces_add_up(case, sanitizer: str) -> None:
-    """Each piece sees its terms alone, adds them to what the one before has left, and the last does what follows the sum."""
+    """Each piece sees its terms alone, adds them to what the one before has left, and the last does
+    what follows the sum."""
     one, machine = case(builds=[network(seed)[0] for seed in range(3)]), copying(2)
     cuts = [in_chains(graph, np.random.default_rng(seed)) for seed, graph in enumerate(one.graphs)]
     plan = planned(lower(one.graphs, machine, cuts=cuts, mini_batches=2), machine)

@@ -1,4 +1,5 @@
-"""Dumps of other planners: real ones, lifetimes counted by hand, addresses that overlap, and damage of every kind."""
+"""Dumps of other planners: real ones, lifetimes counted by hand, addresses that overlap, and damage
+of every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.planner_dumps import FIXTURES, MIB, REAL, TORCH, dump_of, event, snapshot, tflm_log
+from tests.support.planner_dumps import (
+    FIXTURES,
+    MIB,
+    REAL,
+    TORCH,
+    dump_of,
+    event,
+    snapshot,
+    tflm_log,
+)
 
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
@@ -27,7 +37,10 @@ def read(planner: str, path: Path) -> list[Arena]:
 def lifetimes(arena: Arena) -> list[tuple[str, int, int, int]]:
     """Name, first and last instant (inclusive) and bytes."""
     problem = arena.problem
-    return [(problem.name(i), int(problem.lower[i]), int(problem.upper[i]) - 1, int(problem.size[i])) for i in range(len(problem))]
+    return [
+        (problem.name(i), int(problem.lower[i]), int(problem.upper[i]) - 1, int(problem.size[i]))
+        for i in range(len(problem))
+    ]
 
 
 def placed(arena: Arena) -> list[int]:
@@ -59,7 +72,9 @@ def test_dumps_are_read_checked_and_compared(planner: str, tmp_path: Path) -> No
     assert (found.answer.status, found.answer.peak) == ("optimal", FIGURES[planner][2])
     assert arena.taken is not None
     assert found.verdict == (
-        "at the floor" if arena.taken == found.answer.peak else f"{1 - found.answer.lower_bound / arena.taken:.1%} could be saved"
+        "at the floor"
+        if arena.taken == found.answer.peak
+        else f"{1 - found.answer.lower_bound / arena.taken:.1%} could be saved"
     )
 
 
@@ -84,10 +99,19 @@ def test_what_tflm_logs_is_what_its_interpreter_takes(tmp_path: Path) -> None:
 def xla_files(folder: Path, values: str, lives: str) -> Path:
     """XLA's two files of a module with one parameter and one packed allocation."""
     path = folder / "m-buffer-assignment.txt"
-    parameter = "allocation 0: size 64, parameter 0:\n value: <1 p @0> (size=64,offset=0): f32[16]\n"
-    path.write_text(f"BufferAssignment:\n{parameter}allocation 1: size 640, preallocated-temp:\n{values}")
-    sequence, peak = "  InstructionSequence:\n    0:p\n", "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n"
-    (folder / "m-live-range.txt").write_text(f"HloLiveRange (max 9):\n{sequence}  BufferLiveRange:\n    p{{}}:0-9\n{lives}{peak}")
+    parameter = (
+        "allocation 0: size 64, parameter 0:\n value: <1 p @0> (size=64,offset=0): f32[16]\n"
+    )
+    path.write_text(
+        f"BufferAssignment:\n{parameter}allocation 1: size 640, preallocated-temp:\n{values}"
+    )
+    sequence, peak = (
+        "  InstructionSequence:\n    0:p\n",
+        "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n",
+    )
+    (folder / "m-live-range.txt").write_text(
+        f"HloLiveRange (max 9):\n{sequence}  BufferLiveRange:\n    p{{}}:0-9\n{lives}{peak}"
+    )
     return path
 
 
@@ -100,13 +124,21 @@ def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_pat
     )
     path = xla_files(tmp_path, values, "    a{}:1-3\n    while{1}:3-5\n    c{}:2-6\n    d{}:6-7\n")
     (arena,) = read("xla", path)
-    assert lifetimes(arena) == [("a{}", 1, 3, 256), ("while{1}", 3, 5, 256), ("c{}", 2, 6, 384), ("d{}", 6, 7, 128)]
+    assert lifetimes(arena) == [
+        ("a{}", 1, 3, 256),
+        ("while{1}", 3, 5, 256),
+        ("c{}", 2, 6, 384),
+        ("d{}", 6, 7, 128),
+    ]
     assert arena.problem.aliases == (((0, 0), (1, 0)),)
     assert (arena.taken, arena.stated, compare(arena).violations) == (640, 640, ())
 
 
 def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path: Path) -> None:
-    values = " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128): f32[64]\n"
+    values = (
+        " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128):"
+        " f32[64]\n"
+    )
     (arena,) = read("xla", xla_files(tmp_path, values, "    a{}:1-3\n    b{}:3-5\n"))
     found = compare(arena)
     assert [violation.rule for violation in found.violations] == ["overlap"]
@@ -116,21 +148,35 @@ def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path: Path) -> None
 def test_lifetimes_of_iree_and_vela_are_inclusive() -> None:
     (iree,) = read("iree", REAL["iree"])
     text = REAL["iree"].read_text().splitlines()
-    ranges = [tuple(map(int, match.groups())) for line in text if (match := re.fullmatch(r"\s+\[(\d+), (\d+)\] = %c\d+,?", line))]
+    ranges = [
+        tuple(map(int, match.groups()))
+        for line in text
+        if (match := re.fullmatch(r"\s+\[(\d+), (\d+)\] = %c\d+,?", line))
+    ]
     assert [row[1:3] for row in lifetimes(iree)] == ranges
     assert {row[3] % 64 for row in lifetimes(iree)} == {0}
     (vela,) = read("vela", REAL["vela"])
     assert lifetimes(vela)[0][1:] == (0, 1, 27_648)
     assert placed(vela)[2] == 0x9000
     # 19 rows of Softmax lie where another of the same lifetime lies.
-    rows = [line for line in REAL["vela"].read_text().partition("Peak")[0].splitlines() if re.match(r"\s+\d+ -", line)]
-    assert len(rows) - len(vela.problem) == len(rows) - len({tuple(re.split(r"[:-]", row)[:4]) for row in rows}) > 10
+    rows = [
+        line
+        for line in REAL["vela"].read_text().partition("Peak")[0].splitlines()
+        if re.match(r"\s+\d+ -", line)
+    ]
+    assert (
+        len(rows) - len(vela.problem)
+        == len(rows) - len({tuple(re.split(r"[:-]", row)[:4]) for row in rows})
+        > 10
+    )
 
 
 def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path: Path) -> None:
     path = tmp_path / "before.txt"
     text = REAL["iree"].read_text()
-    path.write_text(re.sub(r"// -----// IR Dump After.*?(?=// -----//|\Z)", "", text, flags=re.DOTALL))
+    path.write_text(
+        re.sub(r"// -----// IR Dump After.*?(?=// -----//|\Z)", "", text, flags=re.DOTALL)
+    )
     (arena,) = read("iree", path)
     assert (arena.offsets, arena.taken, compare(arena).answer.peak) == (None, None, 35_072)
     assert compare(arena).verdict == "the dump does not say what is taken"
@@ -139,8 +185,14 @@ def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path: Path) -> None:
 def test_an_address_of_iree_that_was_tampered_with_is_reported(tmp_path: Path) -> None:
     path, (arena,) = tmp_path / "dump.txt", read("iree", REAL["iree"])
     high = max(placed(arena))
-    path.write_text(REAL["iree"].read_text().replace(f"arith.constant {high} : index", f"arith.constant {high - 64} : index"))
-    assert {violation.rule for violation in compare(read("iree", path)[0]).violations} == {"overlap"}
+    path.write_text(
+        REAL["iree"]
+        .read_text()
+        .replace(f"arith.constant {high} : index", f"arith.constant {high - 64} : index")
+    )
+    assert {violation.rule for violation in compare(read("iree", path)[0]).violations} == {
+        "overlap"
+    }
 
 
 def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path: Path) -> None:
@@ -149,7 +201,9 @@ def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path: Path) -
     size = re.search(r"\[\d+, \d+\] = (%c\d+)", text)
     assert size
     path.write_text(text.replace(f"{size[1]} = arith.constant", f"{size[1]} = arith.muli %n,"))
-    with pytest.raises(AllocationError, match=rf"dump\.txt:\d+: the size {size[1]} in branches\$async .*static"):
+    with pytest.raises(
+        AllocationError, match=rf"dump\.txt:\d+: the size {size[1]} in branches\$async .*static"
+    ):
         read("iree", path)
 
 
@@ -161,7 +215,10 @@ def test_tensors_of_onnx_runtime_end_with_their_last_reader() -> None:
     assert all(first <= last for first, last in spans.values())
     assert "y" not in spans
     # Of all kernels, only the sigmoid took no memory.
-    assert [(arena.problem.name(one), arena.problem.name(other)) for one, other, _ in arena.problem.in_place] == [("g", "h")]
+    assert [
+        (arena.problem.name(one), arena.problem.name(other))
+        for one, other, _ in arena.problem.in_place
+    ] == [("g", "h")]
     assert {size % 256 for *_, size in lifetimes(arena)} == {0}
 
 
@@ -172,7 +229,10 @@ def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_pat
         "address": 0x3000000,
         "total_size": MIB,
         "stream": 0,
-        "blocks": [{"size": 512, "requested_size": 500, "state": "active_allocated"}, {"size": MIB - 512, "state": "inactive"}],
+        "blocks": [
+            {"size": 512, "requested_size": 500, "state": "active_allocated"},
+            {"size": MIB - 512, "state": "inactive"},
+        ],
     }
     final = {"device": 0, "address": 0x2000000, "total_size": 2 * MIB, "stream": 0, "blocks": []}
     path.write_bytes(snapshot([*TORCH, event("free_completed", 0x3000400, 1024)], [segment, final]))
@@ -195,7 +255,9 @@ def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_pat
 def test_blocks_of_torch_that_overlap_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "s.pickle"
     path.write_bytes(snapshot([event("alloc", 4096, 1024), event("alloc", 4608, 1024)]))
-    assert [violation.rule for violation in compare(read("torch-snapshot", path)[0]).violations] == ["overlap"]
+    assert [
+        violation.rule for violation in compare(read("torch-snapshot", path)[0]).violations
+    ] == ["overlap"]
 
 
 def test_addresses_below_the_usual_alignment_lower_it() -> None:
@@ -229,14 +291,20 @@ def hostile() -> dict[str, bytes]:
         "a size of 2^63": snapshot([event("alloc", 16, 2**63)]),
         "a negative size": snapshot([event("alloc", 16, -5)]),
         "twice": snapshot([event("alloc", 16, 5), event("alloc", 16, 5)]),
-        "a number of a million digits": pickle.dumps({"device_traces": [[{**event("alloc", 16, 5), "size": 10**4000}]]}),
+        "a number of a million digits": pickle.dumps(
+            {"device_traces": [[{**event("alloc", 16, 5), "size": 10**4000}]]}
+        ),
         "nothing": snapshot([]),
-        "segments of text": pickle.dumps({"segments": "abc", "device_traces": [[event("alloc", 1, 1)]]}),
+        "segments of text": pickle.dumps(
+            {"segments": "abc", "device_traces": [[event("alloc", 1, 1)]]}
+        ),
     }
 
 
 @pytest.mark.parametrize("what", hostile())
-def test_pickles_are_read_without_running_anything(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickles_are_read_without_running_anything(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "s.pickle"
     path.write_bytes(hostile()[what])
@@ -247,7 +315,9 @@ def test_pickles_are_read_without_running_anything(what: str, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("planner", ALL)
-@pytest.mark.parametrize("content", [b"", b"\0", b"hello\nworld\n", b"\xff\xfe" * 9, b"[]", b"{}", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0", b"hello\nworld\n", b"\xff\xfe" * 9, b"[]", b"{}", b"[" * 100_000]
+)
 def test_files_of_something_else_are_refused(planner: str, content: bytes, tmp_path: Path) -> None:
     path = dump_of(planner, tmp_path)
     path.write_bytes(content)
@@ -267,14 +337,34 @@ def test_files_that_are_not_there_are_refused(planner: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("planner", "old", "new", "words"),
     [
-        ("xla", "size=4608", "size=9223372036854775808", r"assignment.txt:\d+: the size is 9223372036854775808, which is 2\^62"),
-        ("xla", "offset=0", "offset=" + "9" * 5000, r"assignment.txt:\d+: the offset is 9{40}, which"),
+        (
+            "xla",
+            "size=4608",
+            "size=9223372036854775808",
+            r"assignment.txt:\d+: the size is 9223372036854775808, which is 2\^62",
+        ),
+        (
+            "xla",
+            "offset=0",
+            "offset=" + "9" * 5000,
+            r"assignment.txt:\d+: the offset is 9{40}, which",
+        ),
         ("xla", "(size=", "(sze=", r"assignment.txt:\d+: is no whole line"),
         ("vela", "0x6c00:", "0x8000000000000000:", r"vela.txt:\d+: the end is 0x8"),
         ("vela", "Allocation Peak", "Allocation", r"vela.txt:\d+: is no row"),
-        ("vela", ":       27648:", ":       99999:", r"vela.txt:\d+: tensor 'image' has 99999 bytes"),
+        (
+            "vela",
+            ":       27648:",
+            ":       99999:",
+            r"vela.txt:\d+: tensor 'image' has 99999 bytes",
+        ),
         ("tflm-log", "(id=3)", "(id=4)", r"log.txt:5: buffer 4 does not follow"),
-        ("tflm-log", "size=27648", "size=9223372036854775808", r"log.txt:\d+: the size is 9223372036854775808"),
+        (
+            "tflm-log",
+            "size=27648",
+            "size=9223372036854775808",
+            r"log.txt:\d+: the size is 9223372036854775808",
+        ),
         ("tflm-log", "first_used=0", "frst=0", r"log.txt:2: is no whole line"),
         (
             "iree",
@@ -282,18 +372,30 @@ def test_files_that_are_not_there_are_refused(planner: str, tmp_path: Path) -> N
             "arith.constant 9223372036854775808 : index",
             r"iree.txt:\d+: a slice of 9223372036854775808",
         ),
-        ("iree", "}) : index", "}) : idx", r"iree.txt:\d+: the stream.resource.pack that begins here has no end"),
+        (
+            "iree",
+            "}) : index",
+            "}) : idx",
+            r"iree.txt:\d+: the stream.resource.pack that begins here has no end",
+        ),
         (
             "onnxruntime",
             '"mem_requested_in_use_delta":"',
             '"mem_requested_in_use_delta":"9223372036854775808',
             r"branches.json: event \d+: mem_",
         ),
-        ("onnxruntime", '{"float":[', '{"float":[9223372036854775807,', r"event \d+: a result has 2\^62 bytes"),
+        (
+            "onnxruntime",
+            '{"float":[',
+            '{"float":[9223372036854775807,',
+            r"event \d+: a result has 2\^62 bytes",
+        ),
         ("onnxruntime", '{"float":[', '{"tensor":[', r"event \d+: a result is"),
     ],
 )
-def test_an_error_names_file_and_line(planner: str, old: str, new: str, words: str, tmp_path: Path) -> None:
+def test_an_error_names_file_and_line(
+    planner: str, old: str, new: str, words: str, tmp_path: Path
+) -> None:
     path = dump_of(planner, tmp_path)
     text = path.read_text()
     if planner == "onnxruntime":
@@ -306,7 +408,10 @@ def test_an_error_names_file_and_line(planner: str, old: str, new: str, words: s
 
 def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     path = xla_files(tmp_path, " value: <2 a @0> (size=256,offset=0): f32[64]\n", "    b{}:1-3\n")
-    with pytest.raises(AllocationError, match=r"m-buffer-assignment.txt:5: value 'a\{\}' has no line in m-live-range.txt"):
+    with pytest.raises(
+        AllocationError,
+        match=r"m-buffer-assignment.txt:5: value 'a\{\}' has no line in m-live-range.txt",
+    ):
         read("xla", path)
     (tmp_path / "m-live-range.txt").unlink()
     with pytest.raises(AllocationError, match=r"m-live-range.txt: cannot be read"):
@@ -341,7 +446,17 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     if kind == 2:
         numbers = list(re.finditer(rb"\d+", data))
         chosen = rng.choice(numbers) if numbers else None
-        value = rng.choice([b"0", b"-1", b"1", b"4611686018427387904", b"9223372036854775807", b"18446744073709551616", b"9" * 5000])
+        value = rng.choice(
+            [
+                b"0",
+                b"-1",
+                b"1",
+                b"4611686018427387904",
+                b"9223372036854775807",
+                b"18446744073709551616",
+                b"9" * 5000,
+            ]
+        )
         return data if chosen is None else data[: chosen.start()] + value + data[chosen.end() :]
     lines = data.split(b"\n")
     lines.insert(rng.randrange(len(lines)), lines.pop(rng.randrange(len(lines))))

@@ -1,4 +1,5 @@
-"""Plans in ExecuTorch: its own verifier passes, its runtime gives the same outputs, and no arena is larger than by its own algorithms."""
+"""Plans in ExecuTorch: its own verifier passes, its runtime gives the same outputs, and no arena is
+larger than by its own algorithms."""
 
 from __future__ import annotations
 
@@ -37,8 +38,15 @@ class Attention(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, tokens, width = x.shape
-        q, k, v = (t.view(batch, tokens, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).split(width, -1))
-        x = x + self.out((torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v).transpose(1, 2).reshape(batch, tokens, width))
+        q, k, v = (
+            t.view(batch, tokens, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(self.norm(x)).split(width, -1)
+        )
+        x = x + self.out(
+            (torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v)
+            .transpose(1, 2)
+            .reshape(batch, tokens, width)
+        )
         return x + self.down(torch.tanh(self.up(self.norm(x))) * torch.sigmoid(self.up(x)))
 
 
@@ -48,7 +56,10 @@ class Inception(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = torch.nn.Conv2d(3, 16, 3, stride=2, padding=1)
-        self.branches = torch.nn.ModuleList(torch.nn.Conv2d(16, wide, size, padding=size // 2) for wide, size in ((8, 1), (24, 3), (4, 5)))
+        self.branches = torch.nn.ModuleList(
+            torch.nn.Conv2d(16, wide, size, padding=size // 2)
+            for wide, size in ((8, 1), (24, 3), (4, 5))
+        )
         self.join = torch.nn.Conv2d(36, 16, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,14 +70,17 @@ class Inception(torch.nn.Module):
 
 
 class Branching(torch.nn.Module):
-    """The result of a branch lies in the branch's memory, and is read long after the branch has ended."""
+    """The result of a branch lies in the branch's memory, and is read long after the branch has
+    ended."""
 
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        chosen = torch.cond(x.sum() > 0, lambda t: (self.a(t).relu() * 2,), lambda t: (self.b(t).sigmoid(),), (x,))[0]
+        chosen = torch.cond(
+            x.sum() > 0, lambda t: (self.a(t).relu() * 2,), lambda t: (self.b(t).sigmoid(),), (x,)
+        )[0]
         y = self.a(torch.tanh(self.b(x)))
         for _ in range(3):
             y = torch.tanh(self.b(y)) + self.a(y)
@@ -124,21 +138,30 @@ def exported(name: str) -> Any:
 
 
 def planned(program: Any, planning: MemoryPlanningPass) -> tuple[list[int], Any, Any]:
-    """Bytes of each arena, the program, and its graph, which ExecuTorch's own verifier has checked."""
+    """Bytes of each arena, the program, and its graph, which ExecuTorch's own verifier has
+    checked."""
     done = to_edge(program).to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     finished = done.exported_program()
-    Verifier(finished.graph_module, True, True, True, finished.graph_signature).verify_storage_reuse()
+    Verifier(
+        finished.graph_module, True, True, True, finished.graph_signature
+    ).verify_storage_reuse()
     return list(finished.graph_module.meta["non_const_buffer_sizes"]), done, finished.graph_module
 
 
 def outputs(done: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    method = Runtime.get().load_program(done.buffer, verification=Verification.Minimal).load_method("forward")
+    method = (
+        Runtime.get()
+        .load_program(done.buffer, verification=Verification.Minimal)
+        .load_method("forward")
+    )
     return [method.execute([each])[0].clone() for each in inputs]
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_outputs_in_an_arena_that_is_never_larger(name: str, in_place: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_outputs_in_an_arena_that_is_never_larger(
+    name: str, in_place: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "loadmaster.executorch")
     program = exported(name)
     inputs = [torch.randn(MODELS[name][1]) - shift for shift in (0.0, 3.0, -3.0)]
@@ -152,7 +175,9 @@ def test_the_same_outputs_in_an_arena_that_is_never_larger(name: str, in_place: 
 
 def test_element_wise_kernels_in_place_need_less() -> None:
     program = exported("chain")
-    apart, within = (planned(program, memory_planning(in_place=choice))[0] for choice in (False, True))
+    apart, within = (
+        planned(program, memory_planning(in_place=choice))[0] for choice in (False, True)
+    )
     assert within[1] < apart[1]
 
 
@@ -169,7 +194,9 @@ def slow_bytes(graph: Any) -> int:
 
 @pytest.mark.parametrize("name", ["attention", "inception"])
 def test_banks_move_fewer_bytes_than_filling_them_by_size(name: str) -> None:
-    banked = pytest.importorskip("executorch.exir.banked_memory_planning", reason="executorch 1.4 has no banks of its own")
+    banked = pytest.importorskip(
+        "executorch.exir.banked_memory_planning", reason="executorch 1.4 has no banks of its own"
+    )
     program, size = exported(name), 24 * 1024
     there = banked.TargetMemoryMap([banked.Bank("sram", size, 1), banked.Bank("dram", 2**22, 2)])
     _, before, theirs = planned(program, banked.banked_memory_planning_pass(there))
@@ -183,26 +210,47 @@ def test_banks_move_fewer_bytes_than_filling_them_by_size(name: str) -> None:
 
 def test_banks_that_are_too_small_are_refused_with_their_sizes() -> None:
     with pytest.raises(
-        CapacityError, match=r"do not fit into the banks \(sram 1024, dram 2048 bytes\): no packing exists, which is proven"
+        CapacityError,
+        match=(
+            r"do not fit into the banks \(sram 1024, dram 2048 bytes\): no packing exists, which is"
+            r" proven"
+        ),
     ):
-        planned(exported("attention"), memory_planning([MemoryBank("sram", 1024, 1), MemoryBank("dram", 2048, 2)]))
+        planned(
+            exported("attention"),
+            memory_planning([MemoryBank("sram", 1024, 1), MemoryBank("dram", 2048, 2)]),
+        )
 
 
 @pytest.mark.parametrize(
     "banks",
-    [[], [MemoryBank("a", 8, 1), MemoryBank("b", 8, 1)], [MemoryBank("a", 8, 0)], [MemoryBank("a", 0, 1)]],
+    [
+        [],
+        [MemoryBank("a", 8, 1), MemoryBank("b", 8, 1)],
+        [MemoryBank("a", 8, 0)],
+        [MemoryBank("a", 0, 1)],
+    ],
     ids=["none", "twice", "0", "size"],
 )
 def test_banks_that_make_no_sense_are_refused(banks: list[MemoryBank]) -> None:
-    with pytest.raises(AllocationError, match="banks: give at least one, each with bytes and a mem_id of its own"):
+    with pytest.raises(
+        AllocationError, match="banks: give at least one, each with bytes and a mem_id of its own"
+    ):
         memory_planning(banks)
 
 
 def tensor(size: int, first: int, last: int, base: Any = None, offset: int = 0) -> Any:
     made = SimpleNamespace(
-        lifetime=[first, last], mem_id=None, shape=[size], storage_base=base, storage_base_offset=offset, allocated_memory=0
+        lifetime=[first, last],
+        mem_id=None,
+        shape=[size],
+        storage_base=base,
+        storage_base_offset=offset,
+        allocated_memory=0,
     )
-    made.realign = lambda alignment: setattr(made, "allocated_memory", -(-size // alignment) * alignment)
+    made.realign = lambda alignment: setattr(
+        made, "allocated_memory", -(-size // alignment) * alignment
+    )
     return made
 
 

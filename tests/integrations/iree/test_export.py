@@ -1,4 +1,5 @@
-"""Programs of IREE with Loadmaster's plan: the same outputs, and as much less memory as was said."""
+"""Programs of IREE with Loadmaster's plan: the same outputs, and as much less memory as was
+said."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def network(folder: Path, rows: int | str = 16, opset: int = 17) -> Path:
         node("Concat", ["c", "f"], "g", axis=1),
         node("GlobalAveragePool", ["g"], "y"),
     ]
-    proto = model(nodes, [info("x", [BATCH, 3, rows, 16])], ["y"], weights, opset=opset, ir_version=8)
+    proto = model(
+        nodes, [info("x", [BATCH, 3, rows, 16])], ["y"], weights, opset=opset, ir_version=8
+    )
     proto.graph.output[0].CopyFrom(info("y", [BATCH, 24, 1, 1]))
     del proto.opset_import[1:]
     return save(folder, proto)
@@ -47,7 +50,15 @@ def network(folder: Path, rows: int | str = 16, opset: int = 17) -> Path:
 def stock(source: Path, folder: Path) -> tuple[Path, Path]:
     """The program as IREE itself compiles it, and its weights."""
     module, weights, program = (folder / f"stock.{suffix}" for suffix in ("mlir", "irpa", "vmfb"))
-    importer = [*tool("iree-import-onnx"), source, "--externalize-params", "--save-params-to", weights, "-o", module]
+    importer = [
+        *tool("iree-import-onnx"),
+        source,
+        "--externalize-params",
+        "--save-params-to",
+        weights,
+        "-o",
+        module,
+    ]
     for command in (importer, [*tool("iree-compile"), module, *TARGET, "-o", program]):
         subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return program, weights
@@ -56,7 +67,14 @@ def stock(source: Path, folder: Path) -> tuple[Path, Path]:
 def executed(program: Path, weights: Path, inputs: Path, out: Path) -> tuple[bytes, int]:
     """Outputs, and the most bytes that were on the device at once."""
     parameters = [f"--parameters=model={weights}"] if weights.exists() else []
-    command = [sys.executable, "-m", "iree._runtime.scripts.iree_run_module", f"--module={program}", *parameters, "--device=local-sync"]
+    command = [
+        sys.executable,
+        "-m",
+        "iree._runtime.scripts.iree_run_module",
+        f"--module={program}",
+        *parameters,
+        "--device=local-sync",
+    ]
     flags = [f"--input=@{inputs}", f"--output=@{out}", "--print_statistics"]
     done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -66,8 +84,14 @@ def executed(program: Path, weights: Path, inputs: Path, out: Path) -> tuple[byt
 
 
 @pytest.mark.parametrize("opset", [13, 17])
-def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset: int, tmp_path: Path) -> None:
-    source, planned, inputs = network(tmp_path, opset=opset), tmp_path / "out" / "planned.vmfb", tmp_path / "x.npy"
+def test_a_planned_program_gives_the_same_outputs_in_less_memory(
+    opset: int, tmp_path: Path
+) -> None:
+    source, planned, inputs = (
+        network(tmp_path, opset=opset),
+        tmp_path / "out" / "planned.vmfb",
+        tmp_path / "x.npy",
+    )
     done = run("export", "iree", source, "--out", planned, "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
@@ -75,44 +99,66 @@ def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset: int, tmp
     assert shown["files"][-1] == str(planned)
     saved = sum(pack["before"] - pack["bytes"] for pack in shown["packs"])
     assert saved > 0
-    assert all(pack["lower_bound"] == pack["bytes"] and pack["status"] == "optimal" for pack in shown["packs"])
+    assert all(
+        pack["lower_bound"] == pack["bytes"] and pack["status"] == "optimal"
+        for pack in shown["packs"]
+    )
     np.save(inputs, np.random.default_rng(1).normal(size=(BATCH, 3, 16, 16)).astype(np.float32))
     program, weights = stock(network(tmp_path), tmp_path)
     before, most_before = executed(program, weights, inputs, tmp_path / "before.npy")
-    after, most_after = executed(planned, planned.with_suffix(".irpa"), inputs, tmp_path / "after.npy")
+    after, most_after = executed(
+        planned, planned.with_suffix(".irpa"), inputs, tmp_path / "after.npy"
+    )
     assert before == after
     assert most_before - most_after == saved
 
 
 def test_sizes_that_are_not_static_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     source = network(tmp_path, rows="rows")
-    refused(run("export", "iree", source, "--out", tmp_path / "out" / "p.vmfb"), "net.onnx", "is not known when", "static")
+    refused(
+        run("export", "iree", source, "--out", tmp_path / "out" / "p.vmfb"),
+        "net.onnx",
+        "is not known when",
+        "static",
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_models_that_iree_cannot_compile_are_refused_with_its_reason(tmp_path: Path) -> None:
     broken = tmp_path / "m.mlir"
     broken.write_text("func.func @f() -> nothing")
-    refused(run("export", "iree", broken, "--out", tmp_path / "p.vmfb"), "m.mlir", "iree-compile failed", "error:")
+    refused(
+        run("export", "iree", broken, "--out", tmp_path / "p.vmfb"),
+        "m.mlir",
+        "iree-compile failed",
+        "error:",
+    )
     damaged = tmp_path / "m.onnx"
     damaged.write_bytes(b"\xff" * 64)
-    refused(run("export", "iree", damaged, "--out", tmp_path / "p.vmfb"), "m.onnx", "is no ONNX model")
+    refused(
+        run("export", "iree", damaged, "--out", tmp_path / "p.vmfb"), "m.onnx", "is no ONNX model"
+    )
     empty = tmp_path / "e.mlir"
-    empty.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n")
-    refused(run("export", "iree", empty, "--out", tmp_path / "p.vmfb"), "e.mlir", "no transient memory")
+    empty.write_text(
+        "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n"
+    )
+    refused(
+        run("export", "iree", empty, "--out", tmp_path / "p.vmfb"), "e.mlir", "no transient memory"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mlir", "m.mlir", "m.onnx"]
 
 
 def test_a_text_program_for_a_target_of_ones_own(tmp_path: Path) -> None:
     source = tmp_path / "m.mlir"
     source.write_text(
-        "func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"
-        "  %z = arith.constant 0.0 : f32\n  %e = tensor.empty() : tensor<64x64xf32>\n"
-        "  %i = linalg.fill ins(%z : f32) outs(%e : tensor<64x64xf32>) -> tensor<64x64xf32>\n"
-        "  %1 = linalg.matmul ins(%a, %b : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i : tensor<64x64xf32>) -> tensor<64x64xf32>\n"
-        "  %2 = linalg.matmul ins(%1, %b : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i : tensor<64x64xf32>) -> tensor<64x64xf32>\n"
-        "  %3 = linalg.matmul ins(%2, %1 : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i : tensor<64x64xf32>) -> tensor<64x64xf32>\n"
-        "  return %3 : tensor<64x64xf32>\n}\n"
+        "func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>) -> tensor<64x64xf32> {\n  %z"
+        " = arith.constant 0.0 : f32\n  %e = tensor.empty() : tensor<64x64xf32>\n  %i = linalg.fill"
+        " ins(%z : f32) outs(%e : tensor<64x64xf32>) -> tensor<64x64xf32>\n  %1 = linalg.matmul"
+        " ins(%a, %b : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i : tensor<64x64xf32>) ->"
+        " tensor<64x64xf32>\n  %2 = linalg.matmul ins(%1, %b : tensor<64x64xf32>,"
+        " tensor<64x64xf32>) outs(%i : tensor<64x64xf32>) -> tensor<64x64xf32>\n  %3 ="
+        " linalg.matmul ins(%2, %1 : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i :"
+        " tensor<64x64xf32>) -> tensor<64x64xf32>\n  return %3 : tensor<64x64xf32>\n}\n"
     )
     done = run("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Packing operations in IREE's text: read, refused and replaced; and the one release that is known."""
+"""Packing operations in IREE's text: read, refused and replaced; and the one release that is
+known."""
 
 from __future__ import annotations
 
@@ -38,26 +39,43 @@ MODULE = TEXT.splitlines()
 
 def test_operations_are_found_with_their_lifetimes_and_sizes() -> None:
     one, other = find_packs(MODULE, "text")
-    assert (one.function, one.result, one.slices) == ("one", "%3", (Slice(0, 2, 128), Slice(3, 5, 64)))
+    assert (one.function, one.result, one.slices) == (
+        "one",
+        "%3",
+        (Slice(0, 2, 128), Slice(3, 5, 64)),
+    )
     assert (other.function, other.slices) == ("initializer", (Slice(1, 1, 64),))
     assert MODULE[one.end].strip().startswith("%4 =")
 
 
 def test_results_become_constants_in_their_own_function_only() -> None:
-    plans = [PlannedPack("one", 2, 192, 128, 128, "optimal"), PlannedPack("initializer", 1, 64, 64, 64, "optimal")]
-    text = list(_rewritten(MODULE, [(plans[0], 128, np.array([0, 64])), (plans[1], 64, np.array([0]))]))
+    plans = [
+        PlannedPack("one", 2, 192, 128, 128, "optimal"),
+        PlannedPack("initializer", 1, 64, 64, 64, "optimal"),
+    ]
+    text = list(
+        _rewritten(MODULE, [(plans[0], 128, np.array([0, 64])), (plans[1], 64, np.array([0]))])
+    )
     assert not [line for line in text if "stream.resource.pack" in line]
-    assert "    use %4[%packed_0_1 for %c100], %4[%packed_0_2 for %c64], %13#1, %packed_0_12" in text
+    assert (
+        "    use %4[%packed_0_1 for %c100], %4[%packed_0_2 for %c64], %13#1, %packed_0_12" in text
+    )
     assert "    use %packed_1_1 : !stream.resource<transient>{%packed_1_0}" in text
     assert "    %packed_0_2 = arith.constant 64 : index" in text
     assert len(text) == len(MODULE) - 4 + 3 - 3 + 2
 
 
 def test_two_operations_of_one_function_keep_their_results_apart_to_its_end() -> None:
-    second = "    %9:2 = stream.resource.pack slices({\n      [0, 1] = %c64\n    }) : index\n    both %3#2, %9#1, %39#1\n"
+    second = (
+        "    %9:2 = stream.resource.pack slices({\n      [0, 1] = %c64\n    }) : index\n    both"
+        " %3#2, %9#1, %39#1\n"
+    )
     lines = TEXT.replace("    util.return\n", second + "    util.return\n", 1).splitlines()
     names = [("one", 2), ("one", 1), ("initializer", 1)]
-    answers = [(PlannedPack(name, count, 1, 1, 1, "optimal"), 64, np.zeros(count, dtype=np.int64)) for name, count in names]
+    answers = [
+        (PlannedPack(name, count, 1, 1, 1, "optimal"), 64, np.zeros(count, dtype=np.int64))
+        for name, count in names
+    ]
     text = list(_rewritten(lines, answers))
     assert "    both %packed_0_2, %packed_1_1, %39#1" in text
     assert "    use %packed_2_1 : !stream.resource<transient>{%packed_2_0}" in text
@@ -67,7 +85,11 @@ def test_two_operations_of_one_function_keep_their_results_apart_to_its_end() ->
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("[3, 5] = %c64", "[3, 5] = %7", r"text:7: the size %7 in one is not known .* only static shapes"),
+        (
+            "[3, 5] = %c64",
+            "[3, 5] = %7",
+            r"text:7: the size %7 in one is not known .* only static shapes",
+        ),
         ("%c7 = arith.constant 7", "%c7 = arith.muli %n", r"text:16: the size %c7 in initializer"),
         ("%3:3", "%3:9", r"text:5: has 2 slices for 9 results"),
         ("[3, 5]", "[5, 3]", r"text:7: a slice of 64 bytes from 5 to 3"),
@@ -82,9 +104,16 @@ def test_what_cannot_be_packed_is_refused_by_line(old: str, new: str, words: str
 
 
 @pytest.mark.parametrize("found", ["3.12.0", "4.0.0", "3.130.0"])
-def test_another_release_is_refused_with_what_to_do(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_is_refused_with_what_to_do(
+    found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tools, "version", lambda package: found)
-    with pytest.raises(MissingPackageError, match=rf"{found} is installed: pip install 'loadmaster\[iree\]' \(iree-base-compiler 3.13\)"):
+    with pytest.raises(
+        MissingPackageError,
+        match=(
+            rf"{found} is installed: pip install 'loadmaster\[iree\]' \(iree-base-compiler 3.13\)"
+        ),
+    ):
         tools.require_version()
 
 
@@ -93,11 +122,15 @@ def test_without_the_compiler_it_is_said_what_to_install(monkeypatch: pytest.Mon
         raise tools.PackageNotFoundError(package)
 
     monkeypatch.setattr(tools, "version", absent)
-    with pytest.raises(MissingPackageError, match=r"not installed: pip install 'loadmaster\[iree\]'"):
+    with pytest.raises(
+        MissingPackageError, match=r"not installed: pip install 'loadmaster\[iree\]'"
+    ):
         tools.require_version()
 
 
-def test_files_and_flags_that_cannot_be_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_flags_that_cannot_be_are_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tools, "version", lambda package: "3.13.0")
     model = tmp_path / "m.mlir"
     with pytest.raises(ModelError, match=r"m\.mlir: is no \.mlir or \.onnx file"):

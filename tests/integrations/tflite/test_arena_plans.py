@@ -1,4 +1,5 @@
-"""Plans of TFLM's arena, against its interpreter: the head that was foretold, equal outputs, and never more bytes than without a plan."""
+"""Plans of TFLM's arena, against its interpreter: the head that was foretold, equal outputs, and
+never more bytes than without a plan."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ def probed(files: Sequence[bytes]) -> list[Scratch]:
     """The scratch of several models, measured by one process."""
     models = [parse_model(data) for data in files]
     tried = [trials(model, lifetimes(model)) for model in models]
-    answers = interpreter.measure_each(b"", [trial.front + data for data, each in zip(files, tried, strict=True) for trial in each], _ROOM)
+    answers = interpreter.measure_each(
+        b"",
+        [trial.front + data for data, each in zip(files, tried, strict=True) for trial in each],
+        _ROOM,
+    )
     found, at = [], 0
     for each in tried:
         found.append(scratch_of(each, answers[at : at + len(each)]))
@@ -44,7 +49,9 @@ def probed(files: Sequence[bytes]) -> list[Scratch]:
     return found
 
 
-def planned(data: bytes, scratch: Scratch, kernels: frozenset[str] = frozenset()) -> tuple[ArenaPlan, bytes]:
+def planned(
+    data: bytes, scratch: Scratch, kernels: frozenset[str] = frozenset()
+) -> tuple[ArenaPlan, bytes]:
     model = parse_model(data)
     found = lifetimes(model)
     pairs = tuple(in_place_pairs(model, found, kernels))
@@ -55,18 +62,23 @@ def planned(data: bytes, scratch: Scratch, kernels: frozenset[str] = frozenset()
 
 
 def hold(seeds: Sequence[int], kernels: frozenset[str] = frozenset()) -> tuple[int, int]:
-    """Check plans of random models against the interpreter; how many became smaller, and how many operators ask for scratch."""
+    """Check plans of random models against the interpreter; how many became smaller, and how many
+    operators ask for scratch."""
     files = [random_model(seed).bytes() for seed in seeds]
     scratch = probed(files)
     plans = [planned(data, each, kernels) for data, each in zip(files, scratch, strict=True)]
     measured = heads([*files, *(file for _, file in plans)])
-    for seed, (plan, file), before, after, data in zip(seeds, plans, measured, measured[len(files) :], files, strict=False):
+    for seed, (plan, file), before, after, data in zip(
+        seeds, plans, measured, measured[len(files) :], files, strict=False
+    ):
         assert before == plan.head_before, f"seed {seed}"
         assert after == plan.head <= before, f"seed {seed}"
         assert plan.head >= plan.lower_bound
         assert plan.status == "optimal" or kernels, f"seed {seed}"
         assert same_outputs(data, file), f"seed {seed}"
-    return sum(plan.head < plan.head_before for plan, _ in plans), sum(len(each.buffers) for each in scratch)
+    return sum(plan.head < plan.head_before for plan, _ in plans), sum(
+        len(each.buffers) for each in scratch
+    )
 
 
 def test_plans_of_a_few_random_models_hold() -> None:
@@ -86,14 +98,20 @@ def test_plans_in_place_of_many_random_models_hold() -> None:
 
 
 def fragmented_model() -> tuple[bytes, list[int]]:
-    """A model whose fifth operator asks for 32 bytes of scratch, and addresses that are as low as they can be but leave it a gap of 16."""
+    """A model whose fifth operator asks for 32 bytes of scratch, and addresses that are as low as
+    they can be but leave it a gap of 16."""
     model = Model()
     main = model.subgraph()
     rng = np.random.default_rng(0)
 
     def dense(source: int, size: int) -> int:
         width, out = main.shapes[source][1], size // 4
-        return main.out("FULLY_CONNECTED", [source, main.tensor((out, width), "float32", rng.normal(size=(out, width))), -1], (1, out), {})
+        return main.out(
+            "FULLY_CONNECTED",
+            [source, main.tensor((out, width), "float32", rng.normal(size=(out, width))), -1],
+            (1, out),
+            {},
+        )
 
     first = main.input((1, 4))
     wide = dense(first, 640)
@@ -108,7 +126,16 @@ def fragmented_model() -> tuple[bytes, list[int]]:
     last = dense(late, 32)
     main.outputs = [main.out("ADD", [filtered, last], (1, 8), {0: b(0)})]
     offsets = [-1] * len(main.tensors)
-    places = {first: 384, wide: 400, narrow: 0, long: 432, filtered: 400, late: 0, last: 432, main.outputs[0]: 464}
+    places = {
+        first: 384,
+        wide: 400,
+        narrow: 0,
+        long: 432,
+        filtered: 400,
+        late: 0,
+        last: 432,
+        main.outputs[0]: 464,
+    }
     for tensor, offset in places.items():
         offsets[tensor] = offset
     return model.bytes(), offsets
@@ -132,28 +159,60 @@ def test_a_plan_without_scratch_grows_by_no_more_than_was_said() -> None:
     files = [random_model(seed).bytes() for seed in range(300, 320)] + [fragmented_model()[0]]
     plans = [planned(data, UNKNOWN) for data in files]
     measured = heads([*files, *(file for _, file in plans)])
-    grown = [after - before for before, after in zip(measured, measured[len(files) :], strict=False)]
+    grown = [
+        after - before for before, after in zip(measured, measured[len(files) :], strict=False)
+    ]
     assert all(more <= plan.growth for more, (plan, _) in zip(grown, plans, strict=True))
-    assert all(after >= plan.head for after, (plan, _) in zip(measured[len(files) :], plans, strict=True))
+    assert all(
+        after >= plan.head for after, (plan, _) in zip(measured[len(files) :], plans, strict=True)
+    )
 
 
 def test_the_growth_that_is_said_is_that_of_the_worst_operator() -> None:
     data, offsets = fragmented_model()
     found = lifetimes(parse_model(data))
-    # Where the filter runs, tensors take 1,024 bytes and end at 1,040; where the last sum does, 96 bytes end at 496.
+    # Where the filter runs, tensors take 1,024 bytes and end at 1,040; where the last sum does, 96
+    # bytes end at 496.
     assert _growth(found, [offsets[tensor.number] for tensor in found.tensors]) == 496 - 96
 
 
-UNARY = ("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "LOGISTIC", "NEG", "RELU", "RELU6", "ROUND", "SIN", "SQUARE", "TANH")
+UNARY = (
+    "ABS",
+    "CEIL",
+    "COS",
+    "ELU",
+    "EXP",
+    "FLOOR",
+    "LOGISTIC",
+    "NEG",
+    "RELU",
+    "RELU6",
+    "ROUND",
+    "SIN",
+    "SQUARE",
+    "TANH",
+)
 POSITIVE = ("LOG", "RSQRT", "SQRT")
 BINARY = ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB")
 
 
 def in_place_models() -> dict[str, bytes]:
-    """For every operator that is said to work in place, a model in which its result can have no other place than the operand's."""
+    """For every operator that is said to work in place, a model in which its result can have no
+    other place than the operand's."""
     made = {}
     shape = (1, 5, 7, 3)
-    for kind in (*UNARY, *POSITIVE, *BINARY, "PRELU", "LEAKY_RELU", "HARD_SWISH", "LOGICAL_NOT", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"):
+    for kind in (
+        *UNARY,
+        *POSITIVE,
+        *BINARY,
+        "PRELU",
+        "LEAKY_RELU",
+        "HARD_SWISH",
+        "LOGICAL_NOT",
+        "RESHAPE",
+        "SQUEEZE",
+        "EXPAND_DIMS",
+    ):
         model = Model()
         main = model.subgraph()
         dtype = "int8" if kind == "HARD_SWISH" else "bool" if kind == "LOGICAL_NOT" else "float32"
@@ -221,7 +280,9 @@ def test_a_state_that_lasts_stays_beside_the_plan() -> None:
     assert same_outputs(data, file)
     runs = [inputs_for(data, 1), inputs_for(data, 1)]
     first, second = outputs_of(file, runs)
-    assert not np.array_equal(first[0], second[0]), "the state has no effect: the test shows nothing"
+    assert not np.array_equal(first[0], second[0]), (
+        "the state has no effect: the test shows nothing"
+    )
 
 
 @pytest.mark.slow
@@ -235,13 +296,17 @@ def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path: Path) -> Non
     assert exported.after.least is not None
     assert exported.after.least >= exported.after.head + exported.after.tail
     runs = [inputs_for(data, 5)]
-    assert outputs_of(exported.data, runs, exported.after.least)[0][0].tobytes() == outputs_of(data, runs)[0][0].tobytes()
+    assert (
+        outputs_of(exported.data, runs, exported.after.least)[0][0].tobytes()
+        == outputs_of(data, runs)[0][0].tobytes()
+    )
     with pytest.raises(RuntimeError):
         outputs_of(exported.data, runs, exported.after.least - 16)
 
 
 def test_probing_many_operators_of_a_small_file_reads_every_buffer_once() -> None:
-    """Hundreds of operators without weights in few bytes: a reader that counts what it reads must not take this for an attack."""
+    """Hundreds of operators without weights in few bytes: a reader that counts what it reads must
+    not take this for an attack."""
     model = Model()
     main = model.subgraph()
     value = main.input((1, 2))

@@ -31,11 +31,21 @@ def test_inputs_begin_at_scope_0_and_every_operator_is_one_more() -> None:
     main.tensor((1, 4), variable=True, name="variable")
     main.tensor((0, 4), name="empty")
     main.tensor((1, 4), "float32", np.ones(4), name="constant")
-    assert spans(model) == {"x": ((0, 2),), "y": ((1, 3),), "z": ((2, 3),), "end": ((3, 3),), "unused": ((NEVER, NEVER),)}
+    assert spans(model) == {
+        "x": ((0, 2),),
+        "y": ((1, 3),),
+        "z": ((2, 3),),
+        "end": ((3, 3),),
+        "unused": ((NEVER, NEVER),),
+    }
 
 
-def branches(main: Subgraph, condition: int, source: int, bodies: tuple[int, int], name: str) -> int:
-    return main.out("IF", [condition, source], (1, 16), {0: i(bodies[0]), 1: i(bodies[1])}, name=name)
+def branches(
+    main: Subgraph, condition: int, source: int, bodies: tuple[int, int], name: str
+) -> int:
+    return main.out(
+        "IF", [condition, source], (1, 16), {0: i(bodies[0]), 1: i(bodies[1])}, name=name
+    )
 
 
 def body(model: Model, kind: str) -> None:
@@ -55,16 +65,25 @@ def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place() -> None:
     body(model, "TANH")
     found = spans(model)
     # Scope 1 is the branch, 2 to 4 its first subgraph, 5 to 7 its second, 8 what follows.
-    assert (found["c"], found["x"], found["y"], found["end"]) == (((0, 7),), ((0, 7),), ((1, 8),), ((8, 8),))
+    assert (found["c"], found["x"], found["y"], found["end"]) == (
+        ((0, 7),),
+        ((0, 7),),
+        ((1, 8),),
+        ((8, 8),),
+    )
     assert found["RELU in of subgraph 1"] == ((2, 3),)
     assert found["RELU out of subgraph 1"] == ((4, 4),)
     assert found["TANH middle of subgraph 2"] == ((6, 7),)
     visits = lifetimes(parse_model(model.bytes())).visits
-    assert [(visit.subgraph, visit.operator, visit.span) for visit in visits][-2:] == [(0, 0, (1, 7)), (0, 1, (8, 8))]
+    assert [(visit.subgraph, visit.operator, visit.span) for visit in visits][-2:] == [
+        (0, 0, (1, 7)),
+        (0, 1, (8, 8)),
+    ]
 
 
 def shared_bodies() -> Model:
-    """Two branches that run the same subgraphs; between them lives a tensor that the first alone has to spare."""
+    """Two branches that run the same subgraphs; between them lives a tensor that the first alone
+    has to spare."""
     model = Model()
     main = model.subgraph()
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
@@ -96,7 +115,8 @@ def test_a_subgraph_that_is_run_twice_keeps_clear_of_both() -> None:
 
 
 def test_addresses_under_which_tflm_would_put_scratch_over_a_tensor_do_not_count() -> None:
-    """Scratch in a subgraph that is run twice: TFLM places it for the last run, wherever it then lies in the first."""
+    """Scratch in a subgraph that is run twice: TFLM places it for the last run, wherever it then
+    lies in the first."""
     found = Lifetimes((ArenaTensor(0, "tensor", 64, ((1, 1),)),), (), 1)
     scratch = Scratch((ScratchBuffer("scratch", 32, ((1, 1), (5, 5))),), "log")
     problem = arena_problem(found, scratch)
@@ -111,9 +131,16 @@ def test_a_plan_that_tflm_would_spoil_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last() -> None:
-    requests = [Request(32, 0, 1), Request(64, 1, 2), Request(32, 1, 3), Request(16, 0, 3, 32), Request(16, 5, 6)]
+    requests = [
+        Request(32, 0, 1),
+        Request(64, 1, 2),
+        Request(32, 1, 3),
+        Request(16, 0, 3, 32),
+        Request(16, 5, 6),
+    ]
     offsets = online_offsets(requests)
-    # The planned one is at 32; 64 bytes find no gap below it; of the two of 32 bytes the second takes the gap.
+    # The planned one is at 32; 64 bytes find no gap below it; of the two of 32 bytes the second
+    # takes the gap.
     assert offsets == [112, 48, 0, 32, 0]
     assert head_of(requests, offsets) == 144
     assert (online_offsets([]), head_of([], [])) == ([], 0)

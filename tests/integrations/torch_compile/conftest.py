@@ -24,8 +24,11 @@ def quiet_and_fresh() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def buffers_of_the_matrix_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not count MKL's buffers, 8 MiB at the least: most networks of tests are smaller. test_library_buffers.py counts them."""
+def buffers_of_the_matrix_library(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Do not count MKL's buffers, 8 MiB at the least: most networks of tests are smaller.
+    test_library_buffers.py counts them."""
     from loadmaster.integrations.torch_compile import kernel_profile
 
     if request.path.name != "test_library_buffers.py":

@@ -12,7 +12,8 @@ from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 
 def least_share(options, module, inputs):
-    """A budget that makes tensors move: halfway between what the plan needs at least and what the step takes unmoved."""
+    """A budget that makes tensors move: halfway between what the plan needs at least and what the
+    step takes unmoved."""
     train(module, inputs, loadmaster, options, steps=1)
     plan = model_of(options).plans[0]
     least = int(plan.problem.needed().max())
@@ -36,7 +37,8 @@ def convolutions():
 
 
 class Tied(nn.Module):
-    """Tied weights, views that are not contiguous, a split, a scaled product, an in-place update of a buffer."""
+    """Tied weights, views that are not contiguous, a split, a scaled product, an in-place update of
+    a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +50,10 @@ class Tied(nn.Module):
     def forward(self, tokens):
         self.calls.add_(1)
         x = self.norm(self.tokens(tokens))
-        q, k, v = (part.view(*part.shape[:2], 4, 8).transpose(1, 2) for part in self.mix(x).split(32, dim=2))
+        q, k, v = (
+            part.view(*part.shape[:2], 4, 8).transpose(1, 2)
+            for part in self.mix(x).split(32, dim=2)
+        )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + mixed.transpose(1, 2).reshape(x.shape)
         return nn.functional.linear(x, self.tokens.weight)
@@ -101,7 +106,11 @@ def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
         torch.manual_seed(0)
         module = Saving()
         made = torch.optim.SGD(module.parameters(), lr=0.1)
-        options = {"fast_memory": 0.9, **({} if optimizer is None else {"optimizer": made})} if backend is loadmaster else None
+        options = (
+            {"fast_memory": 0.9, **({} if optimizer is None else {"optimizer": made})}
+            if backend is loadmaster
+            else None
+        )
         call = torch.compile(module, backend=backend, options=options)
         for _ in range(3):
             made.zero_grad()
@@ -126,7 +135,11 @@ def test_gradients_buffers_and_random_state_are_those_of_the_unmoved_graphs(mode
 
 @pytest.mark.parametrize(
     ("module", "inputs"),
-    [(Tied(), (torch.randint(50, (4, 64)),)), (Odd(), (torch.randn(32, 64),)), (nn.Linear(8, 8).double(), (torch.randn(0, 8).double(),))],
+    [
+        (Tied(), (torch.randint(50, (4, 64)),)),
+        (Odd(), (torch.randn(32, 64),)),
+        (nn.Linear(8, 8).double(), (torch.randn(0, 8).double(),)),
+    ],
 )
 def test_views_aliases_ties_and_empty_tensors(module, inputs):
     results, _, unmoved = moved(module, inputs)
@@ -154,7 +167,11 @@ def test_a_second_forward_before_the_backward_parks_the_first():
     for backend in (loadmaster, unmoved_backend()):
         torch._dynamo.reset()
         module.zero_grad()
-        call = torch.compile(module, backend=backend, options={"fast_memory": "1 GiB"} if backend is loadmaster else None)
+        call = torch.compile(
+            module,
+            backend=backend,
+            options={"fast_memory": "1 GiB"} if backend is loadmaster else None,
+        )
         torch.manual_seed(0)
         outs = [call(x) for x in inputs]
         (outs[0].square().sum() + outs[1].sum()).backward()
@@ -190,7 +207,10 @@ def test_new_shapes_are_planned_anew():
         mine = [p.grad.clone() for p in module.parameters()]
         module.zero_grad()
         module(x).sum().backward()
-        assert all(torch.allclose(a, p.grad, rtol=1e-4, atol=1e-5) for a, p in zip(mine, module.parameters(), strict=True))
+        assert all(
+            torch.allclose(a, p.grad, rtol=1e-4, atol=1e-5)
+            for a, p in zip(mine, module.parameters(), strict=True)
+        )
     assert not model_of(options).fallbacks
 
 
@@ -218,7 +238,9 @@ def test_wrong_options_are_named(options, said):
 def test_slow_memory_that_is_not_there_or_full_is_a_clear_error(tmp_path):
     module, x = convolutions(), torch.randn(4, 3, 24, 24)
     with pytest.raises(SlowMemoryError, match="no file can be made"):
-        torch.compile(module, backend=loadmaster, options={"slow_memory": str(tmp_path / "nowhere")})(x)
+        torch.compile(
+            module, backend=loadmaster, options={"slow_memory": str(tmp_path / "nowhere")}
+        )(x)
     budget = least_share({"fast_memory": None}, module, (x,))
     torch._dynamo.reset()
     options = {"fast_memory": budget, "slow_limit": "17 MiB", "slow_memory": str(tmp_path)}

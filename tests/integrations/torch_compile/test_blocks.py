@@ -1,4 +1,5 @@
-"""Kernels whose operands rest in the slow memory: each gives what it gives on whole tensors, and takes little memory."""
+"""Kernels whose operands rest in the slow memory: each gives what it gives on whole tensors, and
+takes little memory."""
 
 import math
 
@@ -45,13 +46,25 @@ def _table():
 
 EXACT = {
     "log_softmax": (lambda x: aten._log_softmax(x, 1, False), [_scores]),
-    "its gradient": (lambda g, y: aten._log_softmax_backward_data(g, y, 1, torch.float32), [_scores, _scores]),
+    "its gradient": (
+        lambda g, y: aten._log_softmax_backward_data(g, y, 1, torch.float32),
+        [_scores, _scores],
+    ),
     "addition": (lambda a, b: aten.add.Tensor(a, b, alpha=2), [_scores, _scores]),
     "broadcast": (lambda a, b: aten.mul.Tensor(a, b), [_scores, lambda: torch.randn(ROWS, 1)]),
     "relu": (aten.relu.default, [lambda: torch.randn(3, 40, 50)]),
-    "clone of a transpose": (lambda x: aten.clone(x.t(), memory_format=torch.contiguous_format), [_scores]),
-    "slice_backward": (lambda g: aten.slice_backward(g, [ROWS + 5, CLASSES], 0, 2, ROWS + 2, 1), [_scores]),
-    "slice_backward of columns": (lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], 1, 0, -7, 1), [_scores]),
+    "clone of a transpose": (
+        lambda x: aten.clone(x.t(), memory_format=torch.contiguous_format),
+        [_scores],
+    ),
+    "slice_backward": (
+        lambda g: aten.slice_backward(g, [ROWS + 5, CLASSES], 0, 2, ROWS + 2, 1),
+        [_scores],
+    ),
+    "slice_backward of columns": (
+        lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], 1, 0, -7, 1),
+        [_scores],
+    ),
     "bmm": (aten.bmm.default, [lambda: torch.randn(8, 16, 24), lambda: torch.randn(8, 24, 16)]),
 }
 
@@ -66,8 +79,12 @@ def test_blocks_of_kernels_that_compute_each_element_alone_are_exact(name, room,
     assert not target.sums
 
 
-@pytest.mark.parametrize("function", [lambda x: aten._softmax(x, 0, False), aten.gelu.default, aten.exp.default])
-def test_blocks_may_differ_in_the_last_bit_where_the_ends_of_vectors_are_computed_otherwise(function, tmp_path):
+@pytest.mark.parametrize(
+    "function", [lambda x: aten._softmax(x, 0, False), aten.gelu.default, aten.exp.default]
+)
+def test_blocks_may_differ_in_the_last_bit_where_the_ends_of_vectors_are_computed_otherwise(
+    function, tmp_path
+):
     scores = _scores()
     (made,), _ = in_blocks(function, [scores], 8 << 10, tmp_path)
     assert (made - function(scores)).norm() <= CLOSE * function(scores).norm()
@@ -77,7 +94,11 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
     table, indices = _table()
     cases = [
         (lambda t, i: aten.embedding(t, i), [table, indices], (1,)),
-        (lambda g, i: aten.embedding_dense_backward(g, i, 500, 7, False), [torch.randn(4, 16, 32), indices], (0, 1)),
+        (
+            lambda g, i: aten.embedding_dense_backward(g, i, 500, 7, False),
+            [torch.randn(4, 16, 32), indices],
+            (0, 1),
+        ),
         (lambda x, c: aten.nll_loss_forward(x, c, None, 1, -100), [_scores(), _classes()], (1,)),
         (lambda x, c: aten.nll_loss_forward(x, c, None, 2, -100), [_scores(), _classes()], (1,)),
         (
@@ -115,7 +136,8 @@ def test_matrix_products_in_blocks_are_close(keep, form, tmp_path):
 
 def test_sums_are_cut_only_where_that_moves_much_less():
     call = capture(
-        [make_fx(aten.mm.default)(torch.randn(64, 4096), torch.randn(4096, 64))], [torch.randn(64, 4096), torch.randn(4096, 64)]
+        [make_fx(aten.mm.default)(torch.randn(64, 4096), torch.randn(4096, 64))],
+        [torch.randn(64, 4096), torch.randn(4096, 64)],
     ).calls[0]
     both = frozenset(call.reads)
     assert product_within(call, both, 3 << 20) == Product(False, 1, 1, 1)
@@ -128,7 +150,9 @@ def test_sums_are_cut_only_where_that_moves_much_less():
 def test_any_block_is_written_and_read_back_and_nothing_else_changes(tmp_path_factory, data):
     shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
     order = data.draw(st.permutations(range(len(shape))))
-    values = torch.randn([shape[d] for d in order]).permute([order.index(d) for d in range(len(shape))])
+    values = torch.randn([shape[d] for d in order]).permute(
+        [order.index(d) for d in range(len(shape))]
+    )
     assert list(values.shape) == shape
     file = SlowFile(tmp_path_factory.mktemp("file"))
     file.reserve(16 * PAGE + pages(values.nbytes))
@@ -170,8 +194,14 @@ def trained(budget, tokens, adam, steps=3):
     """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
     module, unmoved = Tied(), budget is None
     optimizer = torch.optim.AdamW(module.parameters())
-    options = {"fast_memory": budget, "refine_after": 2} | ({"optimizer": optimizer} if adam else {})
-    call = torch.compile(module, backend=unmoved_backend() if unmoved else loadmaster, options=None if unmoved else options)
+    options = {"fast_memory": budget, "refine_after": 2} | (
+        {"optimizer": optimizer} if adam else {}
+    )
+    call = torch.compile(
+        module,
+        backend=unmoved_backend() if unmoved else loadmaster,
+        options=None if unmoved else options,
+    )
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -192,7 +222,9 @@ def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
     made, mine, model = trained("1400 KiB", tokens, adam)
     (plan,) = model.plans
     assert plan.placed_peak <= 1400 << 10 < 6000 * 64 * 4
-    assert {c.target.whole.kind for c in plan.program.captured.calls if isinstance(c.target, BlockCall)} >= {
+    assert {
+        c.target.whole.kind for c in plan.program.captured.calls if isinstance(c.target, BlockCall)
+    } >= {
         "aten.mm",
         "aten._log_softmax",
         "aten.embedding",

@@ -22,12 +22,24 @@ from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa:
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
-from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed, object_bytes  # noqa: E402
+from loadmaster.integrations.torch_compile.graph_objects import (  # noqa: E402
+    COMPILER,
+    beyond_allowed,
+    object_bytes,
+)
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import Problem, _pack  # noqa: E402
 from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak  # noqa: E402
 from loadmaster.placement.decisions import all_fast  # noqa: E402
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor  # noqa: E402
+from loadmaster.placement.sequence import (  # noqa: E402
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 WIDTH = 96
 
@@ -62,7 +74,10 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
     for options in ({"fast_memory": "8 MiB"}, None):  # one object, or equal ones
         torch._dynamo.reset()
         modules = Layers(broken=True), Layers(broken=True)
-        calls = [torch.compile(m, backend=loadmaster, options=options or {"fast_memory": "8 MiB"}) for m in modules]
+        calls = [
+            torch.compile(m, backend=loadmaster, options=options or {"fast_memory": "8 MiB"})
+            for m in modules
+        ]
         made = [gradients(call, module, x) for call, module in zip(calls, modules, strict=True)]
         first, second = map(model_of, calls)
         assert first is not second
@@ -76,7 +91,9 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
         assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}
         for module, mine in zip(modules, made, strict=True):
             module.zero_grad()
-            assert same(mine, gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1))
+            assert same(
+                mine, gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1)
+            )
 
 
 def test_modules_that_share_a_captured_graph_update_their_own_parameters():
@@ -86,7 +103,14 @@ def test_modules_that_share_a_captured_graph_update_their_own_parameters():
         torch._dynamo.reset()
         torch.manual_seed(0)
         modules = [nn.Sequential(nn.Linear(WIDTH, WIDTH)) for _ in range(2)]
-        calls = [torch.compile(m, backend=backend, options={"fast_memory": "4 MiB"} if backend is loadmaster else None) for m in modules]
+        calls = [
+            torch.compile(
+                m,
+                backend=backend,
+                options={"fast_memory": "4 MiB"} if backend is loadmaster else None,
+            )
+            for m in modules
+        ]
         for _ in range(3):
             outs = [call(x).square().mean() for call in calls]
             for out in (outs[0], outs[1]):  # backward passes take nothing but the caller's tensors
@@ -101,7 +125,11 @@ def test_what_was_not_compiled_has_no_model():
 
 
 def test_the_peak_of_a_step_counts_what_waits_and_gradients_that_are_left():
-    graphs = [Footprint(forward=10, backward=20, saved=6, left=3), Footprint(8, 9, 4, 5), Footprint(7, 0, 0, 0)]
+    graphs = [
+        Footprint(forward=10, backward=20, saved=6, left=3),
+        Footprint(8, 9, 4, 5),
+        Footprint(7, 0, 0, 0),
+    ]
     assert left_after(graphs) == [5, 0, 0]
     assert step_peak(graphs) == max(10, 20 + 5, 6 + 8, 6 + 9, 10 + 7)
     assert (left_after([]), step_peak([])) == ([], 0)
@@ -128,12 +156,17 @@ def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_
     module, x = Layers(broken=True), torch.randn(512, WIDTH)
     call = torch.compile(module, backend=loadmaster, options={"fast_memory": share})
     if share < 0.5:
-        with pytest.raises(BudgetError, match=r"0.05 of what a step takes \(.*\) is .*smallest budget that works is"):
+        with pytest.raises(
+            BudgetError,
+            match=r"0.05 of what a step takes \(.*\) is .*smallest budget that works is",
+        ):
             gradients(call, module, x)
         return
     mine = gradients(call, module, x)
     model = model_of(call)
-    assert all(plan.placed_peak <= model.budget == int(share * model.unmoved_peak) for plan in model.plans)
+    assert all(
+        plan.placed_peak <= model.budget == int(share * model.unmoved_peak) for plan in model.plans
+    )
     twin = copy.deepcopy(module)
     assert same(mine, gradients(torch.compile(twin, backend=unmoved_backend()), twin, x, 1))
 
@@ -155,8 +188,14 @@ def test_tensors_that_find_no_address_under_an_even_limit_are_a_case_for_another
     size = 4096
     tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(3))
     operands = [Operand(t, read=False, write=True) for t in range(3)]
-    kernels = tuple(Kernel(f"k{k}", "op", tuple(operands[: k + 1]), (Algorithm("m", 1e-6),)) for k in range(3))
-    problem = Problem(KernelSequence("even", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), size), (0, 1, 2), np.zeros(3, dtype=np.int64))
+    kernels = tuple(
+        Kernel(f"k{k}", "op", tuple(operands[: k + 1]), (Algorithm("m", 1e-6),)) for k in range(3)
+    )
+    problem = Problem(
+        KernelSequence("even", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), size),
+        (0, 1, 2),
+        np.zeros(3, dtype=np.int64),
+    )
     for units, fits in ((2, False), (3, True)):
         placed, tops = _pack(problem, all_fast(problem.sequence), np.full(3, units * size))
         assert (placed is not None) is fits
@@ -199,13 +238,17 @@ def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
         return y
 
     objects = beyond_allowed([object_bytes(kernels, symbolic=False)])
-    assert 0 < objects < object_bytes(kernels, symbolic=False) < object_bytes(kernels, symbolic=True)
+    assert (
+        0 < objects < object_bytes(kernels, symbolic=False) < object_bytes(kernels, symbolic=True)
+    )
     with torch.no_grad():
         for budget in (32 << 20, 1.0):
             call = torch.compile(steps, backend=loadmaster, options={"fast_memory": budget})
             call(x)
             model = model_of(call)
-            given = budget if isinstance(budget, int) else int(budget * (model.unmoved_peak + objects))
+            given = (
+                budget if isinstance(budget, int) else int(budget * (model.unmoved_peak + objects))
+            )
             assert model.objects == objects == given - model.budget
             torch._dynamo.reset()
 
@@ -213,19 +256,27 @@ def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
 def _peak(process, status):
     """Of anonymous memory in bytes since `_watch`, by the kernel's own high-water mark."""
     now = _fields(process)
-    return now["VmHWM"] - max(now["RssFile"] + now["RssShmem"], status["RssFile"] + status["RssShmem"])
+    return now["VmHWM"] - max(
+        now["RssFile"] + now["RssShmem"], status["RssFile"] + status["RssShmem"]
+    )
 
 
 def _fields(process):
     lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
+    return {
+        words[0].rstrip(":"): int(words[1]) << 10
+        for words in lines
+        if len(words) == 3 and words[2] == "kB"
+    }
 
 
 def test_every_one_of_the_first_ten_steps_keeps_the_budget_seen_from_outside():
     width, layers, share = 1024, 6, 0.4
     parameters = 4 * layers * width**2
     command = [sys.executable, "-m", "tests.support.watched", str(width), str(layers), str(share)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout.readline() == "warm\n"
             empty = _fields(process.pid)["RssAnon"]
@@ -246,11 +297,22 @@ def test_every_one_of_the_first_ten_steps_keeps_the_budget_seen_from_outside():
     assert peaks[0] <= max(budget, parameters) + COMPILER  # these are in memory when it begins
 
 
-def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes_a_graph_apart(monkeypatch):
-    """So that what the compiler takes is not beside all of them, in the first step as in those that compile anew."""
-    module, x = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Tanh(), nn.Linear(1024, 1024, bias=False)), torch.randn(4, 1024)
+def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes_a_graph_apart(
+    monkeypatch,
+):
+    """So that what the compiler takes is not beside all of them, in the first step as in those that
+    compile anew."""
+    module, x = (
+        nn.Sequential(
+            nn.Linear(1024, 1024, bias=False), nn.Tanh(), nn.Linear(1024, 1024, bias=False)
+        ),
+        torch.randn(4, 1024),
+    )
     whole, seen = 8 << 20, []
-    calls = [torch.compile(copy.deepcopy(module), backend=loadmaster, options={"fast_memory": of}) for of in ("7 MiB", 0.9, 1.0, "1 GiB")]
+    calls = [
+        torch.compile(copy.deepcopy(module), backend=loadmaster, options={"fast_memory": of})
+        for of in ("7 MiB", 0.9, 1.0, "1 GiB")
+    ]
     compiler = backends.aot_autograd
 
     def noted(**more):

@@ -30,7 +30,12 @@ class Loss(nn.Module):
 
     def __init__(self):
         super().__init__()
-        units = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1)) for _ in range(6)]
+        units = [
+            nn.Sequential(
+                nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1)
+            )
+            for _ in range(6)
+        ]
         self.layers = nn.Sequential(*units)
 
     def forward(self, x):
@@ -56,7 +61,11 @@ def gradients(call, module, x, steps=1):
         module.zero_grad()
         loss = call(x)
         loss.backward()
-    return [loss.detach().clone(), *(p.grad.clone() for p in module.parameters()), *(b.clone() for b in module.buffers())]
+    return [
+        loss.detach().clone(),
+        *(p.grad.clone() for p in module.parameters()),
+        *(b.clone() for b in module.buffers()),
+    ]
 
 
 def compiled(module, backend, options=None):

@@ -1,7 +1,9 @@
-"""The memory of a GPU on a fake one, whose streams make copies as late as events allow: one that nobody waits for is never made.
+"""The memory of a GPU on a fake one, whose streams make copies as late as events allow: one that
+nobody waits for is never made.
 
-Kernels and copies that touch memory of a copy that is still under way, and that they should have waited for, are errors by themselves,
-whatever the values: a GPU might make the copy at any time until then.
+Kernels and copies that touch memory of a copy that is still under way, and that they should have
+waited for, are errors by themselves, whatever the values: a GPU might make the copy at any time
+until then.
 """
 
 import pytest
@@ -20,15 +22,23 @@ SHARE = 0.65
 
 def overlap(one, other):
     """Whether two tensors without gaps share bytes."""
-    return one.data_ptr() < other.data_ptr() + other.nbytes and other.data_ptr() < one.data_ptr() + one.nbytes
+    return (
+        one.data_ptr() < other.data_ptr() + other.nbytes
+        and other.data_ptr() < one.data_ptr() + one.nbytes
+    )
 
 
 def check(reads, writes, but=None):
-    """Fail if a copy under way in a stream ``but`` one writes what is read or written, or reads what is written."""
+    """Fail if a copy under way in a stream ``but`` one writes what is read or written, or reads
+    what is written."""
     for stream in Stream.every:
         for source, target in stream.under_way() if stream is not but else ():
-            assert not any(overlap(one, target) for one in (*reads, *writes)), "touches what a copy under way writes"
-            assert not any(overlap(one, source) for one in writes), "writes what a copy under way reads"
+            assert not any(overlap(one, target) for one in (*reads, *writes)), (
+                "touches what a copy under way writes"
+            )
+            assert not any(overlap(one, source) for one in writes), (
+                "writes what a copy under way reads"
+            )
 
 
 class Deferred(TorchFunctionMode):
@@ -43,14 +53,17 @@ class Deferred(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         assert self.stream.after_kernels, "a copy that does not wait for the kernels before it"
         self.stream.after_kernels = False
-        check(reads=[args[1]], writes=[args[0]], but=self.stream)  # copies of one stream wait for one another
+        check(
+            reads=[args[1]], writes=[args[0]], but=self.stream
+        )  # copies of one stream wait for one another
         self.stream.queue.append(lambda: func(*args))
         self.stream.operands.append((args[1], args[0]))
         return args[0]
 
 
 class Stream:
-    """Kernels run at once on the host, and each copy when somebody waits for its own event, not for that of a later one."""
+    """Kernels run at once on the host, and each copy when somebody waits for its own event, not for
+    that of a later one."""
 
     every: list = []  # noqa: RUF012
 
@@ -92,12 +105,24 @@ def streams(monkeypatch):
             stream.synchronize()
 
     monkeypatch.setattr(Stream, "every", [])
-    fakes = {"Stream": Stream, "Event": Event, "current_stream": lambda device: CURRENT, "synchronize": synchronize, "stream": Deferred}
+    fakes = {
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": lambda device: CURRENT,
+        "synchronize": synchronize,
+        "stream": Deferred,
+    }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     for name in ("pin_memory", "unpin_memory"):
         monkeypatch.setattr(cuda_memory, name, lambda *_: None)
-    monkeypatch.setattr(Model, "_made", lambda model, device: cuda_memory.CudaMemory(torch.device("cpu"), model.settings.slow_limit))
+    monkeypatch.setattr(
+        Model,
+        "_made",
+        lambda model, device: cuda_memory.CudaMemory(
+            torch.device("cpu"), model.settings.slow_limit
+        ),
+    )
     return Stream.every
 
 
@@ -106,7 +131,9 @@ def test_results_are_right_though_every_copy_is_as_late_as_may_be(streams):
     assert all(trained.step() for _ in range(4))
     plan = trained.model.plans[0]
     assert plan.moved_bytes > 0
-    assert sum(len(stream.made) for stream in streams) >= 4 * len(plan.program.copies)  # kernels have waited for all
+    assert sum(len(stream.made) for stream in streams) >= 4 * len(
+        plan.program.copies
+    )  # kernels have waited for all
 
 
 def test_a_copy_that_does_not_wait_for_kernels_is_noticed(streams, monkeypatch):
@@ -130,7 +157,11 @@ def checked(launch):
 def without_wait(monkeypatch, left_out):
     """Have the executor leave out the wait for one copy while the step runs."""
     wait = executor._wait
-    monkeypatch.setattr(executor, "_wait", lambda session, i, times: None if i == left_out else wait(session, i, times))
+    monkeypatch.setattr(
+        executor,
+        "_wait",
+        lambda session, i, times: None if i == left_out else wait(session, i, times),
+    )
 
 
 def test_every_wait_that_is_left_out_is_noticed(streams, monkeypatch):

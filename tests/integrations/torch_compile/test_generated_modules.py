@@ -1,4 +1,5 @@
-"""Small modules made up at random: under any budget they compute what their unmoved graphs compute, bit for bit, and the budget holds."""
+"""Small modules made up at random: under any budget they compute what their unmoved graphs compute,
+bit for bit, and the budget holds."""
 
 import contextlib
 import copy
@@ -138,21 +139,29 @@ class Generated(nn.Module):
 
 
 def results(case, module, backend, options=None, measured=None):
-    """Outputs, gradients, parameters and buffers of a few steps on a copy of the module; peaks go to ``measured``."""
+    """Outputs, gradients, parameters and buffers of a few steps on a copy of the module; peaks go
+    to ``measured``."""
     torch._dynamo.reset()
     module = copy.deepcopy(module).train(case.run == "train")
     call = torch.compile(module, backend=backend, options=options, dynamic=len(case.rows) > 1)
     optimiser = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
     resident = sum(
-        {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in (*module.parameters(), *module.buffers())}.values()
+        {
+            t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+            for t in (*module.parameters(), *module.buffers())
+        }.values()
     )
     seen = []
     for number, rows in enumerate((*case.rows, case.rows[0])):
         torch.manual_seed(number)
         x = torch.randn(rows, WIDTH)
         torch.manual_seed(number)
-        steady = measured is not None and number == len(case.rows)  # shapes have been seen, and momentum is there
-        with measurement.peak_of(torch.device("cpu")) if steady else contextlib.nullcontext() as peak:
+        steady = measured is not None and number == len(
+            case.rows
+        )  # shapes have been seen, and momentum is there
+        with (
+            measurement.peak_of(torch.device("cpu")) if steady else contextlib.nullcontext() as peak
+        ):
             if case.run == "train":
                 out = call(x)
                 out.backward()
@@ -161,11 +170,18 @@ def results(case, module, backend, options=None, measured=None):
                     out = call(x)
         if steady:
             measured.append(resident + x.nbytes + peak.bytes)
-        seen += [out.detach().clone(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
+        seen += [
+            out.detach().clone(),
+            *(p.grad.clone() for p in module.parameters() if p.grad is not None),
+        ]
         optimiser.step()
         optimiser.zero_grad()
         del out
-    return [*seen, *(p.detach().clone() for p in module.parameters()), *(b.clone() for b in module.buffers())]
+    return [
+        *seen,
+        *(p.detach().clone() for p in module.parameters()),
+        *(b.clone() for b in module.buffers()),
+    ]
 
 
 def bits(tensor):
@@ -206,7 +222,11 @@ def check(case):
 
 
 @settings(
-    max_examples=max(1, round(4 * EFFORT)), deadline=None, derandomize=EFFORT <= 1, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=max(1, round(4 * EFFORT)),
+    deadline=None,
+    derandomize=EFFORT <= 1,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 @given(case=CASES)
 def test_generated_modules_are_bit_equal_within_their_budgets(case):

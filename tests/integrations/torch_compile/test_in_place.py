@@ -12,7 +12,8 @@ from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 aten = torch.ops.aten
 SIZES = [(7,), (3, 5, 1031), (64, 33, 41)]
-"""Fewer elements than a vector has, ends that are no whole vectors, and enough for several threads."""
+"""Fewer elements than a vector has, ends that are no whole vectors, and enough for several
+threads."""
 NUMBERS = {
     "leaky_relu": (0.1,), "hardtanh": (-0.5, 0.5), "pow.Tensor_Scalar": (3,), "clamp": (-0.5, 0.5),
     "clamp_min": (-0.5,), "clamp_max": (0.5,),
@@ -24,26 +25,36 @@ NUMBERS = {
 
 def tensors(operator):
     """Names of an operator's tensors."""
-    return [argument.name for argument in operator._schema.arguments if str(argument.type) == "Tensor"]
+    return [
+        argument.name for argument in operator._schema.arguments if str(argument.type) == "Tensor"
+    ]
 
 
 def used(operator, position, given):
     """Make one operand, use it for the last time, and make something of the result."""
     numbers = NUMBERS.get(str(operator).removeprefix("aten.").removesuffix(".default"), ())
-    return operator(*(one.flip(0) if i == position else one for i, one in enumerate(given)), *numbers).flip(0)
+    return operator(
+        *(one.flip(0) if i == position else one for i, one in enumerate(given)), *numbers
+    ).flip(0)
 
 
 def operands(operator, size):
     """Tensors for an operator."""
-    return [torch.rand(size) > 0.5 if kind == "condition" else torch.randn(size) for kind in tensors(operator)]
+    return [
+        torch.rand(size) > 0.5 if kind == "condition" else torch.randn(size)
+        for kind in tensors(operator)
+    ]
 
 
 ELEMENTWISE = sorted((one for one in IN_PLACE if "batch_norm" not in str(one)), key=str)
-CASES = [(one, i) for one in ELEMENTWISE for i, name in enumerate(tensors(one)) if name != "condition"]
+CASES = [
+    (one, i) for one in ELEMENTWISE for i, name in enumerate(tensors(one)) if name != "condition"
+]
 
 
 def calls_in_place(function):
-    """The calls of the only graph whose result took an operand's place, by operator; no result was copied to its place."""
+    """The calls of the only graph whose result took an operand's place, by operator; no result was
+    copied to its place."""
     (plan,) = model_of(function).plans
     assert plan.times.copied_results == 0
     return [call.target for call in plan.program.captured.calls if call.in_place]
@@ -52,20 +63,39 @@ def calls_in_place(function):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_result_in_an_operands_place_has_the_same_bits(size):
     def each(given):
-        return [used(operator, position, one) for (operator, position), one in zip(CASES, given, strict=True)]
+        return [
+            used(operator, position, one)
+            for (operator, position), one in zip(CASES, given, strict=True)
+        ]
 
     given = [operands(operator, size) for operator, _ in CASES]
     right = each(given)
     compiled = torch.compile(each, backend=loadmaster, dynamic=False)
     for _ in range(2):
-        for (operator, position), found, expected in zip(CASES, compiled(given), right, strict=True):
-            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True, msg=f"{operator}, operand {position}")
+        for (operator, position), found, expected in zip(
+            CASES, compiled(given), right, strict=True
+        ):
+            torch.testing.assert_close(
+                found,
+                expected,
+                rtol=0,
+                atol=0,
+                equal_nan=True,
+                msg=f"{operator}, operand {position}",
+            )
     assert calls_in_place(compiled) == [operator for operator, _ in CASES]
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_normalisation_in_place_has_the_same_bits(layout):
-    net = nn.Sequential(nn.Conv2d(3, 9, 3), nn.BatchNorm2d(9), nn.ReLU(), nn.Conv2d(9, 9, 3), nn.BatchNorm2d(9), nn.Sigmoid())
+    net = nn.Sequential(
+        nn.Conv2d(3, 9, 3),
+        nn.BatchNorm2d(9),
+        nn.ReLU(),
+        nn.Conv2d(9, 9, 3),
+        nn.BatchNorm2d(9),
+        nn.Sigmoid(),
+    )
     net = net.eval().to(memory_format=layout)
     x = torch.randn(4, 3, 37, 29).to(memory_format=layout)
     with torch.no_grad():
@@ -84,7 +114,15 @@ def test_a_step_of_training_has_the_same_bits():
         module(x).square().mean().backward()
         return [parameter.grad.clone() for parameter in module.parameters()]
 
-    net = nn.Sequential(nn.Conv2d(3, 9, 3), nn.BatchNorm2d(9), nn.ReLU(), nn.Conv2d(9, 9, 3), nn.SiLU(), nn.Conv2d(9, 9, 3), nn.ReLU())
+    net = nn.Sequential(
+        nn.Conv2d(3, 9, 3),
+        nn.BatchNorm2d(9),
+        nn.ReLU(),
+        nn.Conv2d(9, 9, 3),
+        nn.SiLU(),
+        nn.Conv2d(9, 9, 3),
+        nn.ReLU(),
+    )
     x = torch.randn(4, 3, 37, 29)
     right = gradients(torch.compile(net, backend=unmoved_backend()), x)
     compiled = torch.compile(net, backend=loadmaster)

@@ -1,4 +1,5 @@
-"""Buffers of the matrix library, which no allocator of PyTorch sees, are part of the plan and gone after each kernel."""
+"""Buffers of the matrix library, which no allocator of PyTorch sees, are part of the plan and gone
+after each kernel."""
 
 import threading
 
@@ -6,7 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers, library_bytes  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.library_buffers import (  # noqa: E402
+    free_library_buffers,
+    library_bytes,
+)
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 SMALL = 1 << 20
@@ -15,7 +19,12 @@ SMALL = 1 << 20
 @pytest.fixture
 def layer():
     torch.manual_seed(0)
-    module, x = torch.nn.Sequential(torch.nn.Linear(1024, 768), torch.nn.GELU(), torch.nn.Linear(768, 1024)), torch.rand(400, 1024)
+    module, x = (
+        torch.nn.Sequential(
+            torch.nn.Linear(1024, 768), torch.nn.GELU(), torch.nn.Linear(768, 1024)
+        ),
+        torch.rand(400, 1024),
+    )
     module(x)
     if library_bytes() <= SMALL:
         pytest.skip("this build of torch has no MKL that tells what it takes")
@@ -51,7 +60,10 @@ def test_they_may_be_freed_while_other_threads_multiply(layer):
         while not over.is_set():
             free_library_buffers()
 
-    freeing, multiplying = threading.Thread(target=free), [threading.Thread(target=multiply) for _ in range(2)]
+    freeing, multiplying = (
+        threading.Thread(target=free),
+        [threading.Thread(target=multiply) for _ in range(2)],
+    )
     for thread in (freeing, *multiplying):
         thread.start()
     for thread in multiplying:

@@ -1,4 +1,5 @@
-"""Networks of the library transformers, small, trained and run as people do it: bit for bit what the unmoved graphs give."""
+"""Networks of the library transformers, small, trained and run as people do it: bit for bit what
+the unmoved graphs give."""
 
 import copy
 
@@ -25,7 +26,8 @@ def made(name):
 
 
 def trained(module, inputs, call):
-    """Losses and parameters of a loop with two backward passes a step, clipped gradients and a schedule."""
+    """Losses and parameters of a loop with two backward passes a step, clipped gradients and a
+    schedule."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     losses = []
@@ -66,7 +68,10 @@ def test_a_wide_residual_network_with_updates_in_its_backward_pass():
     """A real one once failed with a bare AssertionError."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(
-        Bottleneck(16, 16, 1, wider=2), Bottleneck(64, 32, 2, wider=2), torch.nn.Flatten(), torch.nn.LazyLinear(10)
+        Bottleneck(16, 16, 1, wider=2),
+        Bottleneck(64, 32, 2, wider=2),
+        torch.nn.Flatten(),
+        torch.nn.LazyLinear(10),
     )
     x = torch.rand(4, 16, 16, 16)
     module(x)
@@ -75,7 +80,11 @@ def test_a_wide_residual_network_with_updates_in_its_backward_pass():
     for one in (plain, module):
         optimizer = torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9)
         options = {"fast_memory": 0.5, "optimizer": optimizer}
-        call = torch.compile(one, backend=unmoved_backend() if one is plain else loadmaster, options=None if one is plain else options)
+        call = torch.compile(
+            one,
+            backend=unmoved_backend() if one is plain else loadmaster,
+            options=None if one is plain else options,
+        )
         for _ in range(STEPS):
             optimizer.zero_grad()
             call(x).square().mean().backward()
@@ -90,7 +99,13 @@ def test_generate_of_transformers_with_a_static_cache():
     module, inputs = made("llama")
     module.eval()
     prompt = inputs["input_ids"][:1]
-    wanted = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "cache_implementation": "static", "disable_compile": True}
+    wanted = {
+        "max_new_tokens": 5,
+        "min_new_tokens": 5,
+        "do_sample": False,
+        "cache_implementation": "static",
+        "disable_compile": True,
+    }
     right = module.generate(prompt, **wanted)
     call = under_budget(module.forward, 0.7, dynamic=False)
     module.forward = call

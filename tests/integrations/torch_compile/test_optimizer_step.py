@@ -1,4 +1,5 @@
-"""The common loop needs no option: gradients rest in the slow memory until the optimizer is called, and its step keeps the budget."""
+"""The common loop needs no option: gradients rest in the slow memory until the optimizer is called,
+and its step keeps the budget."""
 
 import copy
 import gc
@@ -24,7 +25,10 @@ ELEMENTWISE = {
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
 }
-WHOLE = {"adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01), "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=2)}
+WHOLE = {
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=2),
+}
 
 
 class Network(nn.Module):
@@ -40,7 +44,9 @@ class Network(nn.Module):
         x = self.tokens(tokens)
         for wide, narrow in zip(self.wide, self.narrow, strict=True):
             x = x + narrow(nn.functional.gelu(wide(x)))
-        return nn.functional.cross_entropy(nn.functional.linear(x, self.tokens.weight) / 14, tokens.roll(1))
+        return nn.functional.cross_entropy(
+            nn.functional.linear(x, self.tokens.weight) / 14, tokens.roll(1)
+        )
 
 
 def tokens(step):
@@ -61,7 +67,9 @@ class Loop:
         self.module = copy.deepcopy(module)
         self.optimizer = make(self.module.parameters())
         options = None if share is None else {"fast_memory": share, **options}
-        self.call = torch.compile(self.module, backend=unmoved_backend() if share is None else loadmaster, options=options)
+        self.call = torch.compile(
+            self.module, backend=unmoved_backend() if share is None else loadmaster, options=options
+        )
         self.seen, self.budget, self.rested = [], share, 0
 
     @property
@@ -80,16 +88,25 @@ class Loop:
         self.note(loss)
 
     def note(self, loss):
-        self.seen += [loss.detach().clone(), *(p.grad.clone() for p in self.module.parameters() if p.grad is not None)]
+        self.seen += [
+            loss.detach().clone(),
+            *(p.grad.clone() for p in self.module.parameters() if p.grad is not None),
+        ]
         self.seen += [p.detach().clone() for p in self.module.parameters()]
 
     def state(self):
         states = (self.optimizer.state[p] for p in self.module.parameters())
-        return [value.clone() for state in states for _, value in sorted(state.items()) if torch.is_tensor(value)]
+        return [
+            value.clone()
+            for state in states
+            for _, value in sorted(state.items())
+            if torch.is_tensor(value)
+        ]
 
 
 def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
-    """Run the same on a model with a budget and on one without; return the former, once all it has seen is equal."""
+    """Run the same on a model with a budget and on one without; return the former, once all it has
+    seen is equal."""
     module = Network() if module is None else module
     ours, plain = Loop(module, make, share), Loop(module, make)
     for loop in (ours, plain):
@@ -114,9 +131,16 @@ def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
     model = loop.model
     assert not model.fallbacks
     assert loop.rested > 0
-    states = [v for s in loop.optimizer.state.values() for v in s.values() if torch.is_tensor(v) and v.nbytes >= 65536]
+    states = [
+        v
+        for s in loop.optimizer.state.values()
+        for v in s.values()
+        if torch.is_tensor(v) and v.nbytes >= 65536
+    ]
     assert all(model.place_of(value) is not None for value in states)
-    assert all(plan.placed_peak <= model.budget == int(0.5 * model.unmoved_peak) for plan in model.plans)
+    assert all(
+        plan.placed_peak <= model.budget == int(0.5 * model.unmoved_peak) for plan in model.plans
+    )
     assert model.plans[0].times.unforeseen == 0
     used, rested = model.memory(CPU).file.used, offloaded_gradients(loop)
     loop.optimizer.zero_grad()
@@ -256,7 +280,10 @@ def test_training_goes_on_from_a_saved_state(tmp_path):
     first = Loop(module, ELEMENTWISE["adamw"], 0.5)
     for number in range(2):
         first.step(number)
-    torch.save({"module": first.module.state_dict(), "optimizer": first.optimizer.state_dict()}, tmp_path / "saved.pt")
+    torch.save(
+        {"module": first.module.state_dict(), "optimizer": first.optimizer.state_dict()},
+        tmp_path / "saved.pt",
+    )
     second = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
     saved = torch.load(tmp_path / "saved.pt")
     second.module.load_state_dict(saved["module"])
@@ -278,15 +305,17 @@ def test_another_optimizer_takes_over():
     loop = both(run)
     model = loop.model
     gc.collect()
-    assert model.persistent(CPU).bytes() == 2 * sum(p.nbytes for p in loop.module.parameters() if p.nbytes >= 65536) + sum(
-        p.nbytes for p in loop.module.parameters() if p.nbytes < 65536
-    )
+    assert model.persistent(CPU).bytes() == 2 * sum(
+        p.nbytes for p in loop.module.parameters() if p.nbytes >= 65536
+    ) + sum(p.nbytes for p in loop.module.parameters() if p.nbytes < 65536)
 
 
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
     module = Network()
     own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))
-    compiled = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own})
+    compiled = torch.compile(
+        module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own}
+    )
     for number in range(3):
         compiled(tokens(number)).backward()
         own.step()
@@ -316,7 +345,9 @@ def test_a_kept_gradient_stays_as_it_was():
     for number in range(1, 4):
         loop.step(number)
     assert same(kept, values)
-    assert not any(torch.equal(a, p.grad) for a, p in zip(kept, loop.module.parameters(), strict=True))
+    assert not any(
+        torch.equal(a, p.grad) for a, p in zip(kept, loop.module.parameters(), strict=True)
+    )
 
 
 def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next_step_works():
@@ -338,7 +369,13 @@ def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next
 def test_what_the_caller_gave_is_updated_in_its_own_groups():
     def make(parameters):
         parameters = list(parameters)
-        return torch.optim.AdamW([{"params": parameters[:2], "weight_decay": 0.0}, {"params": parameters[2:], "lr": 0.1}], lr=0.01)
+        return torch.optim.AdamW(
+            [
+                {"params": parameters[:2], "weight_decay": 0.0},
+                {"params": parameters[2:], "lr": 0.1},
+            ],
+            lr=0.01,
+        )
 
     def run(loop):
         for number in range(3):

@@ -1,4 +1,5 @@
-"""Parameters, gradients and optimizer state are part of the plan: they move, and nothing else changes."""
+"""Parameters, gradients and optimizer state are part of the plan: they move, and nothing else
+changes."""
 
 import contextlib
 import copy
@@ -17,13 +18,16 @@ from loadmaster.integrations.torch_compile.settings import Settings  # noqa: E40
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),  # no elements by themselves; state of other shapes
+    "adafactor": lambda parameters: torch.optim.Adafactor(
+        parameters, lr=0.01
+    ),  # no elements by themselves; state of other shapes
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
 
 
 class Tied(nn.Module):
-    """A residual network whose last layer is its first one's transpose; most of it is parameters."""
+    """A residual network whose last layer is its first one's transpose; most of it is
+    parameters."""
 
     def __init__(self, layers=3):
         super().__init__()
@@ -35,7 +39,9 @@ class Tied(nn.Module):
         x = self.tokens(tokens)
         for wide, narrow in zip(self.wide, self.narrow, strict=True):
             x = x + narrow(nn.functional.gelu(wide(x)))
-        return nn.functional.cross_entropy(nn.functional.linear(x, self.tokens.weight) / 16, tokens.roll(1))
+        return nn.functional.cross_entropy(
+            nn.functional.linear(x, self.tokens.weight) / 16, tokens.roll(1)
+        )
 
 
 def tokens(step):
@@ -57,7 +63,12 @@ def steps(module, optimizer, call, count=3, schedule=None):
 
 
 def state_of(module, optimizer):
-    return [value.clone() for p in module.parameters() for _, value in sorted(optimizer.state[p].items()) if torch.is_tensor(value)]
+    return [
+        value.clone()
+        for p in module.parameters()
+        for _, value in sorted(optimizer.state[p].items())
+        if torch.is_tensor(value)
+    ]
 
 
 def plain(module, make, count=3, scheduled=False):
@@ -66,7 +77,9 @@ def plain(module, make, count=3, scheduled=False):
     twin = copy.deepcopy(module)
     optimizer = make(twin.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
-    return steps(twin, optimizer, torch.compile(twin, backend=unmoved_backend()), count, schedule) + state_of(twin, optimizer)
+    return steps(
+        twin, optimizer, torch.compile(twin, backend=unmoved_backend()), count, schedule
+    ) + state_of(twin, optimizer)
 
 
 def compiled(module, make=None, **options):
@@ -111,8 +124,15 @@ def test_parameters_of_an_inference_move_and_show_their_values():
     with torch.no_grad():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
         model = model_of(options)
-        assert model.plans[0].moved_bytes >= model.persistent(torch.device("cpu")).offloaded_bytes() > 0
-        assert all(torch.equal(a, b) for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True))
+        assert (
+            model.plans[0].moved_bytes
+            >= model.persistent(torch.device("cpu")).offloaded_bytes()
+            > 0
+        )
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
+        )
         for changed in (twin, module):
             changed.tokens.weight.mul_(0.5)
             changed.wide[0].weight.data.add_(0.25)
@@ -121,7 +141,9 @@ def test_parameters_of_an_inference_move_and_show_their_values():
         twin.load_state_dict(Tied().state_dict())
         module.load_state_dict(twin.state_dict())
         assert torch.equal(call(tokens(1)), module(tokens(1)))
-        twin.tokens.weight.data = module.tokens.weight.data = torch.ones(256, 128)  # another storage
+        twin.tokens.weight.data = module.tokens.weight.data = torch.ones(
+            256, 128
+        )  # another storage
         assert torch.equal(call(tokens(1)), module(tokens(1)))
     assert not model.fallbacks
 
@@ -184,7 +206,9 @@ class Halves(nn.Module):
     def forward(self, tokens):
         x = torch.tanh(self.one(self.tokens(tokens)))
         torch._dynamo.graph_break()
-        return nn.functional.cross_entropy(nn.functional.linear(self.two(x), self.tokens.weight), tokens.roll(1))
+        return nn.functional.cross_entropy(
+            nn.functional.linear(self.two(x), self.tokens.weight), tokens.roll(1)
+        )
 
 
 def test_an_optimizer_that_replaces_the_one_of_the_options_is_an_error_until_the_module_is_compiled_anew():
@@ -199,7 +223,10 @@ def test_an_optimizer_that_replaces_the_one_of_the_options_is_an_error_until_the
     assert not same([p.detach() for p in module.parameters()], before)
     second.zero_grad()
     call(x).sum().backward()
-    with pytest.raises(LoadmasterError, match="by the AdamW that the option optimizer named, and this SGD is another"):
+    with pytest.raises(
+        LoadmasterError,
+        match="by the AdamW that the option optimizer named, and this SGD is another",
+    ):
         second.step()
     again = torch.compile(module, backend=loadmaster, options={"optimizer": second})
     again(x).sum().backward()
@@ -215,7 +242,9 @@ def test_a_parameter_of_two_graphs_is_left_to_the_optimizer():
     model = model_of(options)
     assert len(model.plans) == 2
     assert model.updates.left == {id(twin.tokens.weight)}
-    assert sum(len(plan.updates) for plan in model.plans) == 4  # weights and biases of the two layers
+    assert (
+        sum(len(plan.updates) for plan in model.plans) == 4
+    )  # weights and biases of the two layers
 
 
 class Layer(nn.Linear):
@@ -242,7 +271,9 @@ def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
         torch._dynamo.reset()
         twin = copy.deepcopy(module)
         optimizer = OPTIMIZERS["adamw"](twin.parameters())
-        options = {"optimizer": optimizer, "fast_memory": "900 KiB"} if backend is loadmaster else None
+        options = (
+            {"optimizer": optimizer, "fast_memory": "900 KiB"} if backend is loadmaster else None
+        )
         for layer in twin.layers:
             layer.compile(backend=backend, options=options)
         for _ in range(4):
@@ -283,7 +314,9 @@ def test_parameters_of_other_graphs_count_and_make_room():
     class Apart(nn.Module):
         def __init__(self):
             super().__init__()
-            self.one, self.two = (nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))) for _ in range(2))
+            self.one, self.two = (
+                nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))) for _ in range(2)
+            )
 
         def forward(self, x):
             x = self.one(x)
@@ -351,7 +384,9 @@ def test_a_refusal_names_the_smallest_budget_that_works():
     module = Tied(1)
     _, _, call, _ = compiled(module, fast_memory="1 KiB")
     with torch.no_grad():
-        with pytest.raises(BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once") as refused:
+        with pytest.raises(
+            BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once"
+        ) as refused:
             call(tokens(0))
         least = int(str(refused.value).split("works is ")[1].split(" bytes")[0])
         for budget, works in ((least, True), (int(least * 0.97), False)):

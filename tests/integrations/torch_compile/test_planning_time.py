@@ -10,13 +10,22 @@ from loadmaster.integrations.torch_compile import placing  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import Problem, Search  # noqa: E402
 from loadmaster.placement.decisions import Mode  # noqa: E402
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor  # noqa: E402
+from loadmaster.placement.sequence import (  # noqa: E402
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 
 PAGE, LAYERS, WIDTH = 4096, 8, 256
 
 
 def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
-    """Limits that are lowered by less than a tensor lead to the same placement, round after round."""
+    """Limits that are lowered by less than a tensor lead to the same placement, round after
+    round."""
     size, tried = 64 * PAGE, []
     tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(4))
     uses = [{0: True}, {1: True}, {2: True}, {3: True}, {0: False, 1: False}, {2: False, 3: False}]
@@ -24,7 +33,9 @@ def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
         Kernel(
             f"k{k}",
             "op",
-            tuple(Operand(t, not write, write, slow_seconds=float("inf")) for t, write in use.items()),
+            tuple(
+                Operand(t, not write, write, slow_seconds=float("inf")) for t, write in use.items()
+            ),
             (Algorithm("m", 1.0),),
         )
         for k, use in enumerate(uses)
@@ -43,7 +54,8 @@ def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
 
 @pytest.mark.parametrize(("refine_after", "provisional"), [(2, [True, False]), (0, [False])])
 def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_after, provisional):
-    """Trials take most of planning: a plan that measured times replace after a few steps has none, and one that stays has them."""
+    """Trials take most of planning: a plan that measured times replace after a few steps has none,
+    and one that stays has them."""
     attempt, of_search, trials = Search.attempt, [], []
     moved = Search._moved
 
@@ -58,7 +70,9 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
     monkeypatch.setattr(Search, "attempt", seen)
     monkeypatch.setattr(Search, "_moved", counted)
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
-    call = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.6, "refine_after": refine_after})
+    call = torch.compile(
+        module, backend=loadmaster, options={"fast_memory": 0.6, "refine_after": refine_after}
+    )
     with torch.no_grad():
         for _ in range(4):
             call(torch.randn(2, WIDTH))

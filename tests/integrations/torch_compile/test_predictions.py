@@ -1,4 +1,5 @@
-"""What a step is predicted to take rests on steps that were made, and small tensors are not copied."""
+"""What a step is predicted to take rests on steps that were made, and small tensors are not
+copied."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +17,14 @@ from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.integrations.torch_compile.program import link_with_measured_bandwidths
 from loadmaster.placement.decisions import Mode, all_fast
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredTensor,
+)
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
@@ -25,14 +33,23 @@ LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
 def sequence(seconds, sizes=(), uses=()):
     """Kernels, each of which reads or writes tensors: (kernel, tensor, whether it writes)."""
     kernels = tuple(
-        Kernel(f"k{k}", "op", tuple(Operand(t, not w, w, slow_seconds=float("inf")) for i, t, w in uses if i == k), (Algorithm("", s),))
+        Kernel(
+            f"k{k}",
+            "op",
+            tuple(Operand(t, not w, w, slow_seconds=float("inf")) for i, t, w in uses if i == k),
+            (Algorithm("", s),),
+        )
         for k, s in enumerate(seconds)
     )
-    return KernelSequence("made", tuple(StoredTensor(f"t{t}", size) for t, size in enumerate(sizes)), kernels, LINK)
+    return KernelSequence(
+        "made", tuple(StoredTensor(f"t{t}", size) for t, size in enumerate(sizes)), kernels, LINK
+    )
 
 
 def traced(calls, seconds):
-    return SimpleNamespace(captured=SimpleNamespace(calls=calls), profiles=[CallProfile(s) for s in seconds])
+    return SimpleNamespace(
+        captured=SimpleNamespace(calls=calls), profiles=[CallProfile(s) for s in seconds]
+    )
 
 
 def history_of(graph, steps, beside=0.0):
@@ -49,7 +66,10 @@ def history_of(graph, steps, beside=0.0):
 def test_a_prediction_is_the_median_of_steps_and_not_a_step_of_medians():
     """Load on the machine slows down another kernel in every step, and each step is as long."""
     graph = traced([object() for _ in range(4)], [1.0] * 4)
-    steps = [[9.0] * 4, *(np.where(np.arange(4) == slow, 3.0, 1.0).tolist() for slow in range(4))]  # the first touches memory
+    steps = [
+        [9.0] * 4,
+        *(np.where(np.arange(4) == slow, 3.0, 1.0).tolist() for slow in range(4)),
+    ]  # the first touches memory
     history = history_of(graph, steps, beside=0.5)
     order = sequence([1.0] * 4)
     assert history.predicted_seconds(graph, order, all_fast(order)) == pytest.approx(6.5)
@@ -83,17 +103,23 @@ def test_small_tensors_stay(mode):
 
 
 def test_small_tensors_move_where_there_is_no_room_for_them():
-    found = place_for_runtime(small_and_large(), np.array([5 * MIB, 4 * MIB, 4 * MIB, 5 * MIB]), Mode.SYNC)
+    found = place_for_runtime(
+        small_and_large(), np.array([5 * MIB, 4 * MIB, 4 * MIB, 5 * MIB]), Mode.SYNC
+    )
     assert {move.tensor for move in found.moves} == {0, 1}
     with pytest.raises(CapacityError):
         place_for_runtime(small_and_large(), np.full(4, 3 * MIB), Mode.SYNC)
 
 
 def test_small_tensors_stay_only_as_long_as_all_together_are_small():
-    uses = [(0, t, True) for t in range(100)] + [(1, 100, True)] + [(2, t, False) for t in range(100)]
+    uses = (
+        [(0, t, True) for t in range(100)] + [(1, 100, True)] + [(2, t, False) for t in range(100)]
+    )
     order = sequence([1.0] * 3, [32 * KIB] * 100 + [MIB], uses)
     found = place_for_runtime(order, np.full(3, 4 * MIB), Mode.SYNC)
-    assert len({move.tensor for move in found.moves}) == 4  # 128 KiB too much; if all of them stayed, there would be no placement
+    assert (
+        len({move.tensor for move in found.moves}) == 4
+    )  # 128 KiB too much; if all of them stayed, there would be no placement
 
 
 def test_steps_are_set_against_what_was_predicted_before_them():
@@ -112,5 +138,10 @@ def test_steps_are_set_against_what_was_predicted_before_them():
     [(0.4, 0.9, "processor"), (0.6, 0.9, "disk"), (0.6, 2.0, "copies")],
 )
 def test_what_limits_generation(waiting, copying, limit):
-    figures = {"tokens_per_second": 1.0, "waiting_seconds": waiting, "copy_seconds": copying, "moved_bytes": 800}
+    figures = {
+        "tokens_per_second": 1.0,
+        "waiting_seconds": waiting,
+        "copy_seconds": copying,
+        "moved_bytes": 800,
+    }
     assert limited_by(figures, 1000.0) == limit

@@ -1,4 +1,5 @@
-"""What goes wrong in the middle of a step: a clear error, nothing left behind, and the next step is right."""
+"""What goes wrong in the middle of a step: a clear error, nothing left behind, and the next step is
+right."""
 
 import contextlib
 import gc
@@ -48,7 +49,9 @@ def test_what_could_not_be_had_is_given_back(small_disk):
     free = os.statvfs(small_disk)
     with pytest.raises(SlowMemoryError, match="No space left"):
         file.reserve(1 << 30)
-    assert free.f_bfree - os.statvfs(small_disk).f_bfree < 65536 / free.f_frsize  # but for what the file system notes for itself
+    assert (
+        free.f_bfree - os.statvfs(small_disk).f_bfree < 65536 / free.f_frsize
+    )  # but for what the file system notes for itself
 
 
 def test_the_limit_of_slow_memory_holds_for_every_step(tmp_path):
@@ -82,7 +85,8 @@ def test_slow_memory_that_cannot_be_written_is_refused_by_name(tmp_path):
 
 
 class Late:
-    """A copy that is made only when somebody waits for it, after those that were started before it in its direction."""
+    """A copy that is made only when somebody waits for it, after those that were started before it
+    in its direction."""
 
     def __init__(self, queue, make):
         self.queue, self.make = queue, make
@@ -100,7 +104,13 @@ def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
     model = trained.model
     memory, made = model.memory(torch.device("cpu")), []
     copy = memory.copy
-    monkeypatch.setattr(memory, "copy", lambda arena, what: made.append(what) or Late(queues[what.to_fast], lambda: copy(arena, what)))
+    monkeypatch.setattr(
+        memory,
+        "copy",
+        lambda arena, what: (
+            made.append(what) or Late(queues[what.to_fast], lambda: copy(arena, what))
+        ),
+    )
     if not addresses:  # as on a GPU: results are copied to their places
         monkeypatch.setattr(memory, "script", lambda grants: None)
     assert trained.step()
@@ -130,7 +140,10 @@ def test_an_operator_that_raises(which):
 
 def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
     command = [sys.executable, "-m", "tests.support.steps", str(tmp_path), "40"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, contextlib.ExitStack() as cleanup:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        contextlib.ExitStack() as cleanup,
+    ):
         cleanup.callback(process.kill)  # should something below fail
         assert "cannot be had: File too large" in process.stdout.readline()
         assert process.stdout.readline() == "moved True equal True caught 40 used 0\n"
@@ -145,7 +158,11 @@ def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
 
 def _deleted_files(process, folder):
     links = Path(f"/proc/{process}/fd")
-    return [target for link in (links.iterdir() if links.exists() else ()) if (target := os.readlink(link)).startswith(str(folder))]
+    return [
+        target
+        for link in (links.iterdir() if links.exists() else ())
+        if (target := os.readlink(link)).startswith(str(folder))
+    ]
 
 
 def test_a_forked_worker_that_is_killed_changes_nothing():
@@ -166,7 +183,9 @@ def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     for trained in models:
         trained.module.eval()  # threads share one random state
     assert all(trained.step() for trained in models)
-    first, second = (trained.call(trained.x) for trained in models)  # forward and backward passes of the two interleave
+    first, second = (
+        trained.call(trained.x) for trained in models
+    )  # forward and backward passes of the two interleave
     first.backward()
     second.backward()
     equal = []
@@ -200,7 +219,9 @@ def test_one_model_in_two_threads():
     def work(number):
         for _ in range(30):
             made = torch.autograd.grad(trained.call(inputs[number]), parameters)
-            results[number] &= all(torch.equal(a, b) for a, b in zip(made, right[number], strict=True))
+            results[number] &= all(
+                torch.equal(a, b) for a, b in zip(made, right[number], strict=True)
+            )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -217,12 +238,20 @@ def _standing():
     """Anonymous memory, open files, threads of this process."""
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["RssAnon"].split()[0]) << 10, len(os.listdir("/proc/self/fd")), int(status["Threads"])
+    return (
+        int(status["RssAnon"].split()[0]) << 10,
+        len(os.listdir("/proc/self/fd")),
+        int(status["Threads"]),
+    )
 
 
 def test_models_that_are_gone_leave_nothing(tmp_path):
     def opened():
-        return sum(str(tmp_path) in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+        return sum(
+            str(tmp_path) in os.readlink(link)
+            for link in Path("/proc/self/fd").iterdir()
+            if link.is_symlink()
+        )
 
     both = [Trained(slow_memory=str(tmp_path), slow_limit=f"{number} GiB") for number in (1, 2)]
     assert all(trained.step() for trained in both)
@@ -245,7 +274,9 @@ def test_steps_grow_nothing():
         standing.append(_standing()[0])
     # What leaks grows all the time; what earlier tests of this process have left may move once.
     assert min(after - before for before, after in itertools.pairwise(standing)) < 1 << 19
-    abandoned = [trained.call(trained.x) for _ in range(3)]  # forward passes whose backward passes never come
+    abandoned = [
+        trained.call(trained.x) for _ in range(3)
+    ]  # forward passes whose backward passes never come
     parked = trained.file.used
     del abandoned
     assert parked > 0

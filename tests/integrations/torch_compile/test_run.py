@@ -28,7 +28,8 @@ from loadmaster.report.run import run_rows  # noqa: E402
 
 
 def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before():
-    """Models of transformers are compiled anew in their second step, and the graph of the first runs no more."""
+    """Models of transformers are compiled anew in their second step, and the graph of the first
+    runs no more."""
     call = torch.compile(nn.Linear(64, 64), backend=loadmaster, dynamic=False)
     for rows in (4096, 1024):
         for _ in range(2):
@@ -59,24 +60,48 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
         "--out",
     ]
     # A process of its own: the peak is that of the process, and this one's heap has holes.
-    done = subprocess.run([sys.executable, "-m", "loadmaster", *words, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "loadmaster", *words, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     result = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     conforms("run", result)
     assert result["gradients_equal"]
     assert result["moved_bytes"] > 0
     assert result["planned_peak"] <= result["budget"]
-    assert abs(result["measured_peak"] - result["planned_peak"]) <= max(result["planned_peak"] // 20, STATED)
-    assert {"step_seconds", "unmoved_step_seconds", "predicted_step_seconds", "max_difference_eager", "device"} <= result.keys()
+    assert abs(result["measured_peak"] - result["planned_peak"]) <= max(
+        result["planned_peak"] // 20, STATED
+    )
+    assert {
+        "step_seconds",
+        "unmoved_step_seconds",
+        "predicted_step_seconds",
+        "max_difference_eager",
+        "device",
+    } <= result.keys()
     assert {"eager", "save_on_cpu", "activation_memory_budget"} <= result["rivals"].keys()
-    assert all(variant["measured_peak"] > 0 for variant in result["rivals"].values() if "failed" not in variant)
+    assert all(
+        variant["measured_peak"] > 0
+        for variant in result["rivals"].values()
+        if "failed" not in variant
+    )
     kernels = json.loads((tmp_path / "kernels.json").read_text())
     assert all(row["predicted_seconds"] > 0 and row["measured_seconds"] > 0 for row in kernels)
 
 
 def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_path):
-    times = {"moved_bytes": 1, "tokens_per_second": 1.0, "waiting_seconds": 0.0, "copy_seconds": 0.0}
-    way = SimpleNamespace(name="loadmaster", failed="", rows=[{"token": 1}], next=lambda: None, watch=lambda: None)
+    times = {
+        "moved_bytes": 1,
+        "tokens_per_second": 1.0,
+        "waiting_seconds": 0.0,
+        "copy_seconds": 0.0,
+    }
+    way = SimpleNamespace(
+        name="loadmaster", failed="", rows=[{"token": 1}], next=lambda: None, watch=lambda: None
+    )
     way.figures = lambda: times | {"measured_peak": 1000 + STATED}
     monkeypatch.setattr(generation, "_write_weights", lambda spot, path: 2000)
     monkeypatch.setattr(generation, "_started", lambda *_: way)
@@ -89,9 +114,13 @@ def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_p
 
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
     monkeypatch.setattr(
-        comparison, "_inference_rivals", lambda work: [Variant("torch.export", rivals.exported(work.module))]
+        comparison,
+        "_inference_rivals",
+        lambda work: [Variant("torch.export", rivals.exported(work.module))],
     )  # no compiler
-    module = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).eval()
+    module = nn.Sequential(
+        *(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))
+    ).eval()
     work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
     result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
     assert result["gradients_equal"]
@@ -100,7 +129,9 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
     for variant in result["rivals"].values():
         mine = variant["loadmaster_at_its_peak"]
         assert "failed" in mine or mine["measured_peak"] <= variant["measured_peak"] + STATED
-        assert "failed" in mine or variant["difference"]["verdict"] == "no difference"  # one step proves nothing
+        assert (
+            "failed" in mine or variant["difference"]["verdict"] == "no difference"
+        )  # one step proves nothing
         assert not variant["beaten"]
     assert result["rivals"].keys() == {"eager", "torch.export"}
 
@@ -130,22 +161,32 @@ def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdi
     assert found["difference"]["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
     if found["difference"]["low"] is not None:
-        assert found["difference"]["low"] <= found["difference"]["ratio"] <= found["difference"]["high"]
+        assert (
+            found["difference"]["low"]
+            <= found["difference"]["ratio"]
+            <= found["difference"]["high"]
+        )
 
 
 def test_more_memory_than_the_rival_beats_nobody():
     more = comparison._compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
     assert (more["beaten"], more["peak_kept"]) == (False, False)
-    assert comparison._compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"] is False
+    assert (
+        comparison._compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"]
+        is False
+    )
     assert comparison._compared(variant([], None, "needs CUDA"), None) == {}
 
 
 def test_intervals_hold_the_median_as_often_as_they_say():
-    """Noise without a difference is taken for one in at most a tenth of all comparisons, whatever its distribution."""
+    """Noise without a difference is taken for one in at most a tenth of all comparisons, whatever
+    its distribution."""
     random = Random(0)
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
-        wrong = sum(variants.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws)
+        wrong = sum(
+            variants.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
+        )
         assert wrong <= 0.11 * 2000
         assert wrong > 0
 
@@ -154,16 +195,29 @@ def test_mistakes_are_named():
     with pytest.raises(ModelError, match=r"write torch:module\.path:factory"):
         CliRunner().invoke(app, ["run", "model.onnx", "--fast", "50%"], catch_exceptions=False)
     with pytest.raises(ModelError, match="no function"):
-        CliRunner().invoke(app, ["run", "torch:tests.support.factories:none", "--fast", "50%"], catch_exceptions=False)
+        CliRunner().invoke(
+            app,
+            ["run", "torch:tests.support.factories:none", "--fast", "50%"],
+            catch_exceptions=False,
+        )
 
 
 def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
     results: list[tuple[bool, int, int]] = [None, None]  # type: ignore[list-item]
     ready = []
     for number in range(2):
-        module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+        module = nn.Sequential(
+            nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)
+        )
         options = {"fast_memory": 0.93 + number / 50, "refine_after": 0}
-        ready.append((module, options, torch.compile(module, backend=loadmaster, options=options), torch.randn(2000, 64)))
+        ready.append(
+            (
+                module,
+                options,
+                torch.compile(module, backend=loadmaster, options=options),
+                torch.randn(2000, 64),
+            )
+        )
         ready[-1][2](ready[-1][3]).sum().backward()
 
     def work(number):
@@ -174,7 +228,9 @@ def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
         for _ in range(100):
             module.zero_grad()
             call(x).sum().backward()
-            equal &= all(torch.equal(a, p.grad) for a, p in zip(before, module.parameters(), strict=True))
+            equal &= all(
+                torch.equal(a, p.grad) for a, p in zip(before, module.parameters(), strict=True)
+            )
         results[number] = equal, file.used, file.bytes - size
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
@@ -216,18 +272,32 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
     assert [share for _, share in told] == sorted(share for _, share in told)
 
 
-@pytest.mark.parametrize("stage", ["1 of 4: compiling torch.export", "2 of 4", "3 of 4", "4 of 4: timing, beginning"])
+@pytest.mark.parametrize(
+    "stage", ["1 of 4: compiling torch.export", "2 of 4", "3 of 4", "4 of 4: timing, beginning"]
+)
 def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, monkeypatch):
-    """The plan itself has been checked by then; what has not been measured is None, and what will take long was said."""
-    monkeypatch.setattr(comparison, "_inference_rivals", lambda work: [Variant("torch.export", rivals.exported(work.module))])
-    work = comparison.Workload(nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(), (torch.randn(4_000, 64),), False, torch.device("cpu"))
+    """The plan itself has been checked by then; what has not been measured is None, and what will
+    take long was said."""
+    monkeypatch.setattr(
+        comparison,
+        "_inference_rivals",
+        lambda work: [Variant("torch.export", rivals.exported(work.module))],
+    )
+    work = comparison.Workload(
+        nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(),
+        (torch.randn(4_000, 64),),
+        False,
+        torch.device("cpu"),
+    )
     said = []
 
     def stop(told, share):
         if told.startswith(stage):
             raise KeyboardInterrupt
 
-    result = comparison.compare(work, {"fast_memory": 1.0}, 2, True, progress=stop, tell=said.append)
+    result = comparison.compare(
+        work, {"fast_memory": 1.0}, 2, True, progress=stop, tell=said.append
+    )
     assert (result["interrupted"], result["steps"], result["gradients_equal"]) == (True, 0, True)
     assert result["measured_peak"] > 0
     assert result["step_seconds"] is None

@@ -1,4 +1,5 @@
-"""Weights that are mapped from a file of safetensors: the file is their slow memory, until somebody changes them."""
+"""Weights that are mapped from a file of safetensors: the file is their slow memory, until somebody
+changes them."""
 
 import pytest
 
@@ -15,21 +16,31 @@ WIDTH, LAYERS = 256, 6
 
 def network(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))).eval()
+    return nn.Sequential(
+        *(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
+    ).eval()
 
 
 @pytest.fixture
 def mapped(tmp_path):
     """A network whose weights are in a file, which maps them, and a plan for half of its memory."""
     path = tmp_path / "weights.safetensors"
-    safetensors.save_file(network().state_dict(), path, metadata={"odd": "x" * 77})  # so that tensors begin anywhere
+    safetensors.save_file(
+        network().state_dict(), path, metadata={"odd": "x" * 77}
+    )  # so that tensors begin anywhere
     module = network(1)
     module.load_state_dict(safetensors.load_file(path), assign=True)
-    return module, torch.compile(module, backend=loadmaster, options={"fast_memory": 0.5, "slow_memory": str(tmp_path)})
+    return module, torch.compile(
+        module, backend=loadmaster, options={"fast_memory": 0.5, "slow_memory": str(tmp_path)}
+    )
 
 
 def places(call):
-    return [one.in_file for one in model_of(call).persistent_if_any()._known.values() if one.in_file is not None]
+    return [
+        one.in_file
+        for one in model_of(call).persistent_if_any()._known.values()
+        if one.in_file is not None
+    ]
 
 
 def test_weights_are_read_from_the_file_that_they_are_in(mapped):
@@ -44,16 +55,29 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
     assert len(places(call)) == LAYERS
     assert any(place.shift for place in places(call))
     assert model.memory(torch.device("cpu")).file.used == 0
-    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), network().state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(module.state_dict().values(), network().state_dict().values(), strict=True)
+    )
 
 
 def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):
-    options = {"fast_memory": 0.5, "slow_memory": str(tmp_path), "mode": "sync"}  # so that some stay, whatever is measured
+    options = {
+        "fast_memory": 0.5,
+        "slow_memory": str(tmp_path),
+        "mode": "sync",
+    }  # so that some stay, whatever is measured
     call = torch.compile(mapped[0], backend=loadmaster, options=options)
     x, there, attempt = torch.randn(4, WIDTH), [], Search.attempt
 
     def seen(search, budget):
-        there.append(sum(one.bytes for one in model_of(call).persistent_if_any()._known.values() if one.movable and not one.offloaded))
+        there.append(
+            sum(
+                one.bytes
+                for one in model_of(call).persistent_if_any()._known.values()
+                if one.movable and not one.offloaded
+            )
+        )
         return attempt(search, budget)
 
     with torch.no_grad():
@@ -68,7 +92,11 @@ def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatc
     assert model_of(call).persistent_if_any().fast_bytes([]) >= WIDTH * WIDTH * 4
 
 
-@pytest.mark.parametrize("change", [lambda p: p.data.mul_(2), lambda p: p.mul_(2)], ids=["behind autograd's back", "in place"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda p: p.data.mul_(2), lambda p: p.mul_(2)],
+    ids=["behind autograd's back", "in place"],
+)
 def test_a_weight_that_is_changed_leaves_the_file(mapped, change):
     module, call = mapped
     x, other = torch.randn(4, WIDTH), network()
@@ -79,7 +107,9 @@ def test_a_weight_that_is_changed_leaves_the_file(mapped, change):
             change(other[layer].weight)
             for _ in range(2):
                 assert torch.equal(call(x), other(x))
-    assert 0 < len(places(call)) <= LAYERS - 3  # neighbours that share a page with a changed one leave, too
+    assert (
+        0 < len(places(call)) <= LAYERS - 3
+    )  # neighbours that share a page with a changed one leave, too
     again = network(1)
     again.load_state_dict(safetensors.load_file(places(call)[0].file.path))
     assert torch.equal(again[0].weight, network()[0].weight)  # the file itself is as it was
@@ -94,4 +124,6 @@ def test_training_leaves_the_file_as_it_is(mapped):
             optimizer.zero_grad()
             run(x).square().mean().backward()
             optimizer.step()
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
+    )

@@ -1,4 +1,5 @@
-"""What people do to a module that has a plan: copy it, save it, compile parts of it, raise in hooks, replace and resize parameters."""
+"""What people do to a module that has a plan: copy it, save it, compile parts of it, raise in
+hooks, replace and resize parameters."""
 
 import copy
 import io
@@ -20,16 +21,21 @@ WIDTH, LAYERS = 192, 5
 
 def network(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())))
+    return nn.Sequential(
+        *(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
+    )
 
 
 class Loop:
-    """Training steps under a share of memory, beside the same steps in eager mode, which give the same bits."""
+    """Training steps under a share of memory, beside the same steps in eager mode, which give the
+    same bits."""
 
     def __init__(self, share=0.5, module=None):
         self.module, self.plain = module or network(), network()
         self.call = self.compiled(share)
-        self.optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (self.module, self.plain)]
+        self.optimizers = [
+            torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (self.module, self.plain)
+        ]
         self.x = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(3))
 
     def compiled(self, share):
@@ -44,7 +50,12 @@ class Loop:
         return self.equal(self.module)
 
     def equal(self, module):
-        return all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), self.plain.state_dict().values(), strict=True))
+        return all(
+            torch.equal(a, b)
+            for a, b in zip(
+                module.state_dict().values(), self.plain.state_dict().values(), strict=True
+            )
+        )
 
     @property
     def offloaded(self):
@@ -66,7 +77,9 @@ def saved(module):
     return torch.load(file, weights_only=False)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
+)
 def test_a_copy_is_a_module_of_its_own(loop, copied):
     other = copied(loop.module)
     before = [p.detach().clone() for p in other.parameters()]
@@ -86,7 +99,10 @@ def test_a_copy_of_what_was_compiled(loop):
 
 def test_parts_that_are_compiled_one_by_one():
     loop = Loop()
-    parts = [torch.compile(part, backend=loadmaster, options={"fast_memory": 0.7}) for part in (loop.module[:4], loop.module[6:])]
+    parts = [
+        torch.compile(part, backend=loadmaster, options={"fast_memory": 0.7})
+        for part in (loop.module[:4], loop.module[6:])
+    ]
     call = lambda x: parts[1](loop.module[4:6](parts[0](x)))  # noqa: E731
     assert all(loop.step(call) for _ in range(5))
     assert model_of(parts[0]) is not model_of(parts[1])
@@ -114,7 +130,10 @@ def test_an_exception_in_a_hook_and_the_next_step_is_right(loop, where):
             out.square().mean().backward()
     handle.remove()
     del out
-    assert all(torch.equal(a, b) for a, b in zip(loop.module.state_dict().values(), start.values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(loop.module.state_dict().values(), start.values(), strict=True)
+    )
     assert all(loop.step() for _ in range(3))
 
 
@@ -129,14 +148,20 @@ def test_parameters_that_are_replaced_and_resized(loop):
         module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)
         module[2].bias.data = torch.randn(WIDTH // 2)
         module[4] = nn.Linear(WIDTH // 2, WIDTH)
-    loop.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9) for one in (loop.module, loop.plain)]
+    loop.optimizers = [
+        torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9)
+        for one in (loop.module, loop.plain)
+    ]
     assert all(loop.step() for _ in range(4))
 
 
 def test_a_parameter_that_is_resized_between_its_passes_is_an_error(loop):
     out = loop.call(loop.x)
     loop.module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)
-    with pytest.raises(LoadmasterError, match="its memory was replaced between a forward pass and its backward pass"):
+    with pytest.raises(
+        LoadmasterError,
+        match="its memory was replaced between a forward pass and its backward pass",
+    ):
         out.square().mean().backward()
     loop.module[2].weight.data = loop.plain[2].weight.detach().clone()
     assert loop.step()
@@ -149,14 +174,19 @@ def test_two_processes_on_one_folder(tmp_path):
         "print(all(trained.step() for _ in range(20)) and trained.model.plans[0].moved_bytes > 0)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for _ in range(2)
+    ]
     assert [one.communicate()[0] for one in both] == ["True\n", "True\n"]
     assert not list(tmp_path.iterdir())
 
 
 def test_batches_from_forked_workers_of_a_loader(loop):
     data = torch.randn(48, WIDTH, generator=torch.Generator().manual_seed(4))
-    loader = torch.utils.data.DataLoader(data, batch_size=16, num_workers=2, multiprocessing_context="fork", persistent_workers=True)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=16, num_workers=2, multiprocessing_context="fork", persistent_workers=True
+    )
     for _ in range(2):
         for loop.x in loader:
             assert loop.step()

@@ -1,12 +1,16 @@
 """Learn from an oracle where TelaMalloc's searches should go back to.
 
-``python -m loadmaster.allocation.backtracking.learning [FILE.csv ...] --output MODEL.json`` records, fits and writes a model.
+``python -m loadmaster.allocation.backtracking.learning [FILE.csv ...] --output MODEL.json``
+records, fits and writes a model.
 
-Where a search has several placements to blame, the oracle tries to go back to each of them and counts the steps from there to a packing
-(those missing at its horizon count as many more). Gradient-boosted trees are fitted to how much worse than the best each target is, and
-rank the targets of later searches: ``Options(trees=read_trees(Path("MODEL.json")))``. Searches are recorded on the files of buffers that
-are given, at their load bound and a little above it; without any, on generated ones. The published model chooses backtrack targets, too;
-its features are not public, so that these are ours. Needs scikit-learn (``pip install "loadmaster[learn]"``); using a model does not.
+Where a search has several placements to blame, the oracle tries to go back to each of them and
+counts the steps from there to a packing (those missing at its horizon count as many more).
+Gradient-boosted trees are fitted to how much worse than the best each target is, and rank the
+targets of later searches: ``Options(trees=read_trees(Path("MODEL.json")))``. Searches are recorded
+on the files of buffers that are given, at their load bound and a little above it; without any, on
+generated ones. The published model chooses backtrack targets, too; its features are not public, so
+that these are ours. Needs scikit-learn (``pip install "loadmaster[learn]"``); using a model does
+not.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ _STEPS, _EVERY = 3_000, 4
 
 @dataclass(frozen=True)
 class BacktrackSamples:
-    """A row for each target that the oracle tried: features, steps from there, and which backtrack it was part of."""
+    """A row for each target that the oracle tried: features, steps from there, and which backtrack
+    it was part of."""
 
     features: Floats
     cost: Floats
@@ -75,7 +80,9 @@ def record(cases: Iterable[tuple[Problem, int]]) -> BacktrackSamples:
     tables = [(np.empty((0, len(FEATURES))), np.empty(0), np.empty(0, dtype=np.int64))]
     groups = 0
     for problem, capacity in cases:
-        recorded = packing_problem(problem).record_backtracks(capacity, steps=_STEPS, every=_EVERY, horizon=HORIZON)
+        recorded = packing_problem(problem).record_backtracks(
+            capacity, steps=_STEPS, every=_EVERY, horizon=HORIZON
+        )
         if recorded.interrupted:
             raise KeyboardInterrupt
         tables.append((recorded.features, recorded.cost, recorded.group + groups))
@@ -95,8 +102,13 @@ def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 
     """
     regressor = package("sklearn.ensemble", "learning").GradientBoostingRegressor
     if not len(samples.cost):
-        raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
-    model = regressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
+        raise AllocationError(
+            "learning: no search had to choose where to go back to: give instances that are harder"
+            " to pack"
+        )
+    model = regressor(
+        n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed
+    )
     model.fit(samples.features, samples.regret)
     return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
 
@@ -107,21 +119,37 @@ def _joined(fitted: list[tuple[Any, float]]) -> Trees:
     parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for tree, weight in fitted:
         leaf = tree.children_left < 0
-        left, right = (np.where(leaf, 0, child + nodes).astype(np.int64) for child in (tree.children_left, tree.children_right))
+        left, right = (
+            np.where(leaf, 0, child + nodes).astype(np.int64)
+            for child in (tree.children_left, tree.children_right)
+        )
         feature = np.where(leaf, -1, tree.feature).astype(np.int64)
-        parts.append((feature, left, right, np.where(leaf, 0.0, tree.threshold), np.where(leaf, weight * tree.value[:, 0, 0], 0.0)))
+        parts.append(
+            (
+                feature,
+                left,
+                right,
+                np.where(leaf, 0.0, tree.threshold),
+                np.where(leaf, weight * tree.value[:, 0, 0], 0.0),
+            )
+        )
         root.append(nodes)
         nodes += len(leaf)
-    feature, left, right, threshold, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+    feature, left, right, threshold, value = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
     return Trees(np.array(root, dtype=np.int64), feature, left, right, threshold, value)
 
 
 def generated(count: int, seed: int) -> Iterator[Problem]:
-    """Tight sets of 60 to 200 buffers: cut from one rectangle, the same with shorter lifetimes, and layers of few distinct sizes."""
+    """Tight sets of 60 to 200 buffers: cut from one rectangle, the same with shorter lifetimes, and
+    layers of few distinct sizes."""
     for number in range(count):
         random = np.random.default_rng((seed, number))
         size = int(random.integers(60, 201))
-        lower, upper, bytes_ = _layers(size, random) if number % 3 == 2 else _cut(size, random, 0.1 * (number % 3))
+        lower, upper, bytes_ = (
+            _layers(size, random) if number % 3 == 2 else _cut(size, random, 0.1 * (number % 3))
+        )
         ones = np.ones(len(lower), dtype=np.int64)
         yield Problem(lower, upper, bytes_, ones, FREE * ones, FREE * ones)
 
@@ -129,7 +157,14 @@ def generated(count: int, seed: int) -> Iterator[Problem]:
 def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, Ints, Ints]:
     pieces = [(0, 1 << 16, 0, 1 << 10)]
     while len(pieces) < count:
-        at = max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]) * random.uniform(0.3, 1.3))
+        at = max(
+            range(len(pieces)),
+            key=lambda i: (
+                (pieces[i][1] - pieces[i][0])
+                * (pieces[i][3] - pieces[i][2])
+                * random.uniform(0.3, 1.3)
+            ),
+        )
         left, right, low, high = pieces.pop(at)
         if high - low < 8 or random.random() < 0.5:
             cut = left + 1 + int((right - left - 2) * random.beta(2, 2))
@@ -139,19 +174,31 @@ def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, 
             pieces += [(left, right, low, cut), (left, right, cut, high)]
     left, right, low, high = np.array(pieces, dtype=np.int64)[random.permutation(count)].T
     length = right - left
-    return left + (random.random(count) * jitter * length).astype(np.int64), right.copy(), 1024 * (high - low)
+    return (
+        left + (random.random(count) * jitter * length).astype(np.int64),
+        right.copy(),
+        1024 * (high - low),
+    )
 
 
 def _layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
     span = count // 2
     lower = random.integers(0, span, count)
     length = np.where(
-        random.random(count) < 0.7, random.integers(1, max(span // 20, 3), count), random.integers(1, max(span // 3, 4), count)
+        random.random(count) < 0.7,
+        random.integers(1, max(span // 20, 3), count),
+        random.integers(1, max(span // 3, 4), count),
     )
-    return lower, np.maximum(np.minimum(lower + length, span), lower + 1), random.choice(1024 * random.integers(1, 80, 12), count)
+    return (
+        lower,
+        np.maximum(np.minimum(lower + length, span), lower + 1),
+        random.choice(1024 * random.integers(1, 80, 12), count),
+    )
 
 
-def at_limits(problems: Iterable[Problem], limits: Iterable[float] = (1.0, 1.03)) -> Iterator[tuple[Problem, int]]:
+def at_limits(
+    problems: Iterable[Problem], limits: Iterable[float] = (1.0, 1.03)
+) -> Iterator[tuple[Problem, int]]:
     """Each at its load bound and a little above it."""
     chosen = tuple(limits)
     for problem in problems:
@@ -167,9 +214,16 @@ def bundled() -> Trees:
 def main() -> None:
     """Record, fit, and write a model."""
     parser = argparse.ArgumentParser(
-        prog="python -m loadmaster.allocation.backtracking.learning", description=(__doc__ or "").partition("\n\n")[0]
+        prog="python -m loadmaster.allocation.backtracking.learning",
+        description=(__doc__ or "").partition("\n\n")[0],
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.csv", help="buffers to learn from; none: generated ones")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE.csv",
+        help="buffers to learn from; none: generated ones",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="MODEL.json")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--instances", type=int, default=150, help="generated sets, without files")
@@ -178,12 +232,19 @@ def main() -> None:
 
     try:
         package("sklearn.ensemble", "learning")  # before minutes of work, not after them
-        problems = map(read_buffers, arguments.files) if arguments.files else generated(arguments.instances, arguments.seed)
+        problems = (
+            map(read_buffers, arguments.files)
+            if arguments.files
+            else generated(arguments.instances, arguments.seed)
+        )
         samples = record(at_limits(problems))
         write_trees(arguments.output, fit(samples, arguments.seed))
     except LoadmasterError as error:
         parser.exit(2, f"learning: {error}\n")
-    print(f"{len(set(samples.group.tolist()))} backtracks, {len(samples.cost)} targets; wrote {arguments.output}")
+    print(
+        f"{len(set(samples.group.tolist()))} backtracks, {len(samples.cost)} targets; wrote"
+        f" {arguments.output}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A sum of regression trees as plain arrays, and the JSON file that holds it; the native core evaluates it."""
+"""A sum of regression trees as plain arrays, and the JSON file that holds it; the native core
+evaluates it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _FORMAT = "loadmaster trees 1"
 
 
 class Trees(NamedTuple):
-    """Nodes of all trees: left where ``feature <= threshold``; ``feature`` is -1 at a leaf, and children come after their parents."""
+    """Nodes of all trees: left where ``feature <= threshold``; ``feature`` is -1 at a leaf, and
+    children come after their parents."""
 
     root: Ints
     feature: Ints
@@ -44,12 +46,15 @@ def read_trees(file: Path) -> Trees:
         columns = json.loads(file.read_text())
         if columns.pop("format") != _FORMAT:
             raise ValueError
-        root, feature, left, right = (np.array(columns[name], dtype=np.int64) for name in Trees._fields[:4])
+        root, feature, left, right = (
+            np.array(columns[name], dtype=np.int64) for name in Trees._fields[:4]
+        )
         threshold, value = (np.array(columns[name], dtype=np.float64) for name in Trees._fields[4:])
         return Trees(root, feature, left, right, threshold, value)
     except OSError as error:
         raise AllocationError(f"{file}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
         raise AllocationError(
-            f"{file}: is no model of backtrack targets: make one with python -m loadmaster.allocation.backtracking.learning"
+            f"{file}: is no model of backtrack targets: make one with python -m"
+            " loadmaster.allocation.backtracking.learning"
         ) from None

@@ -1,7 +1,8 @@
-"""Allocate in several memories: choose one for each buffer, pack each memory, and bound what any choice costs.
+"""Allocate in several memories: choose one for each buffer, pack each memory, and bound what any
+choice costs.
 
-An integer program over the instants chooses; where a memory cannot be packed although its load fits, the buffers that cannot be in it
-together become a cut, and the program chooses again.
+An integer program over the instants chooses; where a memory cannot be packed although its load
+fits, the buffers that cannot be in it together become a cut, and the program chooses again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import numpy as np
 from loadmaster.allocation.allocate import aligned, check_limits, solve
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
 from loadmaster.allocation.memories.integer_program import Program, prove
-from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, BankAllocation, check_banks, costs_of, in_bank
+from loadmaster.allocation.memories.problem import (
+    FORBIDDEN,
+    Bank,
+    BankAllocation,
+    check_banks,
+    costs_of,
+    in_bank,
+)
 from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
@@ -38,10 +46,19 @@ _ROUNDS = 40
 _WORK = 5_000_000
 """Entries times nodes of the branch and bound that proves."""
 _BUDGET_DIVISOR = 20
-"""Each packing has the usual budget divided by this, and of many buffers by more, because there are many packings."""
+"""Each packing has the usual budget divided by this, and of many buffers by more, because there are
+many packings."""
 
 
-@takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
+@takes(
+    AllocationError,
+    memories=Iterable,
+    strategy=str,
+    alignment=Integral,
+    threads=Integral,
+    time_limit=Real,
+    seed=Integral,
+)
 def allocate_banks(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     memories: Sequence[Bank],
@@ -59,12 +76,14 @@ def allocate_banks(
     Parameters
     ----------
     buffers
-        As for `allocate`. Records may name memories: ``memory`` is a pin, ``prefers`` says which ones a buffer may live in, the best first,
-        by default all in the order given here. A pinned offset needs a buffer that may live in one memory only.
+        As for `allocate`. Records may name memories: ``memory`` is a pin, ``prefers`` says which
+        ones a buffer may live in, the best first, by default all in the order given here. A pinned
+        offset needs a buffer that may live in one memory only.
     memories
         The memories; one without a capacity takes whatever is spilled.
     cost
-        Whole numbers of shape (buffers, memories) instead of what records say; -1 where a buffer must not live.
+        Whole numbers of shape (buffers, memories) instead of what records say; -1 where a buffer
+        must not live.
     strategy
         What packs each memory, as for `allocate`.
     alignment
@@ -72,13 +91,15 @@ def allocate_banks(
     time_limit, seed, threads
         As for `allocate`.
     **demands
-        ``aliases`` (they share a memory, too), ``in_place``, ``conflicts``: see `Problem`. Reserved ranges belong to a memory.
+        ``aliases`` (they share a memory, too), ``in_place``, ``conflicts``: see `Problem`. Reserved
+        ranges belong to a memory.
 
     Returns
     -------
     BankAllocation
-        Memories and offsets, the cost, and a bound on it. ``optimal`` only if the two meet, in whole numbers. Up to 5,000 buffers an
-        integer program looks for the optimum; beyond, the choice is greedy and the bound Lagrangian.
+        Memories and offsets, the cost, and a bound on it. ``optimal`` only if the two meet, in
+        whole numbers. Up to 5,000 buffers an integer program looks for the optimum; beyond, the
+        choice is greedy and the bound Lagrangian.
 
     Raises
     ------
@@ -92,7 +113,12 @@ def allocate_banks(
         raise AllocationError("reserved ranges: give them to a memory, not to all")
     wall, cpu = time.monotonic(), time.process_time()
     costs = costs_of(problem, banks, cost)
-    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, Deadline.within(time_limit)))
+    task = _task(
+        replace(problem, homes=None),
+        banks,
+        costs,
+        _Settings(strategy, seed, threads, Deadline.within(time_limit)),
+    )
     try:
         task.run()
     except KeyboardInterrupt:
@@ -121,32 +147,53 @@ def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Set
     _check_homes(merged.problem, banks, costs_of_blocks)
     reduced = without_empty(merged)
     block_costs = costs_of_blocks[reduced.kept]
-    return _Task(reduced, banks, block_costs, relax(reduced.problem, banks, block_costs), settings, _cheapest(costs_of_blocks))
+    return _Task(
+        reduced,
+        banks,
+        block_costs,
+        relax(reduced.problem, banks, block_costs),
+        settings,
+        _cheapest(costs_of_blocks),
+    )
 
 
 def _check_residues(problem: Problem, merged: Merged, banks: tuple[Bank, ...]) -> None:
-    """A memory's alignment is one of a group's address, which then must suit the alignments within the group."""
+    """A memory's alignment is one of a group's address, which then must suit the alignments within
+    the group."""
     for group in problem.aliases if any(bank.alignment > 1 for bank in banks) else ():
         if min(int(merged.lift[member]) for member, _ in group):
             names = ", ".join(repr(problem.name(member)) for member, _ in group)
-            what = "the alignments of all members must hold for a group that begins at an aligned address: relax one"
+            what = (
+                "the alignments of all members must hold for a group that begins at an aligned"
+                " address: relax one"
+            )
             raise AllocationError(f"aliases: {names} with memories that have an alignment: {what}")
 
 
 def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:
-    """Groups have a memory in common, pins are for one memory, and no two pins of a memory contradict each other."""
+    """Groups have a memory in common, pins are for one memory, and no two pins of a memory
+    contradict each other."""
     count = (costs != FORBIDDEN).sum(axis=1)
     for buffer in np.flatnonzero(count == 0).tolist():
-        raise AllocationError(f"aliases: {problem.name(buffer)!r} must share a memory, and there is none where all may live")
+        raise AllocationError(
+            f"aliases: {problem.name(buffer)!r} must share a memory, and there is none where all"
+            " may live"
+        )
     for buffer in np.flatnonzero((count > 1) & (problem.pin >= 0)).tolist():
-        raise AllocationError(f"buffer {problem.name(buffer)!r}: offset is pinned, but not the memory: name the one it lives in")
+        raise AllocationError(
+            f"buffer {problem.name(buffer)!r}: offset is pinned, but not the memory: name the one"
+            " it lives in"
+        )
     for at, bank in enumerate(banks):
-        check_pins(in_bank(problem, np.flatnonzero((problem.pin >= 0) & (costs[:, at] != FORBIDDEN)), bank))
+        check_pins(
+            in_bank(problem, np.flatnonzero((problem.pin >= 0) & (costs[:, at] != FORBIDDEN)), bank)
+        )
 
 
 @dataclass
 class _Task:
-    """The search: blocks, costs, the relaxation, the memory that each merged buffer prefers, and the best so far."""
+    """The search: blocks, costs, the relaxation, the memory that each merged buffer prefers, and
+    the best so far."""
 
     reduced: Reduced
     banks: tuple[Bank, ...]
@@ -167,7 +214,9 @@ class _Task:
     @property
     def _ceiling(self) -> int:
         """Costs from here on are of no interest: what is known, or more than anything costs."""
-        return sum(self.costs.max(axis=1, initial=0).tolist()) + 1 if self.cost is None else self.cost
+        return (
+            sum(self.costs.max(axis=1, initial=0).tolist()) + 1 if self.cost is None else self.cost
+        )
 
     @property
     def _done(self) -> bool:
@@ -183,7 +232,12 @@ class _Task:
         if self.infeasible:
             return
         self._spill(_cheapest(self.costs))
-        entries = int(((self.relaxation.last - self.relaxation.first)[:, None] * (self.costs != FORBIDDEN)[self.relaxation.owner]).sum())
+        entries = int(
+            (
+                (self.relaxation.last - self.relaxation.first)[:, None]
+                * (self.costs != FORBIDDEN)[self.relaxation.owner]
+            ).sum()
+        )
         if len(self.costs) > _MOST or entries > _CELLS:
             prices = self.relaxation.prices_by_subgradient(self._ceiling)
             self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
@@ -207,7 +261,11 @@ class _Task:
         program = Program(self.relaxation, self.settings.deadline.left())
         program.tighten()
         better = program.integer()
-        if better is None or not self.relaxation.holds(better) or self.relaxation.total(better) >= self._ceiling:
+        if (
+            better is None
+            or not self.relaxation.holds(better)
+            or self.relaxation.total(better) >= self._ceiling
+        ):
             better = self._prove(program, self._ceiling, nodes)
         if better is None:
             return False
@@ -229,7 +287,10 @@ class _Task:
         """A bound above all costs says that nothing fits."""
         if self.cost is None and bound >= self._ceiling:
             self.infeasible = True
-            self.reason = self.reason or "the memories are too small at some instant, whichever buffers live in which"
+            self.reason = (
+                self.reason
+                or "the memories are too small at some instant, whichever buffers live in which"
+            )
         self.lower = max(self.lower, min(bound, self._ceiling))
 
     def _try(self, chosen: Ints) -> bool:
@@ -255,7 +316,8 @@ class _Task:
             self.chosen, self.offsets, self.cost = chosen, offsets, cost
 
     def _pack(self, bank: int, members: Ints) -> Ints | None:
-        """Offsets within a memory, or None; buffers that cannot be in it together are remembered as a cut."""
+        """Offsets within a memory, or None; buffers that cannot be in it together are remembered as
+        a cut."""
         key = (bank, members.tobytes())
         if key not in self._packed:
             self._packed[key] = self._allocate(bank, members)
@@ -266,7 +328,15 @@ class _Task:
         settings = self.settings
         part = in_bank(self.reduced.problem, members, self.banks[bank])
         divisor = _BUDGET_DIVISOR + len(members) // 8
-        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, divisor)
+        answer = solve(
+            part,
+            self.banks[bank].capacity,
+            settings.strategy,
+            settings.seed,
+            settings.threads,
+            settings.deadline,
+            divisor,
+        )
         self.interrupted |= answer.interrupted
         self._count("packings")
         return answer
@@ -276,7 +346,9 @@ class _Task:
             return
         core = set(answer.certificate.buffers)
         names = self.reduced.problem.name
-        together = np.array([buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64)
+        together = np.array(
+            [buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64
+        )
         self.relaxation.cuts.append(Cut(bank, together, len(together) - 1))
         if len(together) and ((self.costs[together] != FORBIDDEN).sum(axis=1) == 1).all():
             self.infeasible, self.reason = True, answer.certificate
@@ -287,16 +359,23 @@ class _Task:
 
 def _cheapest(costs: Ints) -> Ints:
     """The memory that each buffer prefers."""
-    return np.where(costs == FORBIDDEN, np.iinfo(np.int64).max, costs).argmin(axis=1) if len(costs) else np.zeros(0, dtype=np.int64)
+    return (
+        np.where(costs == FORBIDDEN, np.iinfo(np.int64).max, costs).argmin(axis=1)
+        if len(costs)
+        else np.zeros(0, dtype=np.int64)
+    )
 
 
 def _common(costs: Ints) -> int:
     """What divides every cost."""
-    return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN]))) if (costs != FORBIDDEN).any() else 1
+    return (
+        max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN]))) if (costs != FORBIDDEN).any() else 1
+    )
 
 
 def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
-    """The answer in the caller's buffers, checked by code that shares nothing with what found it."""
+    """The answer in the caller's buffers, checked by code that shares nothing with what found
+    it."""
     status: Status = "infeasible" if task.infeasible else "unknown"
     settings, names = task.settings, [bank.name for bank in task.banks]
     empty = BankAllocation(
@@ -323,13 +402,27 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     offsets = task.reduced.offsets(task.offsets)
     memory = tuple(names[at] for at in home.tolist())
     for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
-        raise LoadmasterError(f"memories: a packing was made that does not hold ({rule}: {message}): please report it")
+        raise LoadmasterError(
+            f"memories: a packing was made that does not hold ({rule}: {message}): please report it"
+        )
     cost = sum(costs[np.arange(len(costs)), home].tolist())
     # Buffers that take no space cost what they cost wherever they are.
     lower = cost - task.cost + min(task.lower, task.cost)
     status = "optimal" if lower == cost else "feasible"
-    packings = {name: _packing(problem, offsets, np.flatnonzero(home == at), task, at) for at, name in enumerate(names)}
-    return replace(empty, status=status, memory=memory, offsets=offsets, cost=cost, lower_bound=lower, packings=packings, reason=None)
+    packings = {
+        name: _packing(problem, offsets, np.flatnonzero(home == at), task, at)
+        for at, name in enumerate(names)
+    }
+    return replace(
+        empty,
+        status=status,
+        memory=memory,
+        offsets=offsets,
+        cost=cost,
+        lower_bound=lower,
+        packings=packings,
+        reason=None,
+    )
 
 
 def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int) -> Allocation:
@@ -342,4 +435,14 @@ def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: 
     lower = 0 if known is None else known.lower_bound
     status: Status = "optimal" if lower == peak else "feasible"
     settings = task.settings
-    return Allocation(status, mine, peak, min(lower, peak), task.banks[bank].capacity, settings.strategy, settings.seed, 0.0, 0.0)
+    return Allocation(
+        status,
+        mine,
+        peak,
+        min(lower, peak),
+        task.banks[bank].capacity,
+        settings.strategy,
+        settings.seed,
+        0.0,
+        0.0,
+    )

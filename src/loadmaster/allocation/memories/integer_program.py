@@ -1,4 +1,5 @@
-"""The relaxation as an integer program: HiGHS proposes assignments and prices, and every bound is evaluated in whole numbers.
+"""The relaxation as an integer program: HiGHS proposes assignments and prices, and every bound is
+evaluated in whole numbers.
 
 A branch and bound of our own proves the optimum: its bounds trust the solver for nothing.
 """
@@ -21,7 +22,8 @@ _MIP_NODES = 500
 
 
 class Program:
-    """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a memory, in rows of the cost matrix."""
+    """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a
+    memory, in rows of the cost matrix."""
 
     def __init__(self, relaxation: Relaxation, seconds: float) -> None:
         highspy = package("highspy", "choosing a memory for every buffer")
@@ -33,7 +35,12 @@ class Program:
         self._scale = max(1.0, float(relaxation.cost.max(initial=1)))
         self._solver: Any = highspy.Highs()
         self._solver.silent()
-        for name, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 0.0), ("mip_max_nodes", _MIP_NODES)):
+        for name, value in (
+            ("threads", 1),
+            ("random_seed", 0),
+            ("mip_rel_gap", 0.0),
+            ("mip_max_nodes", _MIP_NODES),
+        ):
             self._solver.setOptionValue(name, value)
         self._solver.setOptionValue("time_limit", seconds)
         self._build()
@@ -53,7 +60,9 @@ class Program:
             mine = self._allowed[relaxation.owner, at] & (length > 0)
             parts = np.repeat(np.flatnonzero(mine), length[mine])
             starts = np.cumsum(length[mine]) - length[mine]
-            instant = np.arange(len(parts)) - np.repeat(starts, length[mine]) + relaxation.first[parts]
+            instant = (
+                np.arange(len(parts)) - np.repeat(starts, length[mine]) + relaxation.first[parts]
+            )
             rows.append(count + instant)
             entries.append(self._column[relaxation.owner[parts], at])
             values.append(relaxation.bytes[parts, at] / room)
@@ -67,11 +76,29 @@ class Program:
             lower.append(-np.inf)
             upper.append(float(cut.most))
             count += 1
-        self._pass(columns, count, np.concatenate(rows), np.concatenate(entries), np.concatenate(values), lower, upper)
+        self._pass(
+            columns,
+            count,
+            np.concatenate(rows),
+            np.concatenate(entries),
+            np.concatenate(values),
+            lower,
+            upper,
+        )
 
-    def _pass(self, columns: int, rows: int, row: Ints, column: Ints, value: Floats, lower: list[float], upper: list[float]) -> None:
+    def _pass(
+        self,
+        columns: int,
+        rows: int,
+        row: Ints,
+        column: Ints,
+        value: Floats,
+        lower: list[float],
+        upper: list[float],
+    ) -> None:
         highspy = self._highspy
-        # A buffer of several windows takes a share of one instant with each of them; HiGHS may never end where an entry is there twice.
+        # A buffer of several windows takes a share of one instant with each of them; HiGHS may
+        # never end where an entry is there twice.
         cell, at = np.unique(column.astype(np.int64) * rows + row, return_inverse=True)
         value = np.bincount(at, weights=value, minlength=len(cell)).astype(np.float64)
         column, row = np.divmod(cell, max(rows, 1))
@@ -86,10 +113,16 @@ class Program:
         self._solver.passModel(model)
 
     def linear(self, allowed: Mask) -> tuple[Multipliers, Floats | None]:
-        """Prices of the linear program within ``allowed``, and its solution as a matrix; without one the prices say why."""
+        """Prices of the linear program within ``allowed``, and its solution as a matrix; without
+        one the prices say why."""
         solver, buffer = self._solver, len(self._relaxation.cost)
         columns = len(self._pairs[0])
-        solver.changeColsBounds(columns, np.arange(columns, dtype=np.int32), np.zeros(columns), allowed[self._pairs].astype(np.float64))
+        solver.changeColsBounds(
+            columns,
+            np.arange(columns, dtype=np.int32),
+            np.zeros(columns),
+            allowed[self._pairs].astype(np.float64),
+        )
         solver.run()
         infeasible = solver.getModelStatus() == self._highspy.HighsModelStatus.kInfeasible
         if infeasible:
@@ -100,9 +133,13 @@ class Program:
         duals = np.maximum(duals[buffer:], 0.0) * self._scale
         prices = np.zeros((len(self._relaxation.room), self._relaxation.instants))
         for number, bank in enumerate(self._relaxation.limited):
-            span = slice(number * self._relaxation.instants, (number + 1) * self._relaxation.instants)
+            span = slice(
+                number * self._relaxation.instants, (number + 1) * self._relaxation.instants
+            )
             prices[bank] = duals[span] / max(self._relaxation.room[bank] or 0, 1)
-        multipliers = Multipliers(prices, duals[len(self._relaxation.limited) * self._relaxation.instants :])
+        multipliers = Multipliers(
+            prices, duals[len(self._relaxation.limited) * self._relaxation.instants :]
+        )
         return multipliers, None if infeasible else self._matrix()
 
     def tighten(self, rounds: int = 10) -> None:
@@ -119,13 +156,19 @@ class Program:
         """The assignment that the solver likes best, to be checked; or None."""
         solver = self._solver
         columns = len(self._pairs[0])
-        solver.changeColsBounds(columns, np.arange(columns, dtype=np.int32), np.zeros(columns), np.ones(columns))
+        solver.changeColsBounds(
+            columns, np.arange(columns, dtype=np.int32), np.zeros(columns), np.ones(columns)
+        )
         kinds = self._highspy.HighsVarType
-        solver.changeColsIntegrality(columns, np.arange(columns, dtype=np.int32), np.array([kinds.kInteger] * columns))
+        solver.changeColsIntegrality(
+            columns, np.arange(columns, dtype=np.int32), np.array([kinds.kInteger] * columns)
+        )
         solver.run()
         found = bool(solver.getInfo().primal_solution_status == 2)
         chosen = self._matrix().argmax(axis=1) if found else None
-        solver.changeColsIntegrality(columns, np.arange(columns, dtype=np.int32), np.array([kinds.kContinuous] * columns))
+        solver.changeColsIntegrality(
+            columns, np.arange(columns, dtype=np.int32), np.array([kinds.kContinuous] * columns)
+        )
         return chosen
 
     def _matrix(self) -> Floats:
@@ -136,7 +179,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a branch and bound has shown: a bound on the cost, and an assignment of the relaxation that costs less than was known."""
+    """What a branch and bound has shown: a bound on the cost, and an assignment of the relaxation
+    that costs less than was known."""
 
     bound: int
     better: Ints | None
@@ -144,7 +188,8 @@ class Proof:
 
 
 def prove(program: Program, relaxation: Relaxation, ceiling: int, nodes: int, step: int) -> Proof:
-    """Look for an assignment that costs less than ``ceiling``, the lowest bound first; all costs are multiples of ``step``."""
+    """Look for an assignment that costs less than ``ceiling``, the lowest bound first; all costs
+    are multiples of ``step``."""
     root = relaxation.cost != FORBIDDEN
     open_: list[tuple[int, int, Mask]] = [(0, 0, root)]
     made = 1
@@ -159,14 +204,21 @@ def prove(program: Program, relaxation: Relaxation, ceiling: int, nodes: int, st
         shares = np.where(allowed, np.zeros(allowed.shape) if solution is None else solution, -1.0)
         chosen = shares.argmax(axis=1)
         free = np.flatnonzero(allowed.sum(axis=1) > 1)
-        if (solution is not None or not len(free)) and relaxation.holds(chosen) and relaxation.total(chosen) < ceiling:
+        if (
+            (solution is not None or not len(free))
+            and relaxation.holds(chosen)
+            and relaxation.total(chosen) < ceiling
+        ):
             return Proof(min([bound, *(node[0] for node in open_)]), chosen, spent + 1)
         if not len(free):
             continue
         doubt = 1.0 - shares[free].max(axis=1)
         weight = np.where(allowed[free], relaxation.cost[free], 0).max(axis=1) + 1.0
         buffer = int(free[np.argmax(np.where(doubt > 1e-6, doubt * weight, 1e-9 * weight))])
-        for bank in (np.arange(allowed.shape[1]) == chosen[buffer], np.arange(allowed.shape[1]) != chosen[buffer]):
+        for bank in (
+            np.arange(allowed.shape[1]) == chosen[buffer],
+            np.arange(allowed.shape[1]) != chosen[buffer],
+        ):
             child = allowed.copy()
             child[buffer] &= bank
             if child[buffer].any():

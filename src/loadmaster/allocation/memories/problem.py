@@ -1,7 +1,9 @@
-"""Several memories: what each offers, what a buffer costs in each, and the answer to which buffer goes where.
+"""Several memories: what each offers, what a buffer costs in each, and the answer to which buffer
+goes where.
 
-A buffer may live in some memories, in order of preference, and costs something in each. Unless costs are given, a buffer costs nothing in
-the memory that it prefers, its size times its accesses in the second one, twice that in the third, and so on: spilled bytes.
+A buffer may live in some memories, in order of preference, and costs something in each. Unless
+costs are given, a buffer costs nothing in the memory that it prefers, its size times its accesses
+in the second one, twice that in the third, and so on: spilled bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ FORBIDDEN = -1
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """One memory: ``capacity`` bytes (None: as many as it takes), offsets at multiples of ``alignment``, but for ``reserved`` ranges."""
+    """One memory: ``capacity`` bytes (None: as many as it takes), offsets at multiples of
+    ``alignment``, but for ``reserved`` ranges."""
 
     name: str
     capacity: int | None = None
@@ -40,12 +43,14 @@ class BankAllocation(Shown):
     Attributes
     ----------
     status
-        ``optimal``: no packing costs less, proven. ``feasible``: a valid packing. ``infeasible``: proven that there is none.
-        ``unknown``: none was found within the limits.
+        ``optimal``: no packing costs less, proven. ``feasible``: a valid packing. ``infeasible``:
+        proven that there is none. ``unknown``: none was found within the limits.
     memory, offsets
-        Name of a memory and address in it, one per buffer in the order given; None without a packing.
+        Name of a memory and address in it, one per buffer in the order given; None without a
+        packing.
     cost, lower_bound
-        What the packing costs, and what any packing costs at least. The bound is proven in integers.
+        What the packing costs, and what any packing costs at least. The bound is proven in
+        integers.
     packings
         For each memory by name the allocation of the buffers in it, in their order.
     reason
@@ -76,14 +81,26 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
         require_type(bank, Bank, "a memory", AllocationError)
         spot = f"memory {bank.name!r}"
         if not isinstance(bank.name, str) or not bank.name or set(bank.name) & set(" ,:=\t\n"):
-            raise AllocationError(f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals signs")
+            raise AllocationError(
+                f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals"
+                " signs"
+            )
         if bank.capacity is not None and not 0 <= _whole(bank.capacity) < WHOLE_LIMIT:
-            raise AllocationError(f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to 2^62, or none")
+            raise AllocationError(
+                f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to"
+                " 2^62, or none"
+            )
         if not 1 <= _whole(bank.alignment) < 2**40:
-            raise AllocationError(f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and less than 2^40")
+            raise AllocationError(
+                f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and"
+                " less than 2^40"
+            )
         for low, high in bank.reserved:
             if not 0 <= _whole(low) <= _whole(high) < WHOLE_LIMIT:
-                raise AllocationError(f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
+                raise AllocationError(
+                    f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie"
+                    " between 0 and 2^62"
+                )
     names = [bank.name for bank in banks]
     if twice := [name for name in names if names.count(name) > 1]:
         raise AllocationError(f"memory {twice[0]!r} is there twice: give each its own name")
@@ -105,23 +122,34 @@ def _whole(value: Any) -> int:
 
 
 def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:
-    """Cost of every buffer in every memory, shape (buffers, memories); `FORBIDDEN` where it must not live.
+    """Cost of every buffer in every memory, shape (buffers, memories); `FORBIDDEN` where it must
+    not live.
 
     Raises
     ------
     AllocationError
-        If a buffer names a memory that does not exist or has none left, or the costs add up to 2^62 or more.
+        If a buffer names a memory that does not exist or has none left, or the costs add up to 2^62
+        or more.
     """
     if given is None:
         cost = _preferred(problem, problem.homes, {bank.name: at for at, bank in enumerate(banks)})
     else:
         cost = np.asarray(given)
-        if cost.shape != (len(problem), len(banks)) or (cost.size and cost.dtype.kind not in "iu") or bool((cost < FORBIDDEN).any()):
-            raise AllocationError(f"cost: give whole numbers of at least 0, or -1, of shape {(len(problem), len(banks))}")
+        if (
+            cost.shape != (len(problem), len(banks))
+            or (cost.size and cost.dtype.kind not in "iu")
+            or bool((cost < FORBIDDEN).any())
+        ):
+            raise AllocationError(
+                "cost: give whole numbers of at least 0, or -1, of shape"
+                f" {(len(problem), len(banks))}"
+            )
         cost = cost.astype(np.int64)
     homeless = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
     if len(homeless):
-        raise AllocationError(f"buffer {problem.name(int(homeless[0]))!r}: may live in no memory: allow it one")
+        raise AllocationError(
+            f"buffer {problem.name(int(homeless[0]))!r}: may live in no memory: allow it one"
+        )
     if sum(cost.max(axis=1).tolist()) >= WHOLE_LIMIT:
         raise AllocationError("costs add up to 2^62 or more: scale them down")
     return cost
@@ -133,18 +161,31 @@ def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> 
         homes = Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
     rows = []
     sizes = problem.size.tolist()
-    for buffer, (memory, prefers, accesses) in enumerate(zip(homes.memory, homes.prefers, homes.accesses, strict=True)):
+    for buffer, (memory, prefers, accesses) in enumerate(
+        zip(homes.memory, homes.prefers, homes.accesses, strict=True)
+    ):
         row = [FORBIDDEN] * len(index)
-        for rank, (name, cost) in enumerate(prefers or [(name, None) for name in ([memory] if memory else index)]):
+        for rank, (name, cost) in enumerate(
+            prefers or [(name, None) for name in ([memory] if memory else index)]
+        ):
             if name not in index:
-                raise AllocationError(f"buffer {problem.name(buffer)!r}: memory {name!r} does not exist: there are {', '.join(index)}")
+                raise AllocationError(
+                    f"buffer {problem.name(buffer)!r}: memory {name!r} does not exist: there are"
+                    f" {', '.join(index)}"
+                )
             row[index[name]] = sizes[buffer] * accesses * rank if cost is None else cost
         if memory is not None:
             if memory not in index or row[index[memory]] == FORBIDDEN:
-                raise AllocationError(f"buffer {problem.name(buffer)!r}: memory {memory!r} is not among those it prefers: add it")
+                raise AllocationError(
+                    f"buffer {problem.name(buffer)!r}: memory {memory!r} is not among those it"
+                    " prefers: add it"
+                )
             row = [cost if at == index[memory] else FORBIDDEN for at, cost in enumerate(row)]
         if max(row) >= WHOLE_LIMIT:
-            raise AllocationError(f"buffer {problem.name(buffer)!r}: costs {max(row)}, 2^62 or more: scale the costs down")
+            raise AllocationError(
+                f"buffer {problem.name(buffer)!r}: costs {max(row)}, 2^62 or more: scale the costs"
+                " down"
+            )
         rows.append(row)
     return np.array(rows, dtype=np.int64).reshape(-1, len(index))
 

@@ -1,7 +1,9 @@
-"""Which memory each buffer lives in, as a relaxation: at every instant the bytes in a memory are at most its capacity.
+"""Which memory each buffer lives in, as a relaxation: at every instant the bytes in a memory are at
+most its capacity.
 
-Addresses are left out, so whatever bounds the cost of an assignment bounds the cost of a packing. Bounds are Lagrangian: any multipliers of
-the capacities give one, and `Relaxation.bound` evaluates it in whole numbers, whoever found the multipliers.
+Addresses are left out, so whatever bounds the cost of an assignment bounds the cost of a packing.
+Bounds are Lagrangian: any multipliers of the capacities give one, and `Relaxation.bound` evaluates
+it in whole numbers, whoever found the multipliers.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Cut:
 
 @dataclass
 class Multipliers:
-    """Prices: of a byte in each limited memory at each instant, shape (memories, instants), and of each cut."""
+    """Prices: of a byte in each limited memory at each instant, shape (memories, instants), and of
+    each cut."""
 
     capacity: Floats
     cuts: Floats
@@ -80,28 +83,43 @@ class Relaxation:
         """Whether an assignment is allowed, keeps to every capacity, and no cut forbids it."""
         if bool((self.cost[np.arange(len(chosen)), chosen] == FORBIDDEN).any()):
             return False
-        fits = all(int(self.load(chosen, bank).max(initial=0)) <= (self.room[bank] or 0) for bank in self.limited)
-        return fits and not any(int((chosen[cut.members] == cut.bank).sum()) > cut.most for cut in self.cuts)
+        fits = all(
+            int(self.load(chosen, bank).max(initial=0)) <= (self.room[bank] or 0)
+            for bank in self.limited
+        )
+        return fits and not any(
+            int((chosen[cut.members] == cut.bank).sum()) > cut.most for cut in self.cuts
+        )
 
     def covers(self, shares: Floats) -> list[Cut]:
-        """Cover inequalities that fractional ``shares`` of buffers in memories break (Balas, 1975), extended by whatever is larger.
+        """Cover inequalities that fractional ``shares`` of buffers in memories break (Balas, 1975),
+        extended by whatever is larger.
 
-        Buffers that are alive together and too many for a memory are a cover: not all of them can be in it.
+        Buffers that are alive together and too many for a memory are a cover: not all of them can
+        be in it.
         """
         found: dict[tuple[int, bytes, int], Cut] = {}
         alive: list[list[int]] = [[] for _ in range(self.instants)]
-        for part, (first, last) in enumerate(zip(self.first.tolist(), self.last.tolist(), strict=True)):
+        for part, (first, last) in enumerate(
+            zip(self.first.tolist(), self.last.tolist(), strict=True)
+        ):
             for instant in range(first, last):
                 alive[instant].append(part)
         for bank in self.limited:
             for parts in map(np.array, filter(None, alive)):
-                cut = self._cover(bank, parts[self.cost[self.owner[parts], bank] != FORBIDDEN], shares)
+                cut = self._cover(
+                    bank, parts[self.cost[self.owner[parts], bank] != FORBIDDEN], shares
+                )
                 if cut is not None:
                     found[cut.bank, cut.members.tobytes(), cut.most] = cut
         return list(found.values())
 
     def _cover(self, bank: int, parts: Ints, shares: Floats) -> Cut | None:
-        room, bytes_, missing = self.room[bank] or 0, self.bytes[parts, bank], 1.0 - shares[self.owner[parts], bank]
+        room, bytes_, missing = (
+            self.room[bank] or 0,
+            self.bytes[parts, bank],
+            1.0 - shares[self.owner[parts], bank],
+        )
         if int(bytes_.sum()) <= room:
             return None
         order = np.argsort(missing / np.maximum(bytes_, 1), kind="stable")
@@ -121,7 +139,8 @@ class Relaxation:
         return sum(self.cost[np.arange(len(chosen)), chosen].tolist())
 
     def bound(self, prices: Multipliers, allowed: Mask) -> int:
-        """Least cost of an assignment within ``allowed``, by weak duality; exact whatever the prices."""
+        """Least cost of an assignment within ``allowed``, by weak duality; exact whatever the
+        prices."""
         whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
         total: int = 0
         for bank in self.limited:
@@ -133,12 +152,19 @@ class Relaxation:
         for cut, price_of_cut in zip(self.cuts, _whole(prices.cuts).tolist(), strict=True):
             whole[cut.members, cut.bank] += price_of_cut
             total -= price_of_cut * cut.most
-        least = np.where(allowed, whole, np.where(allowed, whole, 0).sum(axis=1, keepdims=True) + 1).min(axis=1) if len(whole) else whole
+        least = (
+            np.where(
+                allowed, whole, np.where(allowed, whole, 0).sum(axis=1, keepdims=True) + 1
+            ).min(axis=1)
+            if len(whole)
+            else whole
+        )
         total += sum(least.tolist())
         return -(-total // _SCALE)
 
     def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
-        """Prices without a linear program: raise those where too much would live, lower the others (Held and Karp, 1971)."""
+        """Prices without a linear program: raise those where too much would live, lower the others
+        (Held and Karp, 1971)."""
         prices = np.zeros((len(self.room), self.instants))
         best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
         cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
@@ -146,12 +172,19 @@ class Relaxation:
             reduced = cost.copy()
             for bank in self.limited:
                 before = np.concatenate([[0.0], np.cumsum(prices[bank])])
-                np.add.at(reduced[:, bank], self.owner, (before[self.last] - before[self.first]) * self.bytes[:, bank])
+                np.add.at(
+                    reduced[:, bank],
+                    self.owner,
+                    (before[self.last] - before[self.first]) * self.bytes[:, bank],
+                )
             chosen = reduced.argmin(axis=1)
             over = np.zeros_like(prices)
             for bank in self.limited:
                 over[bank] = self.load(chosen, bank) - float(self.room[bank] or 0)
-            value = float(reduced.min(axis=1).sum() - sum(prices[b].sum() * float(self.room[b] or 0) for b in self.limited))
+            value = float(
+                reduced.min(axis=1).sum()
+                - sum(prices[b].sum() * float(self.room[b] or 0) for b in self.limited)
+            )
             if value > best_value:
                 best, best_value, failures = prices.copy(), value, 0
             else:
@@ -168,7 +201,9 @@ class Relaxation:
 
 
 def _whole(prices: Floats) -> NDArray[np.object_]:
-    return np.array([round(price * _SCALE) for price in np.maximum(prices, 0.0).tolist()], dtype=object)
+    return np.array(
+        [round(price * _SCALE) for price in np.maximum(prices, 0.0).tolist()], dtype=object
+    )
 
 
 def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
@@ -179,16 +214,30 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
     for at, bank in enumerate(banks):
         step = _step(problem, bank, cost[:, at] != FORBIDDEN)
         bytes_[:, at] = -(-bytes_[:, at] // step) * step
-        room.append(None if bank.capacity is None else -(-(bank.capacity - _taken(bank)) // step) * step)
+        room.append(
+            None if bank.capacity is None else -(-(bank.capacity - _taken(bank)) // step) * step
+        )
     if len(problem.in_place):
         one, other, _ = problem.in_place.T
         bytes_[np.isin(owner, np.where(problem.size[one] < problem.size[other], one, other))] = 0
-    unit = [max(1, int(np.gcd.reduce(bytes_[:, at]))) if len(owner) else 1 for at in range(len(banks))]
-    room = [None if free is None else free // one * one for free, one in zip(room, unit, strict=True)]
+    unit = [
+        max(1, int(np.gcd.reduce(bytes_[:, at]))) if len(owner) else 1 for at in range(len(banks))
+    ]
+    room = [
+        None if free is None else free // one * one for free, one in zip(room, unit, strict=True)
+    ]
     if problem.conflicts is not None:
         # No instant is known, only that each buffer must fit.
         begin = np.arange(len(problem))
-        return Relaxation(cost, len(problem), begin, begin, begin + 1, np.repeat(problem.size[:, None], len(banks), axis=1), tuple(room))
+        return Relaxation(
+            cost,
+            len(problem),
+            begin,
+            begin,
+            begin + 1,
+            np.repeat(problem.size[:, None], len(banks), axis=1),
+            tuple(room),
+        )
     times = np.unique(np.concatenate([lower, upper]))
     begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
     kept = _fullest(begin, end, len(times))
@@ -214,7 +263,8 @@ def _taken(bank: Bank) -> int:
 
 
 def _fullest(begin: Ints, end: Ints, instants: int) -> Ints:
-    """Instants between whose neighbours no other has more alive: something was born since the last death, and the next event is one."""
+    """Instants between whose neighbours no other has more alive: something was born since the last
+    death, and the next event is one."""
     born, dead = np.zeros(instants + 1, dtype=bool), np.zeros(instants + 1, dtype=bool)
     born[begin] = True
     dead[end] = True

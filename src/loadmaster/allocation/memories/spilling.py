@@ -1,4 +1,5 @@
-"""Which buffers leave a memory that is too small: a greedy choice by what it saves to keep each, and gaps filled afterwards."""
+"""Which buffers leave a memory that is too small: a greedy choice by what it saves to keep each,
+and gaps filled afterwards."""
 
 from __future__ import annotations
 
@@ -24,13 +25,19 @@ Pack = Callable[[int, Ints], Ints | None]
 """Offsets for some buffers in a memory, within its capacity, or None."""
 
 
-def spill(problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, start: Ints, pack: Pack) -> tuple[Ints, Ints] | None:
-    """Memory and offset of every buffer, from an assignment that may be too full; None if some buffer finds no place.
+def spill(
+    problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, start: Ints, pack: Pack
+) -> tuple[Ints, Ints] | None:
+    """Memory and offset of every buffer, from an assignment that may be too full; None if some
+    buffer finds no place.
 
-    What does not fit goes to the next memory that it may live in, the cheapest first, and whoever has none left is placed before others.
+    What does not fit goes to the next memory that it may live in, the cheapest first, and whoever
+    has none left is placed before others.
     """
     choices = _choices(relaxation.cost)
-    left = [list(dict.fromkeys([int(first), *mine])) for first, mine in zip(start, choices, strict=True)]
+    left = [
+        list(dict.fromkeys([int(first), *mine])) for first, mine in zip(start, choices, strict=True)
+    ]
     offsets = np.full(len(problem), FREE, dtype=np.int64)
     chosen = np.array([mine[0] for mine in left], dtype=np.int64)
     dirty = set(range(len(banks)))
@@ -40,7 +47,15 @@ def spill(problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, sta
         members = np.flatnonzero(chosen == bank)
         if banks[bank].capacity is None:
             continue
-        found = _keep(problem, banks[bank], bank, relaxation, members, _gain(problem, relaxation, left, members), pack)
+        found = _keep(
+            problem,
+            banks[bank],
+            bank,
+            relaxation,
+            members,
+            _gain(problem, relaxation, left, members),
+            pack,
+        )
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
             left[buffer].pop(0)
@@ -59,16 +74,21 @@ def spill(problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, sta
 
 def _choices(cost: Ints) -> list[list[int]]:
     """Memories of each buffer, the cheapest first."""
-    order = np.argsort(np.where(cost == FORBIDDEN, np.iinfo(np.int64).max, cost), axis=1, kind="stable")
+    order = np.argsort(
+        np.where(cost == FORBIDDEN, np.iinfo(np.int64).max, cost), axis=1, kind="stable"
+    )
     count = (cost != FORBIDDEN).sum(axis=1)
     return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
 
 
 def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> Floats:
-    """What it saves to keep each buffer where it is, for each byte and instant that matters; all of it for who cannot leave."""
+    """What it saves to keep each buffer where it is, for each byte and instant that matters; all of
+    it for who cannot leave."""
     area = _area(relaxation, len(problem))
     saved = [
-        float(relaxation.cost[buffer, left[buffer][1]] - relaxation.cost[buffer, left[buffer][0]]) if len(left[buffer]) > 1 else np.inf
+        float(relaxation.cost[buffer, left[buffer][1]] - relaxation.cost[buffer, left[buffer][0]])
+        if len(left[buffer]) > 1
+        else np.inf
         for buffer in members.tolist()
     ]
     pinned = problem.pin[members] >= 0
@@ -78,7 +98,11 @@ def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], membe
 def _area(relaxation: Relaxation, count: int) -> Floats:
     """Bytes times instants that matter, of each buffer."""
     area = np.zeros(count)
-    np.add.at(area, relaxation.owner, (relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)).astype(np.float64))
+    np.add.at(
+        area,
+        relaxation.owner,
+        (relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)).astype(np.float64),
+    )
     return np.maximum(area, 1.0)
 
 
@@ -108,11 +132,18 @@ def _keep(
         family = family[3:6]
     candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
     filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
-    return max(filled, key=lambda offsets: (int((offsets[~np.isfinite(gain)] != FREE).sum()), float(saved[offsets != FREE].sum())))
+    return max(
+        filled,
+        key=lambda offsets: (
+            int((offsets[~np.isfinite(gain)] != FREE).sum()),
+            float(saved[offsets != FREE].sum()),
+        ),
+    )
 
 
 def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack) -> None:
-    """Offsets for as many of the first in order as a packing is found for, by bisection; the first are pinned, and stay in any case."""
+    """Offsets for as many of the first in order as a packing is found for, by bisection; the first
+    are pinned, and stay in any case."""
     some, too_many = pinned, len(order) + 1
     count = len(order)
     while some < count < too_many:
@@ -139,7 +170,10 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
     room = relaxation.room[bank] or 0
     stay = np.zeros(len(members), dtype=bool)
     for member in order.tolist():
-        spans = [(slice(relaxation.first[p], relaxation.last[p]), relaxation.bytes[p, bank]) for p in parts[member]]
+        spans = [
+            (slice(relaxation.first[p], relaxation.last[p]), relaxation.bytes[p, bank])
+            for p in parts[member]
+        ]
         if all(load[span].max(initial=0) + more <= room for span, more in spans):
             stay[member] = True
             for span, more in spans:
@@ -148,18 +182,29 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
 
 
 def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
-    """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide enough, without moving the others."""
+    """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide
+    enough, without moving the others."""
     wanted = np.unique(np.concatenate([order, np.flatnonzero(offsets != FREE)]))
     # Pairs may share where they are already; no more of them do.
-    sharing = len(part.in_place) > 0 and bool((offsets[part.in_place[:, :2]] != FREE).all(axis=1).any())
+    sharing = len(part.in_place) > 0 and bool(
+        (offsets[part.in_place[:, :2]] != FREE).all(axis=1).any()
+    )
     filled = np.full(len(part), FREE, dtype=np.int64)
     for _ in range(_PASSES):
         some = part.only(wanted)
         some = some if sharing else replace(some, in_place=NO_IN_PLACE)
-        everyone = reduce(replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))).problem
+        everyone = reduce(
+            replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))
+        ).problem
         rank = np.full(len(part), len(part), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        trial = place(everyone, np.argsort(np.append(rank[wanted], np.full(len(everyone) - len(wanted), len(part))), kind="stable"))
+        trial = place(
+            everyone,
+            np.argsort(
+                np.append(rank[wanted], np.full(len(everyone) - len(wanted), len(part))),
+                kind="stable",
+            ),
+        )
         inside = trial[: len(wanted)] + some.size <= capacity
         filled[:] = FREE
         filled[wanted[inside]] = trial[: len(wanted)][inside]

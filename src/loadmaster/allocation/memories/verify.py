@@ -14,49 +14,80 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.violation import Violation, first_violations
 
 
-def verify_banks(problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]) -> tuple[Violation, ...]:
-    """Check that memories and offsets solve a problem with several memories: what is wrong with them, at most 20 violations."""
+def verify_banks(
+    problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]
+) -> tuple[Violation, ...]:
+    """Check that memories and offsets solve a problem with several memories: what is wrong with
+    them, at most 20 violations."""
     return first_violations(broken_bank_rules(problem, homes, offsets, banks))
 
 
-def broken_bank_rules(problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]) -> Iterator[tuple[str, str]]:
-    """Rule and message for everything that is wrong with buffers in ``memory``, a name for each, at ``offsets``."""
+def broken_bank_rules(
+    problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]
+) -> Iterator[tuple[str, str]]:
+    """Rule and message for everything that is wrong with buffers in ``memory``, a name for each, at
+    ``offsets``."""
     if len(memory) != len(problem) or len(offsets) != len(problem):
-        yield "complete", f"{len(memory)} memories and {len(offsets)} offsets for {len(problem)} buffers"
+        yield (
+            "complete",
+            f"{len(memory)} memories and {len(offsets)} offsets for {len(problem)} buffers",
+        )
         return
     names = [bank.name for bank in banks]
     yield from _homes(problem, memory, names)
     for group in problem.aliases:
         if len({memory[member] for member, _ in group}) > 1:
-            yield "alias", f"buffers {', '.join(repr(problem.name(member)) for member, _ in group)} must share their memory"
+            yield (
+                "alias",
+                (
+                    f"buffers {', '.join(repr(problem.name(member)) for member, _ in group)} must"
+                    " share their memory"
+                ),
+            )
     within = {member for group in problem.aliases for member, shift in group if shift > 0}
     for bank in banks:
         inside = np.array([name == bank.name for name in memory], dtype=bool)
-        for buffer in np.flatnonzero(inside & (offsets >= 0) & (offsets % bank.alignment != 0)).tolist():
+        for buffer in np.flatnonzero(
+            inside & (offsets >= 0) & (offsets % bank.alignment != 0)
+        ).tolist():
             if buffer not in within:
                 what = f"is at {offsets[buffer]}, not a multiple of {bank.alignment} ({bank.name})"
                 yield "alignment", f"buffer {problem.name(buffer)!r} {what}"
-        for rule, message in broken_rules(_alone(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity):
+        for rule, message in broken_rules(
+            _alone(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity
+        ):
             yield rule, f"{message} (in {bank.name})"
 
 
-def _homes(problem: Problem, memory: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _homes(
+    problem: Problem, memory: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Every buffer is in a memory that exists and that it may live in."""
     for buffer, name in enumerate(memory):
         if name not in names:
             yield "memory", f"buffer {problem.name(buffer)!r} is in {name!r}, which does not exist"
         elif problem.homes is not None:
-            pin, prefers = problem.homes.memory[buffer], [known for known, _ in problem.homes.prefers[buffer]]
+            pin, prefers = (
+                problem.homes.memory[buffer],
+                [known for known, _ in problem.homes.prefers[buffer]],
+            )
             if (pin is not None and pin != name) or (prefers and name not in prefers):
-                yield "memory", f"buffer {problem.name(buffer)!r} is in {name!r}, where it must not live"
+                yield (
+                    "memory",
+                    f"buffer {problem.name(buffer)!r} is in {name!r}, where it must not live",
+                )
 
 
-def _alone(problem: Problem, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], bank: Bank) -> Problem:
+def _alone(
+    problem: Problem, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], bank: Bank
+) -> Problem:
     """The problem with nothing left of what lives elsewhere."""
     return replace(
         problem,
         size=np.where(inside, problem.size, 0),
         pin=np.where(inside, problem.pin, FREE),
         reserved=bank.reserved,
-        aliases=tuple(tuple(member for member in group if inside[member[0]]) for group in problem.aliases),
+        aliases=tuple(
+            tuple(member for member in group if inside[member[0]]) for group in problem.aliases
+        ),
     )

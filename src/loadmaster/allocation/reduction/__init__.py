@@ -1,1 +1,2 @@
-"""Rewrites a problem with aliases, conflicts, reserved ranges or in-place pairs as one that every strategy can pack."""
+"""Rewrites a problem with aliases, conflicts, reserved ranges or in-place pairs as one that every
+strategy can pack."""

@@ -1,7 +1,8 @@
-"""Conflicts without a common clock as lifetimes on one: an instant for each of some cliques that together hold every conflict.
+"""Conflicts without a common clock as lifetimes on one: an instant for each of some cliques that
+together hold every conflict.
 
-Two buffers that conflict are then alive together at some instant, and others never are. So whatever works on lifetimes works on a partial
-order, and the load at an instant is the weight of a clique.
+Two buffers that conflict are then alive together at some instant, and others never are. So whatever
+works on lifetimes works on a partial order, and the load at an instant is the weight of a clique.
 """
 
 from __future__ import annotations
@@ -41,13 +42,20 @@ def on_one_clock(problem: Problem) -> Problem | None:
     for instant, members in enumerate(cliques):
         for buffer in members:
             alive[buffer].append(instant)
-    lower, upper = (np.array([mine[at] if mine else 0 for mine in alive], dtype=np.int64) for at in (0, -1))
+    lower, upper = (
+        np.array([mine[at] if mine else 0 for mine in alive], dtype=np.int64) for at in (0, -1)
+    )
     upper += np.array([bool(mine) for mine in alive], dtype=np.int64)
     return replace(problem, lower=lower, upper=upper, gaps=_gaps(alive), conflicts=None)
 
 
 def _gaps(alive: list[list[int]]) -> Gaps:
-    rows = [(owner, one + 1, other) for owner, mine in enumerate(alive) for one, other in itertools.pairwise(mine) if one + 1 < other]
+    rows = [
+        (owner, one + 1, other)
+        for owner, mine in enumerate(alive)
+        for one, other in itertools.pairwise(mine)
+        if one + 1 < other
+    ]
     if not rows:
         return NO_GAPS
     owner, lower, upper = np.array(rows, dtype=np.int64).T
@@ -55,7 +63,8 @@ def _gaps(alive: list[list[int]]) -> Gaps:
 
 
 def _cover(problem: Problem) -> Iterator[list[int]]:
-    """Maximal cliques until every conflict is in one: each grown from a conflict not yet covered, the largest buffers first.
+    """Maximal cliques until every conflict is in one: each grown from a conflict not yet covered,
+    the largest buffers first.
 
     Sets are whole numbers with a bit for each buffer, the largest buffer's lowest.
     """
@@ -83,7 +92,8 @@ def _cover(problem: Problem) -> Iterator[list[int]]:
 
 
 def neighbours_in(problem: Problem, order: Ints) -> list[int]:
-    """Whom each buffer must be apart from: whole numbers with a bit for each, ``order`` giving both. O(n^2) bits."""
+    """Whom each buffer must be apart from: whole numbers with a bit for each, ``order`` giving
+    both. O(n^2) bits."""
     rank = np.empty(len(problem), dtype=np.int64)
     rank[order] = np.arange(len(problem))
     first, near = problem.neighbours

@@ -1,4 +1,5 @@
-"""From what a user may ask for to what strategies see: conflicts become lifetimes, aliases one buffer, reserved ranges pinned ones."""
+"""From what a user may ask for to what strategies see: conflicts become lifetimes, aliases one
+buffer, reserved ranges pinned ones."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from loadmaster.core.rows import distinct_rows
 
 @dataclass(frozen=True)
 class Merged:
-    """Aliases as one buffer each, conflicts on a clock: and for each buffer of the original problem its ``place`` in this one.
+    """Aliases as one buffer each, conflicts on a clock: and for each buffer of the original problem
+    its ``place`` in this one.
 
     A buffer lies ``lift`` bytes above the one in whose place it is.
     """
@@ -32,7 +34,8 @@ class Merged:
 
 @dataclass(frozen=True)
 class Reduced:
-    """The problem that is solved: the merged buffers that take space, then one pinned buffer for each reserved range."""
+    """The problem that is solved: the merged buffers that take space, then one pinned buffer for
+    each reserved range."""
 
     problem: Problem
     merged: Merged
@@ -55,7 +58,8 @@ class Reduced:
 
 
 def reduce(problem: Problem, capacity: int | None = None) -> Reduced:
-    """Put conflicts on a clock, merge aliases, leave out what takes no space, and reserve ranges, as far as a capacity reaches.
+    """Put conflicts on a clock, merge aliases, leave out what takes no space, and reserve ranges,
+    as far as a capacity reaches.
 
     No packing is lost.
 
@@ -92,36 +96,53 @@ def without_empty(merged: Merged, capacity: int | None = None) -> Reduced:
 
 
 def _reserve(problem: Problem, capacity: int) -> Problem:
-    """Add one pinned buffer for each reserved range, alive all the time and in conflict with everything."""
+    """Add one pinned buffer for each reserved range, alive all the time and in conflict with
+    everything."""
     ranges = [span for span in joined(problem.reserved) if span[0] < capacity]
     if not ranges:
         return replace(problem, reserved=())
     low, high = np.array(ranges, dtype=np.int64).T
     high = np.minimum(high, capacity)
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
-    columns = {"lower": np.full(len(low), begin), "upper": np.full(len(low), end), "size": high - low, "pin": low}
+    columns = {
+        "lower": np.full(len(low), begin),
+        "upper": np.full(len(low), end),
+        "size": high - low,
+        "pin": low,
+    }
     columns |= {"alignment": np.ones_like(low), "hint": np.full_like(low, FREE)}
     names = tuple(f"(reserved {a}-{b})" for a, b in ranges)
     ids = tuple(problem.name(i) for i in range(len(problem))) + names
-    merged: dict[str, Any] = {name: np.concatenate([getattr(problem, name), column]) for name, column in columns.items()}
+    merged: dict[str, Any] = {
+        name: np.concatenate([getattr(problem, name), column]) for name, column in columns.items()
+    }
     conflicts = problem.conflicts
     if conflicts is not None:
         added = np.arange(len(problem), len(problem) + len(low))
-        conflicts = np.concatenate([conflicts, *(np.column_stack([np.arange(at), np.full(at, at)]) for at in added.tolist())])
+        conflicts = np.concatenate(
+            [
+                conflicts,
+                *(np.column_stack([np.arange(at), np.full(at, at)]) for at in added.tolist()),
+            ]
+        )
     return replace(problem, **merged, ids=ids, reserved=(), conflicts=conflicts)
 
 
 def _merge(problem: Problem) -> tuple[Problem, Ints, Ints]:
-    """Put one buffer in the place of each alias group, which occupies at each instant what any of them does.
+    """Put one buffer in the place of each alias group, which occupies at each instant what any of
+    them does.
 
-    It lies at a multiple of what the alignments of all members divide, and its members so much above it that each is aligned.
+    It lies at a multiple of what the alignments of all members divide, and its members so much
+    above it that each is aligned.
     """
     grouped = {member for group in problem.aliases for member, _ in group}
     single = np.array([i for i in range(len(problem)) if i not in grouped], dtype=np.int64)
     base = replace(problem, aliases=(), in_place=problem.in_place[:0], conflicts=None).only(single)
     place = np.full(len(problem), -1, dtype=np.int64)
     place[single] = np.arange(len(single))
-    columns: dict[str, list[int]] = {name: [] for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
+    columns: dict[str, list[int]] = {
+        name: [] for name in ("lower", "upper", "size", "alignment", "pin", "hint")
+    }
     rows = []
     lift = np.zeros(len(problem), dtype=np.int64)
     for number, group in enumerate(problem.aliases):
@@ -135,15 +156,26 @@ def _merge(problem: Problem) -> tuple[Problem, Ints, Ints]:
         columns["alignment"].append(lcm(*problem.alignment[members].tolist()))
         columns["pin"].append(_highest_base(problem.pin[members], lifts))
         columns["hint"].append(_highest_base(problem.hint[members], lifts))
-        spans = _windows(problem, members, lift, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
+        spans = _windows(
+            problem,
+            members,
+            lift,
+            columns["size"][-1],
+            (columns["lower"][-1], columns["upper"][-1]),
+        )
         rows += [(len(single) + number, *span) for span in spans]
     merged: dict[str, Any] = {
-        name: np.concatenate([getattr(base, name), np.array(column, dtype=np.int64)]) for name, column in columns.items()
+        name: np.concatenate([getattr(base, name), np.array(column, dtype=np.int64)])
+        for name, column in columns.items()
     }
-    ids = tuple(problem.name(int(i)) for i in single) + tuple("+".join(problem.name(i) for i, _ in group) for group in problem.aliases)
+    ids = tuple(problem.name(int(i)) for i in single) + tuple(
+        "+".join(problem.name(i) for i, _ in group) for group in problem.aliases
+    )
     extra = gaps_from(rows) if rows else NO_GAPS
     gaps = Gaps(*(np.concatenate(pair) for pair in zip(base.gaps, extra, strict=True)))
-    result = replace(base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place, lift))
+    result = replace(
+        base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place, lift)
+    )
     if problem.conflicts is not None:
         result = replace(result, conflicts=_distinct(place[problem.conflicts]), gaps=base.gaps)
     return result, place, lift
@@ -153,7 +185,9 @@ def _lifted(problem: Problem, group: Sequence[tuple[int, int]]) -> tuple[Ints, I
     """Members of a group, and how far each lies above a multiple of their common step."""
     members, shifts = (np.array(column, dtype=np.int64) for column in zip(*group, strict=True))
     lifts = shifts - shifts.min()
-    residue = common_residue(list(zip(problem.alignment[members].tolist(), lifts.tolist(), strict=True)))
+    residue = common_residue(
+        list(zip(problem.alignment[members].tolist(), lifts.tolist(), strict=True))
+    )
     assert residue is not None, "checked with the problem"
     return members, lifts + residue
 
@@ -172,12 +206,15 @@ def _distinct(pairs: Ints) -> Ints:
 def _distinct_in_place(rows: Ints) -> Ints:
     """In-place rows of two, each once, the buffer of the lower number first."""
     one, other, shift = rows[rows[:, 0] != rows[:, 1]].T
-    turned = np.column_stack([np.minimum(one, other), np.maximum(one, other), np.where(one < other, shift, -shift)])
+    turned = np.column_stack(
+        [np.minimum(one, other), np.maximum(one, other), np.where(one < other, shift, -shift)]
+    )
     return np.unique(turned, axis=0).reshape(-1, 3)
 
 
 def sharing_pairs(problem: Problem, place: Ints, lift: Ints) -> Ints:
-    """In-place pairs among alias groups, given where each buffer is: two may share if all their members that must be apart may."""
+    """In-place pairs among alias groups, given where each buffer is: two may share if all their
+    members that must be apart may."""
     pairs = _distinct_in_place(problem.in_place)
     if not len(pairs):
         return pairs
@@ -188,9 +225,15 @@ def sharing_pairs(problem: Problem, place: Ints, lift: Ints) -> Ints:
         members.setdefault(int(place[buffer]), []).append(buffer)
 
     def may(one: int, other: int, shift: int) -> bool:
-        pairs = ((a, b, shift + lifts[b] - lifts[a]) for a in members.get(one, ()) for b in members.get(other, ()))
+        pairs = (
+            (a, b, shift + lifts[b] - lifts[a])
+            for a in members.get(one, ())
+            for b in members.get(other, ())
+        )
         apart = [(a, b, up) for a, b, up in pairs if problem.meet(a, b, up)]
-        return bool(apart) and all((a, b, up) in allowed or (b, a, -up) in allowed for a, b, up in apart)
+        return bool(apart) and all(
+            (a, b, up) in allowed or (b, a, -up) in allowed for a, b, up in apart
+        )
 
     one, other, shift = pairs.T
     blocks = np.column_stack([place[one], place[other], shift + lift[one] - lift[other]])
@@ -198,12 +241,15 @@ def sharing_pairs(problem: Problem, place: Ints, lift: Ints) -> Ints:
     return np.array(kept, dtype=np.int64).reshape(-1, 3)
 
 
-def _windows(problem: Problem, members: Ints, lift: Ints, size: int, lifetime: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+def _windows(
+    problem: Problem, members: Ints, lift: Ints, size: int, lifetime: tuple[int, int]
+) -> list[tuple[int, int, int, int]]:
     """Gaps of a merged buffer: windows where less than ``size`` bytes of it are occupied."""
     mine = np.isin(problem.parts.owner, members)
     owner, lower, upper, low, high = (column[mine] for column in problem.parts)
     low, high = low + lift[owner], high + lift[owner]
-    # A member may be absent when its life begins or ends: then the lifetime reaches beyond all parts.
+    # A member may be absent when its life begins or ends: then the lifetime reaches beyond all
+    # parts.
     cuts = np.unique(np.concatenate([lower, upper, np.array(lifetime)])).tolist()
     spans: list[tuple[int, int, int, int]] = []
     for begin, end in itertools.pairwise(cuts):

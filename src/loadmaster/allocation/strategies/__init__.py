@@ -1,1 +1,2 @@
-"""Strategies that pack one memory, one a file; :mod:`loadmaster.allocation.strategies.registry` finds them by name."""
+"""Strategies that pack one memory, one a file; :mod:`loadmaster.allocation.strategies.registry`
+finds them by name."""

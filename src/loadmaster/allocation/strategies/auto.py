@@ -1,7 +1,9 @@
-"""Auto: a short exact search, then the simple strategies, exact search from the best of them, and the others with what is left.
+"""Auto: a short exact search, then the simple strategies, exact search from the best of them, and
+the others with what is left.
 
-It begins with every packing that the simple ones find and only ever accepts lower ones, so it is never worse than they are. What works on
-lifetimes is native (``native/allocation/portfolio.cpp``); here is what in-place pairs and conflict pairs need.
+It begins with every packing that the simple ones find and only ever accepts lower ones, so it is
+never worse than they are. What works on lifetimes is native (``native/allocation/portfolio.cpp``);
+here is what in-place pairs and conflict pairs need.
 """
 
 from __future__ import annotations

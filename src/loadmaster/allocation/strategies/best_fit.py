@@ -1,4 +1,5 @@
-"""Best fit: buffers in the order in which they are born, each into the tightest gap, as TensorFlow's BFC allocator does."""
+"""Best fit: buffers in the order in which they are born, each into the tightest gap, as
+TensorFlow's BFC allocator does."""
 
 from __future__ import annotations
 
@@ -25,4 +26,6 @@ def order(problem: Problem) -> Ints:
     return np.lexsort((np.arange(len(problem)), -problem.size, problem.lower))
 
 
-STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run
+)

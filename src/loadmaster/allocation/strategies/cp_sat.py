@@ -1,4 +1,5 @@
-"""CP-SAT of OR-Tools on the same problem: the independent rival. Its answers are proven by its own search and checked by ours."""
+"""CP-SAT of OR-Tools on the same problem: the independent rival. Its answers are proven by its own
+search and checked by ours."""
 
 from __future__ import annotations
 
@@ -44,19 +45,27 @@ def run(search: Search) -> None:
 
 
 def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
-    """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by pair where lifetimes do not say."""
+    """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by
+    pair where lifetimes do not say."""
     problem, model = search.problem, library.CpModel()
     ceiling = search.capacity if search.capacity is not None else (search.peak or 0) - 1
     if ceiling >= _ADDRESS_LIMIT:
-        raise AllocationError("strategy 'cp-sat' takes addresses up to 2^50: scale the problem down, or use another strategy")
+        raise AllocationError(
+            "strategy 'cp-sat' takes addresses up to 2^50: scale the problem down, or use another"
+            " strategy"
+        )
     offsets: list[Any] = []
-    for buffer, (size, align, pin) in enumerate(zip(problem.size.tolist(), problem.alignment.tolist(), problem.pin.tolist(), strict=True)):
+    for buffer, (size, align, pin) in enumerate(
+        zip(problem.size.tolist(), problem.alignment.tolist(), problem.pin.tolist(), strict=True)
+    ):
         if pin >= 0:
             offsets.append(model.new_int_var(pin, pin, f"{buffer}"))
         elif align == 1:
             offsets.append(model.new_int_var(0, max(0, ceiling - size), f"{buffer}"))
         else:
-            offsets.append(align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}"))
+            offsets.append(
+                align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}")
+            )
     pairwise = problem.conflicts is not None or len(problem.in_place) > 0
     (_apart if pairwise else _rectangles)(model, search, offsets)
     peak = model.new_int_var(min(search.bound.bytes, ceiling), ceiling, "peak")
@@ -69,12 +78,16 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
 
 def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
     times, addresses, bytes_ = [], [], []
-    for owner, lower, upper, low, high in zip(*(column.tolist() for column in search.problem.parts), strict=True):
+    for owner, lower, upper, low, high in zip(
+        *(column.tolist() for column in search.problem.parts), strict=True
+    ):
         times.append(model.new_fixed_size_interval_var(lower, upper - lower, ""))
         addresses.append(model.new_fixed_size_interval_var(offsets[owner] + low, high - low, ""))
         bytes_.append(high - low)
     model.add_no_overlap_2d(times, addresses)
-    model.add_cumulative(times, bytes_, search.capacity if search.capacity is not None else search.peak or 0)
+    model.add_cumulative(
+        times, bytes_, search.capacity if search.capacity is not None else search.peak or 0
+    )
 
 
 def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
@@ -84,7 +97,11 @@ def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
     for one, other, shift in problem.in_place.tolist():
         sharing.setdefault((one, other), []).append(shift)
         sharing.setdefault((other, one), []).append(-shift)
-    listed = None if problem.conflicts is None else {frozenset(pair) for pair in problem.conflicts.tolist()}
+    listed = (
+        None
+        if problem.conflicts is None
+        else {frozenset(pair) for pair in problem.conflicts.tolist()}
+    )
     rows = list(zip(*(column.tolist() for column in parts), strict=True))
     for at, (one, a, b, low, high) in enumerate(rows):
         for other, c, d, first, last in rows[:at]:
@@ -100,4 +117,6 @@ def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
             model.add_bool_or(ways)
 
 
-STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run
+)

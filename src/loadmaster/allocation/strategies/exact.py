@@ -1,4 +1,5 @@
-"""Exact: the native branch and bound over canonical packings, until the proof is complete or the nodes are spent."""
+"""Exact: the native branch and bound over canonical packings, until the proof is complete or the
+nodes are spent."""
 
 from __future__ import annotations
 

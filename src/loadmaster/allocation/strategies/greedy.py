@@ -1,7 +1,7 @@
 """Greedy: a family of orders, each buffer at the lowest free gap, the best packing kept.
 
-The first order, by size, is TensorFlow Lite's; the powers of the peak load in a buffer's lifetime favour what lives through crowded
-instants.
+The first order, by size, is TensorFlow Lite's; the powers of the peak load in a buffer's lifetime
+favour what lives through crowded instants.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def run(search: Search) -> None:
 
 
 def orders(problem: Problem) -> Iterator[Ints]:
-    """Orders in which to place buffers, by size first; the user's hints, if any, before everything."""
+    """Orders in which to place buffers, by size first; the user's hints, if any, before
+    everything."""
     size, length = problem.size, problem.upper - problem.lower
     index = np.arange(len(problem))
     if (problem.hint >= 0).any():
@@ -72,4 +73,6 @@ def crowding(problem: Problem) -> Floats:
     return crowd / max(float(levels[0].max()), 1.0)
 
 
-STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run
+)

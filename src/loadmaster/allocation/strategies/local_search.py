@@ -1,4 +1,5 @@
-"""Local search over orders: buffers that reach the peak move forward in the order in which gaps are filled."""
+"""Local search over orders: buffers that reach the peak move forward in the order in which gaps are
+filled."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def _start(search: Search) -> tuple[Ints, int, Ints]:
 
 
 def _moved(order: Ints, offsets: Ints, search: Search, random: np.random.Generator) -> Ints:
-    """A buffer from the top of the packing goes to a random earlier position, and sometimes any two change places."""
+    """A buffer from the top of the packing goes to a random earlier position, and sometimes any two
+    change places."""
     size = search.problem.size
     top = offsets + size
     high = np.flatnonzero(top[order] >= np.quantile(top, 0.95))
@@ -62,4 +64,6 @@ def _moved(order: Ints, offsets: Ints, search: Search, random: np.random.Generat
     return moved
 
 
-STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run
+)

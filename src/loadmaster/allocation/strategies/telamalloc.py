@@ -1,7 +1,9 @@
-"""TelaMalloc: a heuristic that guides a constraint propagator and learns from it where to go back to; the search is native.
+"""TelaMalloc: a heuristic that guides a constraint propagator and learns from it where to go back
+to; the search is native.
 
-After "TelaMalloc: Efficient On-Chip Memory Allocation for Production Machine Learning Accelerators", ASPLOS 2023. What the published
-rules leave open is settled by what works best, see ``docs/allocation.md``.
+After "TelaMalloc: Efficient On-Chip Memory Allocation for Production Machine Learning
+Accelerators", ASPLOS 2023. What the published rules leave open is settled by what works best, see
+``docs/allocation.md``.
 """
 
 from __future__ import annotations
@@ -24,25 +26,30 @@ class Options:
     Attributes
     ----------
     contention
-        Of the instants where the skyline is lowest, go to the one with the most bytes waiting; else to the earliest.
+        Of the instants where the skyline is lowest, go to the one with the most bytes waiting; else
+        to the earliest.
     rules
         Candidates by lifetime, size and area; else by size alone.
     phases
-        Groups of buffers that contend with each other, one after the other, the fullest first; else all at once.
+        Groups of buffers that contend with each other, one after the other, the fullest first; else
+        all at once.
     propagate
         Ask the propagator after every step; else notice only that a buffer itself does not fit.
     jump
         Major backtracks: go back to a placement to blame; else undo one placement after the other.
     prioritise
-        Buffers that could not be placed, or that caused a major backtrack, are tried first from then on.
+        Buffers that could not be placed, or that caused a major backtrack, are tried first from
+        then on.
     unstick
-        After ``patience`` backtracks without getting deeper, undo half of the placements; after some thousand steps, all of them.
+        After ``patience`` backtracks without getting deeper, undo half of the placements; after
+        some thousand steps, all of them.
     lowest
         Go where the skyline is lowest; else contention alone decides.
     steps
         Placements to try for each capacity.
     trees
-        Chooses the target of a major backtrack, see `loadmaster.allocation.backtracking.learning`; None: the latest placement to blame.
+        Chooses the target of a major backtrack, see `loadmaster.allocation.backtracking.learning`;
+        None: the latest placement to blame.
     """
 
     contention: bool = True
@@ -96,9 +103,16 @@ class TelaMalloc:
         options = self.options
         trees = None if options.trees is None else _native.RegressionTrees(*options.trees)
         found = self._problem.telamalloc(
-            self._capacity, steps=options.steps, features=options.features, patience=options.patience, seconds=seconds, trees=trees
+            self._capacity,
+            steps=options.steps,
+            features=options.features,
+            patience=options.patience,
+            seconds=seconds,
+            trees=trees,
         )
-        self.counts = Counts(found.steps, found.minor_backtracks, found.major_backtracks, found.attempts)
+        self.counts = Counts(
+            found.steps, found.minor_backtracks, found.major_backtracks, found.attempts
+        )
         if found.interrupted:
             raise KeyboardInterrupt
         return found.offsets if found.found else None

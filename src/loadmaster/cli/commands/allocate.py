@@ -43,8 +43,10 @@ Buffers = Annotated[
     Path,
     typer.Argument(
         metavar="BUFFERS.csv",
-        help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for its arena; or, with "
-        "--from, another planner's dump.",
+        help=(
+            "Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for"
+            " its arena; or, with --from, another planner's dump."
+        ),
     ),
 ]
 Planner = Annotated[
@@ -53,30 +55,44 @@ Planner = Annotated[
         "--from",
         metavar="PLANNER",
         rich_help_panel=DUMP,
-        help="Read another planner's dump; say what it takes, what Loadmaster takes and what anything must. Default: a file "
-        f"of buffers. {one_of(READERS.names)}",
+        help=(
+            "Read another planner's dump; say what it takes, what Loadmaster takes and what"
+            f" anything must. Default: a file of buffers. {one_of(READERS.names)}"
+        ),
     ),
 ]
 OneArena = Annotated[
-    str | None, typer.Option(metavar="NAME", rich_help_panel=DUMP, help="With --from: only this arena of the dump. Default: all.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=DUMP,
+        help="With --from: only this arena of the dump. Default: all.",
+    ),
 ]
 Capacity = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
         rich_help_panel=MACHINE,
-        help="Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
+        help=(
+            "Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak."
+        ),
     ),
 ]
 Alignment = Annotated[
     str | None,
-    typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every offset is a multiple of it. Default: as the file says, or 1."),
+    typer.Option(
+        metavar="BYTES",
+        rich_help_panel=MACHINE,
+        help="Every offset is a multiple of it. Default: as the file says, or 1.",
+    ),
 ]
 Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
 Out = Annotated[
     Path | None,
     out_to(
-        "Where the buffers go with their offsets: a file, or a directory for packed.csv and report.html. Default: nowhere.",
+        "Where the buffers go with their offsets: a file, or a directory for packed.csv and"
+        " report.html. Default: nowhere.",
         "OUT.csv|DIR",
     ),
 ]
@@ -100,10 +116,11 @@ def allocate_command(
 ) -> None:
     """Give buffers with known lifetimes addresses in one memory, or in several.
 
-    With several memories, buffers that do not fit into the best one are spilled to the next at the least cost. Exit code 1 if they do not
-    fit, or no packing was found.
+    With several memories, buffers that do not fit into the best one are spilled to the next at the
+    least cost. Exit code 1 if they do not fit, or no packing was found.
 
-    Example: `loadmaster allocate buffers.csv --capacity 1MiB --out packed.csv`, or with `--memory sram=1MiB --memory dram`
+    Example: `loadmaster allocate buffers.csv --capacity 1MiB --out packed.csv`, or with `--memory
+    sram=1MiB --memory dram`
     """
     from loadmaster.allocation.allocate import aligned, allocate
     from loadmaster.core.files import directory_if_asked
@@ -113,15 +130,33 @@ def allocate_command(
     room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
-    options: dict[str, Any] = {"strategy": strategy, "time_limit": limit, "seed": seed, "threads": threads}
+    options: dict[str, Any] = {
+        "strategy": strategy,
+        "time_limit": limit,
+        "seed": seed,
+        "threads": threads,
+    }
     folder, name = _place(out)
     if planner is not None:
         if memory:
-            raise AllocationError("--memory with --from: write the buffers of one arena with --out, and give that file with --memory")
-        _compare(buffers, planner, arena, (folder, name), options | {"capacity": room, "alignment": step}, as_json=as_json, quiet=quiet)
+            raise AllocationError(
+                "--memory with --from: write the buffers of one arena with --out, and give that"
+                " file with --memory"
+            )
+        _compare(
+            buffers,
+            planner,
+            arena,
+            (folder, name),
+            options | {"capacity": room, "alignment": step},
+            as_json=as_json,
+            quiet=quiet,
+        )
         return
     if arena is not None:
-        raise AllocationError("--arena names an arena of another planner's dump: say whose it is with --from")
+        raise AllocationError(
+            "--arena names an arena of another planner's dump: say whose it is with --from"
+        )
     with directory_if_asked(folder) as place:
         problem = aligned(_problem(buffers), step)
         answer: Allocation | BankAllocation
@@ -132,9 +167,17 @@ def allocate_command(
         else:
             answer = allocate(problem, room, **options)
         files = (
-            [] if place is None or answer.offsets is None else _write(problem, answer, place, name, page=out == folder and not no_report)
+            []
+            if place is None or answer.offsets is None
+            else _write(problem, answer, place, name, page=out == folder and not no_report)
         )
-    print_results(_shown(answer, len(problem)), lambda: [_table(problem, answer)], files, as_json=as_json, quiet=quiet)
+    print_results(
+        _shown(answer, len(problem)),
+        lambda: [_table(problem, answer)],
+        files,
+        as_json=as_json,
+        quiet=quiet,
+    )
     if answer.offsets is None:
         raise typer.Exit(1)
 
@@ -156,12 +199,24 @@ def _problem(path: Path) -> Problem:
     return read_buffers(path)
 
 
-def _write(problem: Problem, answer: Allocation | BankAllocation, place: OutputDirectory, name: str, *, page: bool) -> list[Path]:
+def _write(
+    problem: Problem,
+    answer: Allocation | BankAllocation,
+    place: OutputDirectory,
+    name: str,
+    *,
+    page: bool,
+) -> list[Path]:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
 
     assert answer.offsets is not None
-    write_buffers(place.draft / name, problem, answer.offsets, None if isinstance(answer, Allocation) else answer.memory)
+    write_buffers(
+        place.draft / name,
+        problem,
+        answer.offsets,
+        None if isinstance(answer, Allocation) else answer.memory,
+    )
     if page:
         from loadmaster.report.packing_page import render_packing
 
@@ -173,7 +228,11 @@ def _table(problem: Problem, answer: Allocation | BankAllocation) -> RenderableT
     from loadmaster.allocation.answer import Allocation
     from loadmaster.report.packing import banks_summary, packing_summary
 
-    return packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer)
+    return (
+        packing_summary(problem, answer)
+        if isinstance(answer, Allocation)
+        else banks_summary(problem, answer)
+    )
 
 
 def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
@@ -185,9 +244,17 @@ def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
 
 
 def _compare(
-    path: Path, planner: str, arena: str | None, out: tuple[Path | None, str], options: dict[str, Any], *, as_json: bool, quiet: bool
+    path: Path,
+    planner: str,
+    arena: str | None,
+    out: tuple[Path | None, str],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or Loadmaster has none."""
+    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or
+    Loadmaster has none."""
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.dumps.compare import compare
@@ -195,7 +262,10 @@ def _compare(
 
     folder, name = out
     with directory_if_asked(folder) as place:
-        found = [compare(each, **options) for each in _arenas(path, planner, arena, writes=place is not None)]
+        found = [
+            compare(each, **options)
+            for each in _arenas(path, planner, arena, writes=place is not None)
+        ]
         files = []
         if place is not None and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
@@ -208,7 +278,8 @@ def _compare(
 
 
 def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[Arena]:
-    """Arenas of a dump: the one that is asked for, or all; one that can be written, if it is to be."""
+    """Arenas of a dump: the one that is asked for, or all; one that can be written, if it is to
+    be."""
     from loadmaster.core.arguments import require_known
 
     arenas = READERS.find(planner)(path)
@@ -216,9 +287,15 @@ def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list
         require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
         arenas = [arena for arena in arenas if arena.name == name]
     if writes and len(arenas) > 1:
-        raise AllocationError(f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}")
+        raise AllocationError(
+            f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or"
+            f" another of {len(arenas)}"
+        )
     if writes and len(arenas[0].problem.in_place):
-        raise AllocationError(f"--out: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
+        raise AllocationError(
+            f"--out: {path} has kernels that may write over an operand, which its columns cannot"
+            " say: use --json"
+        )
     return arenas
 
 
@@ -237,21 +314,52 @@ def _comparison_json(found: Comparison) -> dict[str, Any]:
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
     from dataclasses import asdict, is_dataclass
 
-    kept = ("status", "peak", "lower_bound", "capacity", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    kept = (
+        "status",
+        "peak",
+        "lower_bound",
+        "capacity",
+        "seconds",
+        "cpu_seconds",
+        "strategy",
+        "seed",
+        "interrupted",
+        "counters",
+    )
     proof = answer.certificate
     shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
     key = "reason" if answer.status == "infeasible" else "certificate"
-    return shown | {key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof}
+    return shown | {
+        key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
+    }
 
 
 def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
     from dataclasses import asdict, is_dataclass
 
-    kept = ("status", "cost", "lower_bound", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    kept = (
+        "status",
+        "cost",
+        "lower_bound",
+        "seconds",
+        "cpu_seconds",
+        "strategy",
+        "seed",
+        "interrupted",
+        "counters",
+    )
     shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
     shown["memories"] = {
-        bank.name: {"capacity": bank.capacity, "alignment": bank.alignment}
-        | ({"peak": packing.peak, "buffers": len(packing.offsets)} if packing is not None and packing.offsets is not None else {})
+        bank.name: (
+            {"capacity": bank.capacity, "alignment": bank.alignment}
+            | (
+                {"peak": packing.peak, "buffers": len(packing.offsets)}
+                if packing is not None and packing.offsets is not None
+                else {}
+            )
+        )
         for bank, packing in ((bank, answer.packings.get(bank.name)) for bank in answer.banks)
     }
-    return shown | {"reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason}
+    return shown | {
+        "reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason
+    }

@@ -7,35 +7,58 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Precision, Quiet, Training, load_networks, out_to
+from loadmaster.cli.options import (
+    NETWORK,
+    Batch,
+    Dim,
+    Json,
+    Precision,
+    Quiet,
+    Training,
+    load_networks,
+    out_to,
+)
 from loadmaster.cli.printing import print_results, versioned
 
 
 def calibrate_command(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A target file, or a bundled target to start from.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A target file, or a bundled target to start from."),
+    ],
     measured: Annotated[
         Path,
         typer.Argument(
             metavar="MEASURED.csv",
-            help="Measured times: of `loadmaster profile --out`; of layer shapes (K,C,Y,X,R,S,type,seconds); or of operators (op,seconds).",
+            help=(
+                "Measured times: of `loadmaster profile --out`; of layer shapes"
+                " (K,C,Y,X,R,S,type,seconds); or of operators (op,seconds)."
+            ),
         ),
     ],
     network: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", rich_help_panel=NETWORK, help="The network whose operators the file names. Default: none."),
+        typer.Option(
+            metavar="MODEL",
+            rich_help_panel=NETWORK,
+            help="The network whose operators the file names. Default: none.",
+        ),
     ] = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
-    out: Annotated[Path | None, out_to("Where the calibrated target goes. Default: nowhere.", "FILE.toml")] = None,
+    out: Annotated[
+        Path | None, out_to("Where the calibrated target goes. Default: nowhere.", "FILE.toml")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a target's figures to measured times of layers, and say how well.
 
-    Effective bandwidths, the overhead of a job, and the efficiency of every kind of operator are fitted. What the measurements cannot tell
-    stays as it is, and is named. Errors are shown before and after, and for layers that the fit had not seen.
+    Effective bandwidths, the overhead of a job, and the efficiency of every kind of operator are
+    fitted. What the measurements cannot tell stays as it is, and is named. Errors are shown before
+    and after, and for layers that the fit had not seen.
 
     Example: `loadmaster calibrate my-npu.toml layers.csv --out my-npu-calibrated.toml`
     """
@@ -43,7 +66,15 @@ def calibrate_command(
     from loadmaster.cost.calibration.calibrate import calibrate
     from loadmaster.report.calibration import calibration_summary
 
-    graph = None if network is None else load_networks([network], batch, dim, precision, training)[0]
+    graph = (
+        None if network is None else load_networks([network], batch, dim, precision, training)[0]
+    )
     found = calibrate(target, measured, graph)
     files = [] if out is None else [replace_file(out, found.text, "the target")]
-    print_results(versioned("calibrate", found.as_json()), lambda: [calibration_summary(found)], files, as_json=as_json, quiet=quiet)
+    print_results(
+        versioned("calibrate", found.as_json()),
+        lambda: [calibration_summary(found)],
+        files,
+        as_json=as_json,
+        quiet=quiet,
+    )

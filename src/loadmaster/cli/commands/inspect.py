@@ -36,7 +36,9 @@ def inspect_command(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE.toml", rich_help_panel=MACHINE, help="The machine of the page's roofline. Default: a page without one."
+            metavar="NAME|FILE.toml",
+            rich_help_panel=MACHINE,
+            help="The machine of the page's roofline. Default: a page without one.",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -44,14 +46,17 @@ def inspect_command(
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
-    out: Annotated[Path | None, out_to("Where network.json and report.html go. Default: nowhere.")] = None,
+    out: Annotated[
+        Path | None, out_to("Where network.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show what was read of a network.
 
-    Operators by kind, multiply-accumulates, bytes of weights and activations, and what was not understood.
+    Operators by kind, multiply-accumulates, bytes of weights and activations, and what was not
+    understood.
 
     Example: `loadmaster inspect onnx:resnet50 --batch 8`
 
@@ -71,7 +76,14 @@ def inspect_command(
     print_results(shown, lambda: [inspection(graph)], files, as_json=as_json, quiet=quiet)
 
 
-def _write(graph: Graph, shown: dict[str, Any], machine: Target | None, place: OutputDirectory, *, page: bool) -> list[Path]:
+def _write(
+    graph: Graph,
+    shown: dict[str, Any],
+    machine: Target | None,
+    place: OutputDirectory,
+    *,
+    page: bool,
+) -> list[Path]:
     place.write("network.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
     if page:
         from loadmaster.report.inspection_page import render_inspection

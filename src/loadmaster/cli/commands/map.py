@@ -54,8 +54,15 @@ _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
-Jobs = Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")]
-Overrides = Annotated[list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")]
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`)."
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")
+]
 Bandwidth = Annotated[
     str | None,
     typer.Option(
@@ -64,36 +71,78 @@ Bandwidth = Annotated[
         help="That all cores share, such as `16 GB/s`. Default: the target's main memory.",
     ),
 ]
-Allocator = Annotated[str, typer.Option(metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth.")]
-Cost = Annotated[str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), rich_help_panel=MACHINE, help="What jobs cost.")]
+Allocator = Annotated[
+    str,
+    typer.Option(
+        metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth."
+    ),
+]
+Cost = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join([*COST_MODELS.names, "FILE.csv"]),
+        rich_help_panel=MACHINE,
+        help="What jobs cost.",
+    ),
+]
 Dependencies = Annotated[
     bool,
-    typer.Option("--dependencies", rich_help_panel=NETWORK, help="A job starts when its inputs exist. Default: jobs wait for nothing."),
+    typer.Option(
+        "--dependencies",
+        rich_help_panel=NETWORK,
+        help="A job starts when its inputs exist. Default: jobs wait for nothing.",
+    ),
 ]
 Cut = Annotated[
     bool,
-    typer.Option("--cut", rich_help_panel=NETWORK, help="Divide long operators into pieces that several cores share. Default: whole."),
+    typer.Option(
+        "--cut",
+        rich_help_panel=NETWORK,
+        help="Divide long operators into pieces that several cores share. Default: whole.",
+    ),
 ]
 Objective = Annotated[
     str,
-    typer.Option(metavar="NAME[,NAME]", rich_help_panel=GOAL, help="makespan, throughput, energy or edp; two of them for a Pareto front."),
+    typer.Option(
+        metavar="NAME[,NAME]",
+        rich_help_panel=GOAL,
+        help="makespan, throughput, energy or edp; two of them for a Pareto front.",
+    ),
 ]
 Priority = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=X", rich_help_panel=GOAL, help="How much a second of a network's lateness counts. Default: 1."),
+    typer.Option(
+        metavar="NAME=X",
+        rich_help_panel=GOAL,
+        help="How much a second of a network's lateness counts. Default: 1.",
+    ),
 ]
 Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
 Samples = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Evaluate at most so many mappings of a group. Default: the strategy's."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=SEARCH,
+        help="Evaluate at most so many mappings of a group. Default: the strategy's.",
+    ),
 ]
 GroupSize = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Map so many jobs at a time, group after group. Default: all at once."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=SEARCH,
+        help="Map so many jobs at a time, group after group. Default: all at once.",
+    ),
 ]
 WarmStart = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON. Default: from nothing."),
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=SEARCH,
+        help="Start from an earlier mapping's JSON. Default: from nothing.",
+    ),
 ]
 Out = Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")]
 
@@ -130,14 +179,17 @@ def map_command(
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
-    Which core runs each job, and in which order. Jobs depend on nothing and load and store all their operands, as in M3E, unless
-    --dependencies is given.
+    Which core runs each job, and in which order. Jobs depend on nothing and load and store all
+    their operands, as in M3E, unless --dependencies is given.
 
-    With --cut, operators that are long beside all others are divided into pieces, and the bound holds however they are divided.
+    With --cut, operators that are long beside all others are divided into pieces, and the bound
+    holds however they are divided.
 
-    Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s" --precision int8`
+    Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s"
+    --precision int8`
 
-    Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8 --cut`
+    Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8
+    --cut`
     """
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
@@ -150,36 +202,77 @@ def map_command(
     machine = None if target is None else read_target(target, fields)
     rate = _bandwidth(machine, bandwidth)
     objectives = objective.split(",")
-    options: dict[str, Any] = {"strategy": strategy, "allocator": allocator, "samples": samples, "seed": seed}
+    options: dict[str, Any] = {
+        "strategy": strategy,
+        "allocator": allocator,
+        "samples": samples,
+        "seed": seed,
+    }
     options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
-    free_only = {"group_size": group_size, "settings": settings, "warm_start": None if warm_start is None else read_warm_start(warm_start)}
+    free_only = {
+        "group_size": group_size,
+        "settings": settings,
+        "warm_start": None if warm_start is None else read_warm_start(warm_start),
+    }
     times = _Times.of(period, deadline, priority)
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
-        read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
+        read: dict[str, Any] = {
+            "batch": batch,
+            "dims": sizes_of(dim or []),
+            "precision": precision,
+            "training": training,
+        }
         options["progress"] = progress
         if cut:
-            if dependencies or any(times) or group_size or warm_start or len(objectives) > 1 or cost != DEFAULT:
-                raise MappingError(f"map: --cut goes with one objective and the cost model {DEFAULT}, and without {_FREE_ONLY}, {_WAITING}")
+            if (
+                dependencies
+                or any(times)
+                or group_size
+                or warm_start
+                or len(objectives) > 1
+                or cost != DEFAULT
+            ):
+                raise MappingError(
+                    f"map: --cut goes with one objective and the cost model {DEFAULT}, and without"
+                    f" {_FREE_ONLY}, {_WAITING}"
+                )
             options |= {"settings": settings, "threads": threads}
-            found, pool = _map_divided(jobs, machine, rate, objectives[0], read | {"mini_batches": mini_batches}, options)
+            found, pool = _map_divided(
+                jobs, machine, rate, objectives[0], read | {"mini_batches": mini_batches}, options
+            )
             timings = {}
         else:
             pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
             timings = times.timings(pool)
             if dependencies or any(times):
                 if any(free_only.values()):
-                    raise MappingError(f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings")
-                found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), times, options)
+                    raise MappingError(
+                        f"map: {_WAITING} go with neither --group-size nor --warm-start nor"
+                        " settings"
+                    )
+                found = _map_waiting(
+                    pool,
+                    rate,
+                    objectives,
+                    pool.after if dependencies else [()] * len(pool.after),
+                    times,
+                    options,
+                )
             else:
-                found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
+                found = _map_free(
+                    pool, rate, objectives, options | free_only | {"threads": threads}
+                )
         mapped = _Mapped(found, objectives, pool, timings if any(times) else {})
-        files = [] if place is None else _save(mapped, place, None if no_report else (rate, allocator))
+        files = (
+            [] if place is None else _save(mapped, place, None if no_report else (rate, allocator))
+        )
     print_results(_shown(mapped), lambda: _tables(mapped), files, as_json=as_json, quiet=quiet)
 
 
 class _Mapped(NamedTuple):
-    """One mapping, or a front of them; the objectives, the jobs, and the times of networks that have any."""
+    """One mapping, or a front of them; the objectives, the jobs, and the times of networks that
+    have any."""
 
     front: tuple[JobMapping, ...]
     objectives: list[str]
@@ -191,7 +284,9 @@ class _Mapped(NamedTuple):
         """What became of the mini-batches of networks that have times."""
         from loadmaster.mapping.network_timing import mini_batches_of
 
-        return tuple(mini_batches_of(self.pool, self.timings, self.front[0])) if self.timings else ()
+        return (
+            tuple(mini_batches_of(self.pool, self.timings, self.front[0])) if self.timings else ()
+        )
 
 
 class _Times(NamedTuple):
@@ -202,10 +297,22 @@ class _Times(NamedTuple):
     priorities: dict[str, float]
 
     @classmethod
-    def of(cls, period: list[str] | None, deadline: list[str] | None, priority: list[str] | None) -> _Times:
+    def of(
+        cls, period: list[str] | None, deadline: list[str] | None, priority: list[str] | None
+    ) -> _Times:
         form = "NAME=X with a number of at least 0, such as resnet50=2"
-        priorities = by_network("priority", priority, lambda text: _number(text, f"--priority {text!r}: write {form}"), form, MappingError)
-        return cls(times_of("period", period, MappingError), times_of("deadline", deadline, MappingError), priorities)
+        priorities = by_network(
+            "priority",
+            priority,
+            lambda text: _number(text, f"--priority {text!r}: write {form}"),
+            form,
+            MappingError,
+        )
+        return cls(
+            times_of("period", period, MappingError),
+            times_of("deadline", deadline, MappingError),
+            priorities,
+        )
 
     def timings(self, pool: JobPool) -> dict[str, NetworkTiming]:
         """When every network of a pool comes and is due."""
@@ -233,22 +340,33 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
     if given is not None:
         return parse_bandwidth(given)
     if machine is None:
-        raise MappingError("map: give a --target, or --bandwidth for jobs whose costs are in a table")
+        raise MappingError(
+            "map: give a --target, or --bandwidth for jobs whose costs are in a table"
+        )
     return min(machine.main.read_bandwidth, machine.main.write_bandwidth)
 
 
-def _map_free(pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]) -> tuple[JobMapping, ...]:
+def _map_free(
+    pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
+) -> tuple[JobMapping, ...]:
     from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 
     if len(objectives) > 2:
-        raise MappingError(f"--objective {','.join(objectives)!r}: give one objective, or two for a Pareto front")
+        raise MappingError(
+            f"--objective {','.join(objectives)!r}: give one objective, or two for a Pareto front"
+        )
     if len(objectives) == 2:
         return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
     return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
 
 
 def _map_divided(
-    jobs: list[str], machine: Target | None, rate: float, objective: str, read: dict[str, Any], options: dict[str, Any]
+    jobs: list[str],
+    machine: Target | None,
+    rate: float,
+    objective: str,
+    read: dict[str, Any],
+    options: dict[str, Any],
 ) -> tuple[tuple[JobMapping, ...], JobPool]:
     from loadmaster.cost.divided_jobs import divide_jobs
     from loadmaster.mapping.divided_jobs import map_divided_jobs
@@ -261,7 +379,12 @@ def _map_divided(
 
 
 def _map_waiting(
-    pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], times: _Times, options: dict[str, Any]
+    pool: JobPool,
+    rate: float,
+    objectives: list[str],
+    after: Sequence[Sequence[int]],
+    times: _Times,
+    options: dict[str, Any],
 ) -> tuple[JobMapping, ...]:
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
     from loadmaster.mapping.network_timing import job_times_of
@@ -269,13 +392,26 @@ def _map_waiting(
     if len(objectives) > 1:
         raise MappingError(f"map: {_WAITING} go with one objective")
     release, due, weight = job_times_of(pool, times.timings(pool), times.priorities)
-    return (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, objective=objectives[0], **options),)
+    return (
+        map_dependent_jobs(
+            pool.analysis,
+            rate,
+            after,
+            release=release,
+            due=due,
+            weight=weight,
+            objective=objectives[0],
+            **options,
+        ),
+    )
 
 
 def _save(mapped: _Mapped, place: OutputDirectory, drawn: tuple[float, str] | None) -> list[Path]:
     """Write the mappings and, with the bandwidth and how it is shared, the page."""
     for number, mapping in enumerate(mapped.front):
-        mapping.save(place.draft / ("mapping.json" if len(mapped.front) == 1 else f"mapping-{number}.json"))
+        mapping.save(
+            place.draft / ("mapping.json" if len(mapped.front) == 1 else f"mapping-{number}.json")
+        )
     if drawn is not None:
         from loadmaster.report.mapping_page import render_mapping
 
@@ -288,9 +424,16 @@ def _shown(mapped: _Mapped) -> dict[str, Any]:
     if len(mapped.objectives) == 1:
         shown = versioned("map", mapped.front[0].as_json())
     else:
-        shown = versioned("map-front", {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]})
+        shown = versioned(
+            "map-front",
+            {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]},
+        )
     served = mapped.served
-    return shown | ({"mini_batches": [_mini_batch_json(each, mapped.timings) for each in served]} if served else {})
+    return shown | (
+        {"mini_batches": [_mini_batch_json(each, mapped.timings) for each in served]}
+        if served
+        else {}
+    )
 
 
 def _tables(mapped: _Mapped) -> list[RenderableType]:
@@ -298,7 +441,11 @@ def _tables(mapped: _Mapped) -> list[RenderableType]:
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
     unit, served = rate_unit(mapped.pool.precisions), mapped.served
-    found = mapping_summary(mapped.front[0], unit) if len(mapped.objectives) == 1 else front_summary(mapped.front, unit)
+    found = (
+        mapping_summary(mapped.front[0], unit)
+        if len(mapped.objectives) == 1
+        else front_summary(mapped.front, unit)
+    )
     return [found, latency_summary(served, mapped.timings)] if served else [found]
 
 
@@ -325,7 +472,8 @@ def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], 
             continue
         if owner != strategy:
             raise MappingError(
-                f"--set {override!r}: is a setting of the strategy {owner}, and {strategy} was chosen: add --strategy {owner}"
+                f"--set {override!r}: is a setting of the strategy {owner}, and {strategy} was"
+                f" chosen: add --strategy {owner}"
             )
         try:
             settings[setting] = float(value)

@@ -48,7 +48,10 @@ Fast = Annotated[
     typer.Option(
         metavar="BYTES|PERCENT",
         rich_help_panel=MACHINE,
-        help="Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`. Default: the target's.",
+        help=(
+            "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
+            " Default: the target's."
+        ),
     ),
 ]
 Cost = Annotated[
@@ -62,7 +65,9 @@ Cost = Annotated[
 Mode = Annotated[
     str,
     typer.Option(
-        metavar="static|sync|async", rich_help_panel=GOAL, help="What tensors may do: nothing, move between kernels, or while they run."
+        metavar="static|sync|async",
+        rich_help_panel=GOAL,
+        help="What tensors may do: nothing, move between kernels, or while they run.",
     ),
 ]
 MaxSlowdown = Annotated[
@@ -70,16 +75,27 @@ MaxSlowdown = Annotated[
     typer.Option(
         metavar="X",
         rich_help_panel=GOAL,
-        help="Find the smallest fast memory with which time is at most X times all fast. Default: place in `--fast`.",
+        help=(
+            "Find the smallest fast memory with which time is at most X times all fast. Default:"
+            " place in `--fast`."
+        ),
     ),
 ]
 Curve = Annotated[
     bool,
-    typer.Option("--curve", rich_help_panel=GOAL, help="Show slowdown over fast memory, from none to all that is asked for."),
+    typer.Option(
+        "--curve",
+        rich_help_panel=GOAL,
+        help="Show slowdown over fast memory, from none to all that is asked for.",
+    ),
 ]
 Explain = Annotated[
     list[str] | None,
-    typer.Option(metavar="TENSOR", rich_help_panel=GOAL, help="Say why a tensor is where it is. May be repeated."),
+    typer.Option(
+        metavar="TENSOR",
+        rich_help_panel=GOAL,
+        help="Say why a tensor is where it is. May be repeated.",
+    ),
 ]
 Strategy = Annotated[str, strategy_of([*ENGINES, *PLACING.names])]
 Gap = Annotated[
@@ -87,7 +103,10 @@ Gap = Annotated[
     typer.Option(
         metavar="SHARE",
         rich_help_panel=SEARCH,
-        help="Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for async.",
+        help=(
+            "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
+            " async."
+        ),
     ),
 ]
 Out = Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")]
@@ -116,10 +135,12 @@ def place_command(
 ) -> None:
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
-    The limit holds to the byte, addresses included. The answer is checked by code that shares nothing with the engines, and shown beside
-    what simpler strategies do with the same kernels. Times are estimates, unless they were measured with `loadmaster profile`.
+    The limit holds to the byte, addresses included. The answer is checked by code that shares
+    nothing with the engines, and shown beside what simpler strategies do with the same kernels.
+    Times are estimates, unless they were measured with `loadmaster profile`.
 
-    Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode sync --out placed`
+    Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
+    sync --out placed`
     """
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
@@ -129,7 +150,9 @@ def place_command(
     from loadmaster.targets.load import target as read_target
 
     if fast is not None and max_slowdown is not None:
-        raise PlacementError("--max-slowdown finds the fast memory that --fast would give: leave one out")
+        raise PlacementError(
+            "--max-slowdown finds the fast memory that --fast would give: leave one out"
+        )
     if target is None and overrides:
         raise PlacementError("--set overrides a field of a target: give --target too")
     machine = None if target is None else read_target(target, overrides or ())
@@ -137,15 +160,34 @@ def place_command(
         progress("reading", 0.0)
         sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
         asked = [_tensor(sequence, name) for name in explain or []]
-        options: dict[str, Any] = {"mode": mode, "strategy": strategy, "gap": gap, "seed": seed, "progress": progress}
+        options: dict[str, Any] = {
+            "mode": mode,
+            "strategy": strategy,
+            "gap": gap,
+            "seed": seed,
+            "progress": progress,
+        }
         options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
-        limit = machine.fast.capacity if machine is not None and machine.fast is not None else sequence.peak_bytes
+        limit = (
+            machine.fast.capacity
+            if machine is not None and machine.fast is not None
+            else sequence.peak_bytes
+        )
         limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
         extra: dict[str, Any] = {}
-        plan = place(sequence, limit, **options) if max_slowdown is None else _smallest(sequence, max_slowdown, options, extra)
+        plan = (
+            place(sequence, limit, **options)
+            if max_slowdown is None
+            else _smallest(sequence, max_slowdown, options, extra)
+        )
         if curve:
             extra["curve"] = _curve(sequence, options)
-        chosen = [t for name in asked for t in range(len(plan.sequence.tensors)) if plan.piece(t)[0] == name]
+        chosen = [
+            t
+            for name in asked
+            for t in range(len(plan.sequence.tensors))
+            if plan.piece(t)[0] == name
+        ]
         shown = _shown(plan, chosen, extra)
         files = [] if drafts is None else _write(plan, shown, drafts, page=not no_report)
     print_results(shown, lambda: _tables(plan, chosen, extra), files, as_json=as_json, quiet=quiet)
@@ -162,7 +204,9 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
     raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
 
 
-def _smallest(sequence: KernelSequence, max_slowdown: float, options: dict[str, Any], extra: dict[str, Any]) -> MemoryPlan:
+def _smallest(
+    sequence: KernelSequence, max_slowdown: float, options: dict[str, Any], extra: dict[str, Any]
+) -> MemoryPlan:
     from loadmaster.placement.sizing import smallest_fast
 
     found = smallest_fast(sequence, max_slowdown, **options)
@@ -178,9 +222,24 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
         if isinstance(plan, MemoryPlan):
-            points.append({"capacity": limit, "makespan": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
+            points.append(
+                {
+                    "capacity": limit,
+                    "makespan": plan.seconds,
+                    "lower_bound": plan.lower_bound,
+                    "slowdown": plan.slowdown,
+                }
+            )
         else:
-            points.append({"capacity": limit, "makespan": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
+            points.append(
+                {
+                    "capacity": limit,
+                    "makespan": None,
+                    "lower_bound": None,
+                    "slowdown": None,
+                    "reason": str(plan),
+                }
+            )
     return points
 
 
@@ -193,7 +252,9 @@ def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dic
     shown = versioned("place", plan.as_json() | extra)
     if explained:
         shown["explained"] = {
-            plan.sequence.tensors[t].name: [asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)]
+            plan.sequence.tensors[t].name: [
+                asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)
+            ]
             for t in explained
         }
     return shown
@@ -212,7 +273,9 @@ def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> li
     return parts
 
 
-def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory, *, page: bool) -> list[Path]:
+def _write(
+    plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory, *, page: bool
+) -> list[Path]:
     import json
 
     files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")

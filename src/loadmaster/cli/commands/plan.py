@@ -60,11 +60,19 @@ Objective = Annotated[
         metavar="NAME",
         rich_help_panel=GOAL,
         autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
-        help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).",
+        help=(
+            "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
+            " makespan)."
+        ),
     ),
 ]
 Network = Annotated[
-    str | None, typer.Option(metavar="NAME", rich_help_panel=GOAL, help="Whose latency counts. Default: the first network's.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=GOAL,
+        help="Whose latency counts. Default: the first network's.",
+    ),
 ]
 Cut = Annotated[
     str,
@@ -79,20 +87,36 @@ Sweep = Annotated[
     typer.Option(
         metavar="AXIS=LOW:HIGH",
         rich_help_panel=SWEEP,
-        help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of the target (`cores.ws.count=1:4`), "
-        "`batch=1:8`, `mini-batches=1:4`, `networks=a,b,a+b`. May be repeated.",
+        help=(
+            "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
+            " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
+            " `networks=a,b,a+b`. May be repeated."
+        ),
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=SWEEP,
+        help="Processes of a sweep. Default: all processors.",
+    ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler. Default: here."),
+    typer.Option(
+        metavar="dask://HOST:PORT",
+        rich_help_panel=SWEEP,
+        help="Sweep on the workers of a Dask scheduler. Default: here.",
+    ),
 ]
 Out = Annotated[
     Path | None,
-    out_to("Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with `--json` nowhere."),
+    out_to(
+        "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
+        " `--json` nowhere."
+    ),
 ]
 
 
@@ -126,18 +150,22 @@ def plan_command(
 ) -> None:
     """Plan networks on a target, check the plan, write a report.
 
-    Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
-    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far; a second Ctrl-C gives up.
+    Networks are planned together. The plan is checked by code that shares nothing with the planner,
+    and plan.json, report.html and trace.pftrace are written. Ctrl-C ends the search and keeps the
+    best plan so far; a second Ctrl-C gives up.
 
-    Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch misses its deadline.
+    Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch
+    misses its deadline.
 
-    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written; --fps, --makespan and
-    --energy say which points are good enough. Finished points are in sweep.sqlite: the same command goes on after Ctrl-C.
+    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html
+    are written; --fps, --makespan and --energy say which points are good enough. Finished points
+    are in sweep.sqlite: the same command goes on after Ctrl-C.
 
-    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set
+    dram.bandwidth="8 GB/s" --out plan`
 
-    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective energy --period resnet50=5ms --deadline
-    resnet50=8ms`
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
+    energy --period resnet50=5ms --deadline resnet50=8ms`
     """
     from loadmaster.core.units import parse_seconds
     from loadmaster.planning.plan_records import ROUNDS
@@ -154,29 +182,67 @@ def plan_command(
         "deadlines": times_of("deadline", deadline, PlanError),
         "periods": times_of("period", period, PlanError),
     }
-    networks: dict[str, Any] = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
+    networks: dict[str, Any] = {
+        "models": models,
+        "batch": batch,
+        "dim": dim,
+        "precision": precision,
+        "training": training,
+    }
     if sweep:
         pool: dict[str, Any] = {"cluster": cluster, "workers": workers}
         limits = limits_of(fps, makespan, energy, options["deadlines"])
         machine = (target, overrides or [])
-        sweep_plans(sweep, networks, machine, limits, options, pool, folder, page=not no_report, as_json=as_json, quiet=quiet)
+        sweep_plans(
+            sweep,
+            networks,
+            machine,
+            limits,
+            options,
+            pool,
+            folder,
+            page=not no_report,
+            as_json=as_json,
+            quiet=quiet,
+        )
         return
-    only_swept = {"--workers": workers, "--cluster": cluster, "--fps": fps, "--makespan": makespan, "--energy": energy}
+    only_swept = {
+        "--workers": workers,
+        "--cluster": cluster,
+        "--fps": fps,
+        "--makespan": makespan,
+        "--energy": energy,
+    }
     given = [name for name, value in only_swept.items() if value is not None]
     if given:
-        raise PlanError(f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too")
-    done = _planned(networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet)
-    print_results(versioned("plan", _summary_json(done)), lambda: [_summary(done)], done.files, as_json=as_json, quiet=quiet)
+        raise PlanError(
+            f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
+        )
+    done = _planned(
+        networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet
+    )
+    print_results(
+        versioned("plan", _summary_json(done)),
+        lambda: [_summary(done)],
+        done.files,
+        as_json=as_json,
+        quiet=quiet,
+    )
     if done.violations:
         print_violations(done.violations, "plan")
         raise typer.Exit(1)
     if done.plan.missed:
-        typer.echo(f"{done.plan.missed} of {len(done.plan.mini_batches)} mini-batches miss their deadlines", err=True)
+        typer.echo(
+            f"{done.plan.missed} of {len(done.plan.mini_batches)} mini-batches miss their"
+            " deadlines",
+            err=True,
+        )
         raise typer.Exit(3)
 
 
 class _Done(NamedTuple):
-    """A plan, what is wrong with it, and the seconds, and seconds of processor time, that planning took, and what was written."""
+    """A plan, what is wrong with it, and the seconds, and seconds of processor time, that planning
+    took, and what was written."""
 
     plan: Plan
     violations: tuple[Violation, ...]
@@ -186,7 +252,14 @@ class _Done(NamedTuple):
 
 
 def _planned(
-    networks: dict[str, Any], target: str, overrides: list[str], options: dict[str, Any], folder: Path | None, *, report: bool, quiet: bool
+    networks: dict[str, Any],
+    target: str,
+    overrides: list[str],
+    options: dict[str, Any],
+    folder: Path | None,
+    *,
+    report: bool,
+    quiet: bool,
 ) -> _Done:
     """Plan, check and, if there is a folder for it, write."""
     from loadmaster.cli.progress_line import LateProgress
@@ -213,7 +286,11 @@ def _planned(
                 if place is None:
                     return _Done(result, violations(), seconds, cpu_seconds, [])
                 progress("writing", 0.0)
-                drawn = others.enter_context(beside(partial(result.report, place.draft), result)) if report else None
+                drawn = (
+                    others.enter_context(beside(partial(result.report, place.draft), result))
+                    if report
+                    else None
+                )
                 result.save(place.draft / "plan.json")
                 if drawn is not None:
                     drawn()
@@ -236,7 +313,11 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "energy": {
             **asdict(metrics.energy),
             "by": dict(metrics.energy_by),
-            "static": metrics.energy.value - sum(metrics.energy_by.values()) if plan.target.static_power else 0.0,
+            "static": (
+                metrics.energy.value - sum(metrics.energy_by.values())
+                if plan.target.static_power
+                else 0.0
+            ),
         },
         "latency": {name: asdict(cost) for name, cost in metrics.latency.items()},
         "mini_batches": [asdict(batch) for batch in plan.mini_batches],
@@ -245,9 +326,13 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "throughput": metrics.throughput.value,
         "inferences_per_second": metrics.inferences_per_second.value,
         "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),
-        "links": {name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)} for name, cost in metrics.traffic.items()},
+        "links": {
+            name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)}
+            for name, cost in metrics.traffic.items()
+        },
         "memories": {
-            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity} for name, use in metrics.memory.items()
+            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity}
+            for name, use in metrics.memory.items()
         },
         "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
         "jobs": len(plan.jobs),

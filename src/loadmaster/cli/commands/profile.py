@@ -18,31 +18,55 @@ if TYPE_CHECKING:
 
 
 def profile_command(
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")],
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")
+    ],
     batch: Batch = None,
     training: Training = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", rich_help_panel=MACHINE, help="That torch uses. Default: what it takes by itself.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=MACHINE,
+            help="That torch uses. Default: what it takes by itself.",
+        ),
     ] = None,
     slow: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", rich_help_panel=MACHINE, help="Folder of the slow memory. Default: the system's for temporary files."),
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=MACHINE,
+            help="Folder of the slow memory. Default: the system's for temporary files.",
+        ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Runs of each measurement; the median is kept.")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=SEARCH,
+            help="Runs of each measurement; the median is kept.",
+        ),
     ] = 3,
     time_limit: TimeLimit = None,
     out: Annotated[
-        Path | None, out_to("Write the network's times, for `calibrate` and `place --cost FILE`. Default: nowhere.", "FILE.csv")
+        Path | None,
+        out_to(
+            "Write the network's times, for `calibrate` and `place --cost FILE`. Default: nowhere.",
+            "FILE.csv",
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time a network's kernels on this machine, for `loadmaster place --cost profile`, and for `loadmaster calibrate`.
+    """Time a network's kernels on this machine, for `loadmaster place --cost profile`, and for
+    `loadmaster calibrate`.
 
-    Each kernel runs alone, with its largest operands in memory or in mapped files, in every combination. Times are kept as they are
-    measured, in the file that LOADMASTER_CACHE names or in the user's folder for caches; equal kernels are measured once. After Ctrl-C
-    or a time limit, the same command goes on.
+    Each kernel runs alone, with its largest operands in memory or in mapped files, in every
+    combination. Times are kept as they are measured, in the file that LOADMASTER_CACHE names or in
+    the user's folder for caches; equal kernels are measured once. After Ctrl-C or a time limit, the
+    same command goes on.
 
     Example: `loadmaster profile torch:networks:resnet50 --training --batch 8 --slow /mnt/pmem`
     """
@@ -61,21 +85,49 @@ def profile_command(
         progress("reading", 0.0)
         network = load(graph, batch=batch, training=training)
         if not any(op.invocation for op in network.ops):
-            raise PlacementError(f"{graph}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
+            raise PlacementError(
+                f"{graph}: its operators cannot be run here: profile a torch module,"
+                " torch:module.path:factory"
+            )
         count = threads or default_threads()
-        done = profile(network, KernelTimes(place), slow=folder, threads=count, repeats=repeats, time_limit=limit, progress=progress)
+        done = profile(
+            network,
+            KernelTimes(place),
+            slow=folder,
+            threads=count,
+            repeats=repeats,
+            time_limit=limit,
+            progress=progress,
+        )
     if out is not None:
         _write(network, place, count, folder, repeats, out)
     if as_json:
-        shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
-        kept = {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder), "label": str(Label.MEASURED)}
-        print_json(versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]}))
+        shown = {
+            "measured": done.measured,
+            "reused": done.reused,
+            "left": done.left,
+            "interrupted": done.interrupted,
+            "threads": count,
+        }
+        kept = {
+            "too_large": done.too_large,
+            "failed": done.failed,
+            "file": str(place),
+            "slow": str(folder),
+            "label": str(Label.MEASURED),
+        }
+        print_json(
+            versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]})
+        )
     elif not quiet:
         _print(done, place, count)
 
 
-def _write(network: Graph, place: Path, threads: int, folder: Path, repeats: int, out: Path) -> None:
-    """Write all times of the network that are known, and those of copies, which are measured now where steps could run."""
+def _write(
+    network: Graph, place: Path, threads: int, folder: Path, repeats: int, out: Path
+) -> None:
+    """Write all times of the network that are known, and those of copies, which are measured now
+    where steps could run."""
     from loadmaster.core.errors import SlowMemoryError
     from loadmaster.cost.kernels.kernel_times import KernelTimes
     from loadmaster.cost.kernels.timed_kernels import timed_kernels
@@ -85,17 +137,29 @@ def _write(network: Graph, place: Path, threads: int, folder: Path, repeats: int
     rows = list(timed_kernels(network, KernelTimes(place), threads))
     try:
         for copy in measure_copies(network, folder, repeats):
-            name, sizes = ("to_fast", (0, copy.bytes, copy.bytes, 0)) if copy.to_fast else ("to_main", (copy.bytes, 0, 0, copy.bytes))
-            rows.append(TimedKernel(f"copy.{name}", "", copy.seconds, Amounts(COPY, 0, 0, 8, *sizes)))
+            name, sizes = (
+                ("to_fast", (0, copy.bytes, copy.bytes, 0))
+                if copy.to_fast
+                else ("to_main", (copy.bytes, 0, 0, copy.bytes))
+            )
+            rows.append(
+                TimedKernel(f"copy.{name}", "", copy.seconds, Amounts(COPY, 0, 0, 8, *sizes))
+            )
     except SlowMemoryError as error:
         typer.echo(f"copies were not measured: {error}", err=True)
     write_timed(rows, out)
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:
-    typer.echo(f"{done.measured} measurements made with {threads} threads, {done.reused} there before, {done.left} left; kept in {place}")
+    typer.echo(
+        f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
+        f" {done.left} left; kept in {place}"
+    )
     if done.too_large:
-        typer.echo(f"too large for this machine's free memory: {len(done.too_large)} kernels, such as {done.too_large[0]}")
+        typer.echo(
+            f"too large for this machine's free memory: {len(done.too_large)} kernels, such as"
+            f" {done.too_large[0]}"
+        )
     for name, reason in list(done.failed.items())[:3]:
         typer.echo(f"not measured: {name}: {reason}")
     if done.left:

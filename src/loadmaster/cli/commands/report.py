@@ -19,16 +19,24 @@ FOLDER = Path("loadmaster-report")
 
 
 def report_command(
-    first: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan that `loadmaster plan` wrote.")],
-    second: Annotated[Path, typer.Argument(metavar="OTHER.json", help="The plan that is set beside it.")],
-    out: Annotated[Path | None, out_to("Where comparison.html goes. Default: loadmaster-report, or with `--json` nowhere.")] = None,
+    first: Annotated[
+        Path, typer.Argument(metavar="PLAN.json", help="A plan that `loadmaster plan` wrote.")
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="OTHER.json", help="The plan that is set beside it.")
+    ],
+    out: Annotated[
+        Path | None,
+        out_to("Where comparison.html goes. Default: loadmaster-report, or with `--json` nowhere."),
+    ] = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Set two plans side by side: figures, schedules, links and memories over one time axis.
 
-    Plans may be of other machines, networks or options; what one has and the other has not is left empty.
+    Plans may be of other machines, networks or options; what one has and the other has not is left
+    empty.
 
     Example: `loadmaster report small/plan.json large/plan.json --out compared`
     """
@@ -37,7 +45,9 @@ def report_command(
     from loadmaster.report.comparison import comparison_json, comparison_summary
 
     plans = Plan.load(first), Plan.load(second)
-    with directory_if_asked(None if no_report or (as_json and out is None) else out or FOLDER) as place:
+    with directory_if_asked(
+        None if no_report or (as_json and out is None) else out or FOLDER
+    ) as place:
         files = [] if place is None else _write(plans, place)
     shown = versioned("report", comparison_json(*plans))
     print_results(shown, lambda: [comparison_summary(*plans)], files, as_json=as_json, quiet=quiet)

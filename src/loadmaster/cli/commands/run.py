@@ -19,20 +19,36 @@ if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
 
 
-Model = Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs."
+    ),
+]
 Fast = Annotated[
     str,
     typer.Option(
-        metavar="BYTES|PERCENT", rich_help_panel=MACHINE, help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes."
+        metavar="BYTES|PERCENT",
+        rich_help_panel=MACHINE,
+        help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
     ),
 ]
 Batch = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="The factory's argument `batch`. Default: the factory's own."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=NETWORK,
+        help="The factory's argument `batch`. Default: the factory's own.",
+    ),
 ]
 Training = Annotated[
     bool,
-    typer.Option("--training", rich_help_panel=NETWORK, help="Run training steps: forward, loss, backward. Default: inference."),
+    typer.Option(
+        "--training",
+        rich_help_panel=NETWORK,
+        help="Run training steps: forward, loss, backward. Default: inference.",
+    ),
 ]
 Optimizer = Annotated[
     str | None,
@@ -42,28 +58,52 @@ Optimizer = Annotated[
         help="Update parameters in the backward pass, as part of the plan. Default: no update.",
     ),
 ]
-Mode = Annotated[str, typer.Option(metavar="sync|async", rich_help_panel=MACHINE, help="Whether copies overlap kernels.")]
-Device = Annotated[str, typer.Option(metavar="cpu|cuda", rich_help_panel=MACHINE, help="Where the module runs.")]
+Mode = Annotated[
+    str,
+    typer.Option(
+        metavar="sync|async", rich_help_panel=MACHINE, help="Whether copies overlap kernels."
+    ),
+]
+Device = Annotated[
+    str, typer.Option(metavar="cpu|cuda", rich_help_panel=MACHINE, help="Where the module runs.")
+]
 SlowMemory = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         rich_help_panel=MACHINE,
-        help="Folder on a local disk for what does not fit (CPU). Default: the system's for temporary files.",
+        help=(
+            "Folder on a local disk for what does not fit (CPU). Default: the system's for"
+            " temporary files."
+        ),
     ),
 ]
-Steps = Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")]
+Steps = Annotated[
+    int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")
+]
 Generate = Annotated[
     int | None,
     typer.Option(
         min=2,
         metavar="TOKENS",
         rich_help_panel=SEARCH,
-        help="Generate text with a language model; `50%` is then of its weights on disk. Default: steps.",
+        help=(
+            "Generate text with a language model; `50%` is then of its weights on disk. Default:"
+            " steps."
+        ),
     ),
 ]
-Compare = Annotated[bool, typer.Option("--compare", rich_help_panel=SEARCH, help="Run the same steps in other ways that save memory, too.")]
-Out = Annotated[Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare",
+        rich_help_panel=SEARCH,
+        help="Run the same steps in other ways that save memory, too.",
+    ),
+]
+Out = Annotated[
+    Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
+]
 
 
 def run_command(
@@ -83,14 +123,16 @@ def run_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and budget hold.
+    """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
+    budget hold.
 
-    The same graphs run unmoved, too: results must be equal bit for bit, or close where kernels run in blocks (their operands do not fit).
-    Exit code 1 if they are not, or if the budget was exceeded. Ctrl-C
-    once the plan has been checked prints what is known by then. With --compare, expect some hundred times as long as one step; how long is
-    said once the first steps have run.
+    The same graphs run unmoved, too: results must be equal bit for bit, or close where kernels run
+    in blocks (their operands do not fit). Exit code 1 if they are not, or if the budget was
+    exceeded. Ctrl-C once the plan has been checked prints what is known by then. With --compare,
+    expect some hundred times as long as one step; how long is said once the first steps have run.
 
-    Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
+    Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast
+    50% --compare`
     """
     if generate is not None:
         _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
@@ -101,23 +143,50 @@ def run_command(
     from loadmaster.report.run import run_summary
 
     if not model.startswith("torch:"):
-        raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50")
-    options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
+        raise ModelError(
+            f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
+        )
+    options: dict[str, Any] = {
+        "fast_memory": fast,
+        "mode": mode,
+        "slow_memory": None if slow_memory is None else str(slow_memory),
+    }
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         spot = model.removeprefix("torch:")
         tell = (lambda _: None) if quiet else partial(typer.echo, err=True)
-        result, kernels = run(spot, batch, training, device, options, steps, compare, optimizer, progress=progress, tell=tell)
+        result, kernels = run(
+            spot,
+            batch,
+            training,
+            device,
+            options,
+            steps,
+            compare,
+            optimizer,
+            progress=progress,
+            tell=tell,
+        )
         result = versioned("run", result)
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
     right = result["gradients_equal"] or result["results_close"]
     if not right or not result["budget_kept"]:
-        typer.echo("results differ from the unmoved graphs" if not right else "the budget was exceeded", err=True)
+        typer.echo(
+            "results differ from the unmoved graphs" if not right else "the budget was exceeded",
+            err=True,
+        )
         raise typer.Exit(1)
 
 
-def _write(model: str, result: dict[str, Any], kernels: list[dict[str, Any]], place: OutputDirectory, *, page: bool) -> list[Path]:
+def _write(
+    model: str,
+    result: dict[str, Any],
+    kernels: list[dict[str, Any]],
+    place: OutputDirectory,
+    *,
+    page: bool,
+) -> list[Path]:
     for name, value in (("run.json", result), ("kernels.json", kernels)):
         place.write(name, json.dumps(value, indent=2, allow_nan=False))
     if page:
@@ -128,23 +197,42 @@ def _write(model: str, result: dict[str, Any], kernels: list[dict[str, Any]], pl
 
 
 def _generate(
-    model: str, fast: str, tokens: int, slow_memory: Path | None, compare: bool, out: Path | None, *, as_json: bool, quiet: bool
+    model: str,
+    fast: str,
+    tokens: int,
+    slow_memory: Path | None,
+    compare: bool,
+    out: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import generated
 
     if not model.startswith("torch:"):
-        raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama")
+        raise ModelError(
+            f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama"
+        )
     with directory_if_asked(out) as place:
-        result = versioned("generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare))
+        result = versioned(
+            "generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
+        )
         files = []
         if place is not None:
             place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
             files = place.publish()
     print_results(result, lambda: [_generation_table(result)], files, as_json=as_json, quiet=quiet)
     if not result["tokens_equal"] or not result["budget_kept"]:
-        typer.echo("tokens differ between the ways" if not result["tokens_equal"] else "the budget was exceeded", err=True)
+        typer.echo(
+            (
+                "tokens differ between the ways"
+                if not result["tokens_equal"]
+                else "the budget was exceeded"
+            ),
+            err=True,
+        )
         raise typer.Exit(1)
 
 
@@ -154,7 +242,12 @@ def _generation_table(result: dict[str, Any]) -> RenderableType:
 
     from loadmaster.core.units import format_bytes, format_seconds
 
-    table = Table(title=f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])}; {result['label']}")
+    table = Table(
+        title=(
+            f"{format_bytes(result['weights'])} of weights, budget"
+            f" {format_bytes(result['budget'])}; {result['label']}"
+        )
+    )
     for column in ("", "tokens per second", "first token", "measured peak", "against it"):
         table.add_column(column, justify="left" if not column else "right")
     ways = {"loadmaster": result} | result["rivals"]
@@ -162,13 +255,18 @@ def _generation_table(result: dict[str, Any]) -> RenderableType:
         if "failed" in way:
             table.add_row(name, "-", "-", "-", way["failed"])
             continue
-        against = "" if way is result else f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        against = (
+            ""
+            if way is result
+            else f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        )
         first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
         table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
     table.caption = (
-        f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per "
-        f"second ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used). Of a token, kernels take "
-        f"{format_seconds(result['kernel_seconds'])}, waiting for copies {format_seconds(result['waiting_seconds'])}: limited by the "
-        f"{result['limited_by']}"
+        f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows"
+        f" {result['disk_tokens_per_second']:.3g} tokens per second"
+        f" ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used). Of a token, kernels"
+        f" take {format_seconds(result['kernel_seconds'])}, waiting for copies"
+        f" {format_seconds(result['waiting_seconds'])}: limited by the {result['limited_by']}"
     )
     return table

@@ -46,8 +46,12 @@ def size_command(
         typer.Option(
             metavar="FIELD=LOW:HIGH",
             rich_help_panel=GOAL,
-            help="What is sought: `scratchpad=256KiB:8MiB` (in steps of the low end), `bandwidth=1GB/s:32GB/s:1GB/s` (with a step), any "
-            "field of the target with numbers (`cores.ws.count=1:8`, `cores.ws.clock=500MHz,1GHz`).",
+            help=(
+                "What is sought: `scratchpad=256KiB:8MiB` (in steps of the low end),"
+                " `bandwidth=1GB/s:32GB/s:1GB/s` (with a step), any "
+                "field of the target with numbers (`cores.ws.count=1:8`,"
+                " `cores.ws.clock=500MHz,1GHz`)."
+            ),
         ),
     ],
     overrides: Overrides = None,
@@ -65,7 +69,10 @@ def size_command(
     seed: Seed = 0,
     out: Annotated[
         Path | None,
-        out_to("Where size.json goes, and plan.json, report.html and trace.pftrace of the least value that suffices. Default: nowhere."),
+        out_to(
+            "Where size.json goes, and plan.json, report.html and trace.pftrace of the least value"
+            " that suffices. Default: nowhere."
+        ),
     ] = None,
     no_report: NoReport = False,
     as_json: Json = False,
@@ -73,15 +80,18 @@ def size_command(
 ) -> None:
     """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
 
-    Answers with proofs at both ends: a plan, checked and written, for the least value that suffices; and a lower bound, under the same
-    costs, for the largest value with which no plan can. Values between them are named: there, no plan was found, and none is excluded.
-    Ctrl-C prints what is known by then.
+    Answers with proofs at both ends: a plan, checked and written, for the least value that
+    suffices; and a lower bound, under the same costs, for the largest value with which no plan can.
+    Values between them are named: there, no plan was found, and none is excluded. Ctrl-C prints
+    what is known by then.
 
     Exit code 1 says that no value of the range was found to suffice.
 
-    Example: `loadmaster size onnx:squeezenet onnx:resnet50 --target edge-npu --precision int8 --vary scratchpad=256KiB:8MiB --fps 500`
+    Example: `loadmaster size onnx:squeezenet onnx:resnet50 --target edge-npu --precision int8
+    --vary scratchpad=256KiB:8MiB --fps 500`
 
-    Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan 12ms --energy 90mJ --out least`
+    Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan
+    12ms --energy 90mJ --out least`
     """
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
@@ -105,7 +115,9 @@ def size_command(
         started, started_cpu = time.perf_counter(), time.process_time()
         found = size(graphs, machine, axis, limits, progress=progress, **options)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
-        shown = versioned("size", found.as_json() | {"seconds": seconds, "cpu_seconds": cpu_seconds})
+        shown = versioned(
+            "size", found.as_json() | {"seconds": seconds, "cpu_seconds": cpu_seconds}
+        )
         files = []
         if place is not None:
             place.write("size.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")

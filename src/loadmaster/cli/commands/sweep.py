@@ -32,7 +32,8 @@ def sweep_plans(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not hold.
+    """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not
+    hold.
 
     ``machine`` is the target's name and what is overridden in it.
     """
@@ -47,17 +48,38 @@ def sweep_plans(
 
     cluster, workers = pool["cluster"], pool["workers"]
     if cluster is not None and workers is not None:
-        raise PlanError("--workers counts processes of this machine, and --cluster has workers of its own: give one of them")
+        raise PlanError(
+            "--workers counts processes of this machine, and --cluster has workers of its own: give"
+            " one of them"
+        )
     space, target = parse_axes(axes), read_target(*machine)
     with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         graphs = load_networks(**networks)
-        shared: dict[str, Any] = {"limits": limits, "load": lambda batch: load_networks(**(networks | {"batch": batch}))}
+        shared: dict[str, Any] = {
+            "limits": limits,
+            "load": lambda batch: load_networks(**(networks | {"batch": batch})),
+        }
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
             store = None if folder is None else SweepStore(folder / "sweep.sqlite")
-            found = sweep(graphs, target, space, executor=executor, store=store, progress=progress, **shared, **options)
+            found = sweep(
+                graphs,
+                target,
+                space,
+                executor=executor,
+                store=store,
+                progress=progress,
+                **shared,
+                **options,
+            )
         files = [] if place is None else _write(found, place, page)
-    print_results(versioned("sweep", found.as_json()), lambda: [sweep_summary(found)], files, as_json=as_json, quiet=quiet)
+    print_results(
+        versioned("sweep", found.as_json()),
+        lambda: [sweep_summary(found)],
+        files,
+        as_json=as_json,
+        quiet=quiet,
+    )
     broken = sum(bool(point.violations) for point in found.points)
     if broken:
         typer.echo(f"{broken} plans do not hold", err=True)
@@ -65,7 +87,10 @@ def sweep_plans(
 
 
 def _write(found: Sweep, place: OutputDirectory, page: bool) -> list[Path]:
-    place.write("sweep.json", json.dumps(versioned("sweep", found.as_json()), indent=1, allow_nan=False) + "\n")
+    place.write(
+        "sweep.json",
+        json.dumps(versioned("sweep", found.as_json()), indent=1, allow_nan=False) + "\n",
+    )
     if page:
         from loadmaster.report.sweep_page import render_sweep
 

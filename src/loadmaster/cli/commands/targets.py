@@ -11,7 +11,10 @@ from loadmaster.cli.printing import print_json, versioned
 
 
 def targets_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -24,7 +27,10 @@ def targets_command(
     if as_json:
         names = bundled() if name is None else [name]
         texts = {known: bundled_text(known) for known in names}
-        shown = [{"name": known, "description": target(known).description, "toml": text} for known, text in texts.items()]
+        shown = [
+            {"name": known, "description": target(known).description, "toml": text}
+            for known, text in texts.items()
+        ]
         print_json(versioned("targets", {"targets": shown, "files": []}))
     elif name is not None and not quiet:
         typer.echo(bundled_text(name), nl=False)

@@ -31,15 +31,23 @@ if TYPE_CHECKING:
 
 
 def verify_command(
-    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")] = None,
+    plan: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")
+    ] = None,
     buffers: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.csv", rich_help_panel=PACKING, help="Buffers with their offsets, instead of a plan. Default: a plan."),
+        typer.Option(
+            metavar="OUT.csv",
+            rich_help_panel=PACKING,
+            help="Buffers with their offsets, instead of a plan. Default: a plan.",
+        ),
     ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES", rich_help_panel=PACKING, help="With --buffers: what every buffer must end within. Default: anything."
+            metavar="BYTES",
+            rich_help_panel=PACKING,
+            help="With --buffers: what every buffer must end within. Default: anything.",
         ),
     ] = None,
     memory: Memory = None,
@@ -48,13 +56,18 @@ def verify_command(
         typer.Option(
             metavar="MODEL[,MODEL...]",
             rich_help_panel=NETWORK,
-            help="The plan's networks in its order, to check that it is one of them. May be repeated.",
+            help=(
+                "The plan's networks in its order, to check that it is one of them. May be"
+                " repeated."
+            ),
         ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE.toml", rich_help_panel=MACHINE, help="With --against: the machine. Default: the plan's own is believed."
+            metavar="NAME|FILE.toml",
+            rich_help_panel=MACHINE,
+            help="With --against: the machine. Default: the plan's own is believed.",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -67,34 +80,55 @@ def verify_command(
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
-    The checks share no code with the planner or the allocator. With --against, the networks are read again with the options that were
-    given to `plan`, and every job is costed again: the plan must be one of these networks, with all of their operators, sizes and work, and
-    its bounds must be proven. With --target too, it must be for that machine.
+    The checks share no code with the planner or the allocator. With --against, the networks are
+    read again with the options that were given to `plan`, and every job is costed again: the plan
+    must be one of these networks, with all of their operators, sizes and work, and its bounds must
+    be proven. With --target too, it must be for that machine.
 
-    Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv --capacity 1MiB`
+    Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv
+    --capacity 1MiB`
 
-    Example: `loadmaster verify plan/plan.json --against onnx:resnet50,bert.onnx --precision int8 --target edge-npu`
+    Example: `loadmaster verify plan/plan.json --against onnx:resnet50,bert.onnx --precision int8
+    --target edge-npu`
     """
     if (plan is None) == (buffers is None):
         raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
     if plan is not None and (capacity is not None or memory):
-        raise PlanError("verify: --capacity and --memory belong to --buffers: a plan names its own memories")
+        raise PlanError(
+            "verify: --capacity and --memory belong to --buffers: a plan names its own memories"
+        )
     if capacity is not None and memory:
         raise PlanError("verify: --capacity belongs to one memory: write --memory NAME=BYTES")
-    networks: dict[str, Any] = {"batch": batch, "dim": dim, "precision": precision, "training": training}
+    networks: dict[str, Any] = {
+        "batch": batch,
+        "dim": dim,
+        "precision": precision,
+        "training": training,
+    }
     if (plan is None or not against) and (against or target or overrides or any(networks.values())):
-        raise PlanError("verify: networks, --target and what they are read with belong to PLAN.json --against MODEL")
+        raise PlanError(
+            "verify: networks, --target and what they are read with belong to PLAN.json --against"
+            " MODEL"
+        )
     if overrides and target is None:
         raise PlanError("verify: --set changes a target: give --target too")
     source = plan or buffers
     assert source is not None
     if plan:
         models = [model for text in against or () for model in text.split(",")]
-        what, (counts, violations) = "plan", _check_plan(source, models, networks, target, overrides or [])
+        what, (counts, violations) = (
+            "plan",
+            _check_plan(source, models, networks, target, overrides or []),
+        )
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
-        print_json(versioned("verify", {"valid": not violations, "violations": violations_json(violations), "files": []}))
+        print_json(
+            versioned(
+                "verify",
+                {"valid": not violations, "violations": violations_json(violations), "files": []},
+            )
+        )
     elif not violations and not quiet:
         typer.echo(f"{source}: the {what} holds ({counts})")
     if violations:
@@ -103,7 +137,11 @@ def verify_command(
 
 
 def _check_plan(
-    file: Path, models: list[str], networks: dict[str, Any], target: str | None, overrides: list[str]
+    file: Path,
+    models: list[str],
+    networks: dict[str, Any],
+    target: str | None,
+    overrides: list[str],
 ) -> tuple[str, tuple[Violation, ...]]:
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
@@ -112,7 +150,10 @@ def _check_plan(
 
     machine = None if target is None else read_target(target, overrides)
     plan = Plan.load(file)
-    counts = f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)} transfers"
+    counts = (
+        f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)}"
+        " transfers"
+    )
     if not models:
         return counts, verify(plan)
     graphs = load_networks(models, **networks)
@@ -120,7 +161,9 @@ def _check_plan(
     return f"{counts}; it is one of {known}", verify_against(plan, graphs, machine)
 
 
-def _check_packing(file: Path, capacity: str | None, memory: list[str] | None) -> tuple[str, tuple[Violation, ...]]:
+def _check_packing(
+    file: Path, capacity: str | None, memory: list[str] | None
+) -> tuple[str, tuple[Violation, ...]]:
     from loadmaster.allocation.buffers_csv import read_bank_solution, read_solution
     from loadmaster.allocation.memories.verify import verify_banks
     from loadmaster.allocation.verify import verify_buffers
@@ -128,10 +171,16 @@ def _check_packing(file: Path, capacity: str | None, memory: list[str] | None) -
 
     if memory:
         problem, homes, offsets = read_bank_solution(file)
-        return f"{len(problem)} buffers in {len(memory)} memories", verify_banks(problem, homes, offsets, memories_of(memory))
+        return f"{len(problem)} buffers in {len(memory)} memories", verify_banks(
+            problem, homes, offsets, memories_of(memory)
+        )
     problem, offsets = read_solution(file)
     if problem.homes is not None:
-        raise AllocationError(f"{file}: buffers name memories: say what memories there are, with --memory")
-    violations = verify_buffers(problem, offsets, None if capacity is None else parse_bytes(capacity))
+        raise AllocationError(
+            f"{file}: buffers name memories: say what memories there are, with --memory"
+        )
+    violations = verify_buffers(
+        problem, offsets, None if capacity is None else parse_bytes(capacity)
+    )
     peak = int((offsets + problem.size)[problem.solid].max(initial=0))
     return f"{len(problem)} buffers, peak {peak}", violations

@@ -1,1 +1,2 @@
-"""The analytical model of arrays, buffers and links behind the job table and the model ``dataflow``."""
+"""The analytical model of arrays, buffers and links behind the job table and the model
+``dataflow``."""

@@ -16,16 +16,22 @@ from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
 
 
-def divisible_costs(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> tuple[Floats, Floats]:
-    """Seconds and joules of every job on every core, shape (jobs, cores), at the rate of the piece that suits the core best.
+def divisible_costs(
+    jobs: Sequence[Job], target: Target, sums: Mask | None = None
+) -> tuple[Floats, Floats]:
+    """Seconds and joules of every job on every core, shape (jobs, cores), at the rate of the piece
+    that suits the core best.
 
-    A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent of the job fills a core's array, some
-    piece of it does so exactly, and where it does not, no piece fills more (:func:`last_turns` says what is left over). What a piece does
-    not cut (taps, and input channels but of jobs that are in ``sums``, shape (jobs,)) is as it is. A share pays all of what starting a job
-    takes, and filling and draining the array, which count once. The time of the on-chip network is left out; flexible arrays take any
-    shape, and no time to fill. Energy counts what goes over the network at least
-    (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). Pieces that divide input channels have as many passes of sums between
-    them, but for those between two pieces, where the sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
+    A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent
+    of the job fills a core's array, some piece of it does so exactly, and where it does not, no
+    piece fills more (:func:`last_turns` says what is left over). What a piece does not cut (taps,
+    and input channels but of jobs that are in ``sums``, shape (jobs,)) is as it is. A share pays
+    all of what starting a job takes, and filling and draining the array, which count once. The time
+    of the on-chip network is left out; flexible arrays take any shape, and no time to fill. Energy
+    counts what goes over the network at least
+    (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). Pieces that divide input
+    channels have as many passes of sums between them, but for those between two pieces, where the
+    sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """
     nests, amounts = nest_table(jobs), Amounts(jobs)
     free = _summed_freely(nests, sums)
@@ -41,13 +47,16 @@ def divisible_costs(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
 
 
 def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> Floats:
-    """Seconds that each piece of a job pays on every core beside its share of the work, shape (jobs, cores).
+    """Seconds that each piece of a job pays on every core beside its share of the work, shape
+    (jobs, cores).
 
-    A piece with a share ``f`` of a job whose :func:`divisible_costs` are ``S``, this being ``t``, takes ``f (S - t) + t`` at least: it
-    starts, and fills and drains the array. The latter is counted where arithmetic takes longer than the lanes, so that all of it
-    comes on top, and where no nest is repeated, as a piece may have fewer of the repeats. So pieces whose shares of the work on one core
-    are ``x`` altogether and which are ``n`` take ``x S + (n - x) t`` there, and at prices ``w`` of the cores all pieces of a job, ``p``,
-    take the least ``w S`` and ``p - 1`` times the least ``w t`` besides. O(jobs x kinds of core).
+    A piece with a share ``f`` of a job whose :func:`divisible_costs` are ``S``, this being ``t``,
+    takes ``f (S - t) + t`` at least: it starts, and fills and drains the array. The latter is
+    counted where arithmetic takes longer than the lanes, so that all of it comes on top, and where
+    no nest is repeated, as a piece may have fewer of the repeats. So pieces whose shares of the
+    work on one core are ``x`` altogether and which are ``n`` take ``x S + (n - x) t`` there, and at
+    prices ``w`` of the cores all pieces of a job, ``p``, take the least ``w S`` and ``p - 1`` times
+    the least ``w t`` besides. O(jobs x kinds of core).
     """
     nests = nest_table(jobs)
     free = _summed_freely(nests, sums)
@@ -58,32 +67,46 @@ def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
     for core in cores:
         cycles = nests.per_job(_cycles(nests, core, free) * nests.repeats)
         fills = once & (cycles > 0) & (cycles >= lanes / core.lanes)
-        found.append(core.start_up + np.where(fills, _fill(core), 0) / (core.clock * efficiencies(jobs, core)))
+        found.append(
+            core.start_up
+            + np.where(fills, _fill(core), 0) / (core.clock * efficiencies(jobs, core))
+        )
     return np.stack(found, axis=1)[:, position]
 
 
-def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask | None = None) -> tuple[Floats, Floats]:
-    """What jobs take beyond ``seconds``, shape (jobs, cores), as the last turn of an array takes as long as a full one.
+def last_turns(
+    jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask | None = None
+) -> tuple[Floats, Floats]:
+    """What jobs take beyond ``seconds``, shape (jobs, cores), as the last turn of an array takes as
+    long as a full one.
 
-    Let ``E`` channels, rows or positions of a result be taken by an array ``r`` at a time, in turns of ``u`` seconds, and ``E = n r + e``
-    with ``n >= 1`` and ``0 < e < r``. Across any line along that extent lie pieces of a core's kind with ``x`` of ``E`` altogether, which
-    take ``ceil(x / r)`` turns of it at least, as sums of roundings up are no less than the rounded sum; cores of other kinds take at
-    least ``E - x`` at the rate of ``seconds``. At no prices of the cores is this cheaper than two parts by themselves: a share ``n r / E``
-    of the job at the rate of ``seconds`` on any core, and the rest so too, but on cores of this kind in one whole turn. For where ``x <=
-    n r`` the part pays ``x / r`` turns and other cores the remainder, and beyond that ``n`` turns and one. All of this holds for each
-    part of the input channels of jobs that are in ``sums`` (see :func:`divisible_costs`), and so for them together.
+    Let ``E`` channels, rows or positions of a result be taken by an array ``r`` at a time, in turns
+    of ``u`` seconds, and ``E = n r + e`` with ``n >= 1`` and ``0 < e < r``. Across any line along
+    that extent lie pieces of a core's kind with ``x`` of ``E`` altogether, which take ``ceil(x /
+    r)`` turns of it at least, as sums of roundings up are no less than the rounded sum; cores of
+    other kinds take at least ``E - x`` at the rate of ``seconds``. At no prices of the cores is
+    this cheaper than two parts by themselves: a share ``n r / E`` of the job at the rate of
+    ``seconds`` on any core, and the rest so too, but on cores of this kind in one whole turn. For
+    where ``x <= n r`` the part pays ``x / r`` turns and other cores the remainder, and beyond that
+    ``n`` turns and one. All of this holds for each part of the input channels of jobs that are in
+    ``sums`` (see :func:`divisible_costs`), and so for them together.
 
     Returns
     -------
     (Floats, Floats)
-        The share of each job that fills its turns, shape (jobs,), and the seconds beyond its own that the rest takes where it runs on
-        a core of the kind that is fastest for the job, shape (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
+        The share of each job that fills its turns, shape (jobs,), and the seconds beyond its own
+        that the rest takes where it runs on a core of the kind that is fastest for the job, shape
+        (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
     """
     nests, (cores, position) = nest_table(jobs), kinds_of(target)
     free = _summed_freely(nests, sums)
     alone = (nests.row_of >= 0).sum(axis=1) == 1
     row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
-    share, extra, fastest = np.ones(len(jobs)), np.zeros_like(seconds), position[seconds.argmin(axis=1)]
+    share, extra, fastest = (
+        np.ones(len(jobs)),
+        np.zeros_like(seconds),
+        position[seconds.argmin(axis=1)],
+    )
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
     for kind, core in enumerate(cores):
         cycles = _cycles(nests, core, free) * nests.repeats
@@ -95,7 +118,9 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask 
         chosen, mine, full, left = chosen[several], mine[several], full[several], left[several]
         turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
         share[chosen] = full / turns[mine]
-        extra[np.ix_(chosen, np.flatnonzero(position == kind))] = (turn * (1 - left) * (1 - 1e-12))[:, None]
+        extra[np.ix_(chosen, np.flatnonzero(position == kind))] = (turn * (1 - left) * (1 - 1e-12))[
+            :, None
+        ]
     return share, extra
 
 
@@ -117,19 +142,27 @@ def _summed_freely(nests: NestTable, sums: Mask | None) -> Mask:
 
 
 def _cycles(nests: NestTable, core: Core, free: Mask) -> Floats:
-    """Cycles of every nest once, in pieces that suit the core best, without filling and draining its array."""
+    """Cycles of every nest once, in pieces that suit the core best, without filling and draining
+    its array."""
     per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-    return np.asarray(_CYCLES[_style(core)](nests, float(core.rows), float(core.columns), free) / per_cycle)
+    return np.asarray(
+        _CYCLES[_style(core)](nests, float(core.rows), float(core.columns), free) / per_cycle
+    )
 
 
 def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
-    """How often an extent of every nest fills the array, of several extents that for which the last turn matters most; 0 for none."""
-    # Channels of several groups stand side by side, so that the last of one does not wait for the next.
+    """How often an extent of every nest fills the array, of several extents that for which the last
+    turn matters most; 0 for none."""
+    # Channels of several groups stand side by side, so that the last of one does not wait for the
+    # next.
     channels = np.where(n.groups == 1, n.k, 0.0)
     extents = {
         Style.WEIGHT_STATIONARY: [channels / rows],
         Style.OUTPUT_STATIONARY: [channels / columns, n.positions / rows],
-        Style.ROW_STATIONARY: [n.y / columns, channels / np.maximum(1.0, rows // np.minimum(n.r, rows))],
+        Style.ROW_STATIONARY: [
+            n.y / columns,
+            channels / np.maximum(1.0, rows // np.minimum(n.r, rows)),
+        ],
     }.get(style, [np.zeros_like(n.k)])
     turns = np.stack(extents)
     lost = np.where(turns > 1, np.ceil(turns) / np.maximum(turns, 1.0), 1.0)
@@ -137,7 +170,8 @@ def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
 
 
 def _weight_stationary(n: NestTable, rows: float, columns: float, free: Mask) -> Floats:
-    # Pieces of as many input channels as there are columns leave a turn that is not full to one piece: a share of it takes more.
+    # Pieces of as many input channels as there are columns leave a turn that is not full to one
+    # piece: a share of it takes more.
     deep = np.where(free, np.maximum(1.0, n.c / columns), np.ceil(n.c / columns))
     side_by_side = columns // np.minimum(n.c, columns)
     filled = np.maximum(np.maximum(n.groups * n.k / rows, n.groups / side_by_side), 1.0)
@@ -145,7 +179,12 @@ def _weight_stationary(n: NestTable, rows: float, columns: float, free: Mask) ->
 
 
 def _output_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
-    return np.asarray(np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps)
+    return np.asarray(
+        np.maximum(n.groups * n.k / columns, 1.0)
+        * np.maximum(n.positions / rows, 1.0)
+        * n.c
+        * n.taps
+    )
 
 
 def _row_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:

@@ -1,19 +1,23 @@
-"""Energy, power and area of a core from published figures of 45 nm silicon: estimates, good for comparing, not for signing off.
+"""Energy, power and area of a core from published figures of 45 nm silicon: estimates, good for
+comparing, not for signing off.
 
 Sources:
 
-- M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, 45 nm at 0.9 V. Energy in pJ: integer addition 0.03
-  (8 bits) and 0.1 (32), floating-point addition 0.4 (16) and 0.9 (32), integer multiplication 0.2 (8), floating-point multiplication
-  1.1 (16) and 3.7 (32); 64 bits from an SRAM of 8 KiB 10, of 32 KiB 20, of 1 MiB 100; 64 bits from DRAM 1300 to 2600, of which the
-  lower is taken. Area in square micrometres: integer addition 36 and 137, floating-point addition 1360 and 4184, multiplication
-  282, 1640 and 7700.
-- Y.-H. Chen, J. Emer, V. Sze, "Eyeriss", ISCA 2016: moving a word between array elements costs a third of fetching it from the
-  global buffer (2 to 6, relative to a multiply-accumulate), which has 108 KiB there.
+- M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, 45 nm at 0.9
+  V. Energy in pJ: integer addition 0.03 (8 bits) and 0.1 (32), floating-point addition 0.4 (16) and
+  0.9 (32), integer multiplication 0.2 (8), floating-point multiplication 1.1 (16) and 3.7 (32); 64
+  bits from an SRAM of 8 KiB 10, of 32 KiB 20, of 1 MiB 100; 64 bits from DRAM 1300 to 2600, of
+  which the lower is taken. Area in square micrometres: integer addition 36 and 137, floating-point
+  addition 1360 and 4184, multiplication 282, 1640 and 7700.
+- Y.-H. Chen, J. Emer, V. Sze, "Eyeriss", ISCA 2016: moving a word between array elements costs a
+  third of fetching it from the global buffer (2 to 6, relative to a multiply-accumulate), which has
+  108 KiB there.
 - K. Mistry et al., IEDM 2007: an SRAM cell of 45 nm takes 0.346 square micrometres.
 
-Between Horowitz's sizes of SRAM the energy is interpolated in the logarithms, beyond them it grows with the square root of the size.
-A multiply-accumulate sums in 32 bits: integers for 8-bit factors, floating point for wider ones. Left out: leakage, clocks, control, and
-what an idle core takes; and for area everything but multipliers, adders and memory cells.
+Between Horowitz's sizes of SRAM the energy is interpolated in the logarithms, beyond them it grows
+with the square root of the size. A multiply-accumulate sums in 32 bits: integers for 8-bit factors,
+floating point for wider ones. Left out: leakage, clocks, control, and what an idle core takes; and
+for area everything but multipliers, adders and memory cells.
 """
 
 from __future__ import annotations
@@ -53,11 +57,14 @@ def scalar_energy(bits: int) -> float:
 
 @cache
 def sram_energy(size: int) -> float:
-    """Joules of reading or writing one byte of an SRAM of ``size`` bytes; 0 for an SRAM of no bytes."""
+    """Joules of reading or writing one byte of an SRAM of ``size`` bytes; 0 for an SRAM of no
+    bytes."""
     if size == 0:
         return 0.0
     inside = float(np.interp(np.log(size), np.log(_SRAM_BYTES), np.log(_SRAM)))
-    beyond = np.log(size) - float(np.clip(np.log(size), np.log(_SRAM_BYTES[0]), np.log(_SRAM_BYTES[-1])))
+    beyond = np.log(size) - float(
+        np.clip(np.log(size), np.log(_SRAM_BYTES[0]), np.log(_SRAM_BYTES[-1]))
+    )
     return float(np.exp(inside + beyond / 2)) / _WORD * _PICO
 
 
@@ -72,10 +79,14 @@ def dram_energy() -> float:
 
 
 def array_energy(core: Core, bits: int) -> float:
-    """Joules of one multiply-accumulate with its local accesses: two factors are read, a partial sum is read and written."""
+    """Joules of one multiply-accumulate with its local accesses: two factors are read, a partial
+    sum is read and written."""
     size = 0 if core.style is Style.ROOFLINE else core.local_buffer
     local = core.energy.get("local", sram_energy(size))
-    return core.energy.get(f"mac_{_NAMES[bits]}", mac_energy(bits)) + (2 * bits / 8 + 2 * core.accumulator) * local
+    return (
+        core.energy.get(f"mac_{_NAMES[bits]}", mac_energy(bits))
+        + (2 * bits / 8 + 2 * core.accumulator) * local
+    )
 
 
 def lane_energy(core: Core, bits: int) -> float:
@@ -90,7 +101,9 @@ def buffer_energy(core: Core) -> float:
 
 def delivery_energy(core: Core) -> float:
     """Joules of moving one byte between a core's private memory and its array."""
-    return buffer_energy(core) + core.energy.get("network", 0.0 if core.style is Style.ROOFLINE else network_energy())
+    return buffer_energy(core) + core.energy.get(
+        "network", 0.0 if core.style is Style.ROOFLINE else network_energy()
+    )
 
 
 def refill_energy(core: Core, main: Memory) -> float:
@@ -99,11 +112,14 @@ def refill_energy(core: Core, main: Memory) -> float:
 
 
 def energy_rates(target: Target) -> EnergyRates:
-    """Energy rates of the target; where it names none, those of DRAM for main memory and of an SRAM of its size for the fast memory."""
+    """Energy rates of the target; where it names none, those of DRAM for main memory and of an SRAM
+    of its size for the fast memory."""
     fast = target.fast
     return EnergyRates(
         main=_femtojoules(_main_energy(target.main)),
-        fast=0 if fast is None else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
+        fast=0
+        if fast is None
+        else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
         buffers=tuple(_femtojoules(buffer_energy(core)) for core in target.cores),
         static_power=target.static_power,
     )
@@ -118,7 +134,8 @@ def _femtojoules(joules: float) -> int:
 
 
 def peak_power(core: Core, bits: int = 8) -> float:
-    """Watts of a core whose array is busy in every cycle, without data movement beyond the local buffers.
+    """Watts of a core whose array is busy in every cycle, without data movement beyond the local
+    buffers.
 
     Parameters
     ----------
@@ -127,13 +144,17 @@ def peak_power(core: Core, bits: int = 8) -> float:
     bits : int
         8, 16 or 32.
     """
-    return core.rows * core.columns * core.macs_per_cycle[bits] * core.clock * array_energy(core, bits)
+    return (
+        core.rows * core.columns * core.macs_per_cycle[bits] * core.clock * array_energy(core, bits)
+    )
 
 
 def area(of: Core | Target) -> float:
-    """Square millimetres of arithmetic and memory cells: of one core, or of a target's cores and fast memory.
+    """Square millimetres of arithmetic and memory cells: of one core, or of a target's cores and
+    fast memory.
 
-    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs. Main memory is another chip.
+    Each element has units of its own for every width, as many as its rate of multiply-accumulates
+    needs. Main memory is another chip.
     """
     if isinstance(of, Target):
         cells = 8 * (0 if of.fast is None else of.fast.capacity)
@@ -143,6 +164,8 @@ def area(of: Core | Target) -> float:
 
 def _core_area(core: Core) -> float:
     elements = core.rows * core.columns
-    arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items())
+    arithmetic = elements * sum(
+        _MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items()
+    )
     cells = 8 * (core.buffer + elements * core.local_buffer)
     return (arithmetic + cells * _CELL_AREA) / _SQUARE_MILLIMETRE

@@ -1,4 +1,5 @@
-"""The analytical cost model: seconds and bytes of every job of a workload on every kind of core of a target."""
+"""The analytical cost model: seconds and bytes of every job of a workload on every kind of core of
+a target."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 
 _PASSING = 16
-"""Share of a core's buffer, as its divisor, that all operands outside loop nests take beside a nest."""
+"""Share of a core's buffer, as its divisor, that all operands outside loop nests take beside a
+nest."""
 
 
 def beside_nests(buffer: int) -> int:
-    """Bytes of a private buffer that all operands outside loop nests of a job take at most, if it has a nest."""
+    """Bytes of a private buffer that all operands outside loop nests of a job take at most, if it
+    has a nest."""
     return buffer // _PASSING
 
 
@@ -34,8 +37,9 @@ def beside_nests(buffer: int) -> int:
 class KindCosts:
     """Costs of every job and of every operand on one kind of core.
 
-    ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network; ``moved[i]`` bytes of operand
-    ``i`` across the core's port, and ``tile[i]`` bytes of the private buffer that hold it.
+    ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network;
+    ``moved[i]`` bytes of operand ``i`` across the core's port, and ``tile[i]`` bytes of the private
+    buffer that hold it.
     """
 
     core: Core
@@ -63,18 +67,30 @@ def job_table(workload: Workload, target: Target) -> JobTable:
 def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
     """Make a table of every job on every core for each place where operands are expected.
 
-    Of jobs that are alike, as those of all mini-batches are, one is costed. O(operands x cores) besides.
+    Of jobs that are alike, as those of all mini-batches are, one is costed. O(operands x cores)
+    besides.
     """
     firsts, like = workload.alike
     one_of_each = replace(workload, jobs=tuple(workload.jobs[first] for first in firsts))
     amounts = Amounts(one_of_each.jobs)
     found = _costs(one_of_each, target, expected)
-    first, count = np.searchsorted(found[0].operands.job, np.arange(len(firsts))), np.bincount(found[0].operands.job, minlength=len(firsts))
+    first, count = (
+        np.searchsorted(found[0].operands.job, np.arange(len(firsts))),
+        np.bincount(found[0].operands.job, minlength=len(firsts)),
+    )
     rows = ranges(first[like], count[like])
     index = workload.tensor_index
     operands = OperandColumns(
         np.repeat(np.arange(len(like)), count[like]),
-        np.array([index[o.tensor] for job in workload.jobs for side in (job.reads, job.writes) for o in side], dtype=np.int64),
+        np.array(
+            [
+                index[o.tensor]
+                for job in workload.jobs
+                for side in (job.reads, job.writes)
+                for o in side
+            ],
+            dtype=np.int64,
+        ),
         found[0].operands.write[rows],
     )
     return [_table(costs, amounts, like, rows, operands) for costs in found]
@@ -88,26 +104,38 @@ class OperandColumns(NamedTuple):
     write: Mask
 
 
-def _table(costs: Costs, amounts: Amounts, like: Ints, rows: Ints, operands: OperandColumns) -> JobTable:
-    """The table of jobs that are ``like`` those that were costed, and whose operands are like those of their ``rows``."""
+def _table(
+    costs: Costs, amounts: Amounts, like: Ints, rows: Ints, operands: OperandColumns
+) -> JobTable:
+    """The table of jobs that are ``like`` those that were costed, and whose operands are like those
+    of their ``rows``."""
     position = costs.position
-    compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
-    energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
+    compute, moved, tile = (
+        np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position]
+        for name in ("seconds", "moved", "tile")
+    )
+    energy = np.stack(
+        [inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1
+    )[:, position]
     energy = np.round(energy * FEMTOJOULES) / FEMTOJOULES
     return JobTable(compute[like], *operands, moved[rows], tile[rows], energy[like])
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:
-    """Compute the cost of every job on every kind of core, with all operands expected in main memory.
+    """Compute the cost of every job on every kind of core, with all operands expected in main
+    memory.
 
-    For every loop nest one tiling is chosen (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
-    private buffer and bytes over the on-chip network are all those of that tiling. A job takes the largest of three times that overlap:
-    the array's cycles, the scalar operations over the core's lanes, and the bytes over the on-chip network at its bandwidth; and besides
-    that the first tile's arrival and the last one's departure, the overhead of a job, and the latency of the network once. Operands
-    outside loop nests, and all operands of a core without a private buffer, move once.
+    For every loop nest one tiling is chosen
+    (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
+    private buffer and bytes over the on-chip network are all those of that tiling. A job takes the
+    largest of three times that overlap: the array's cycles, the scalar operations over the core's
+    lanes, and the bytes over the on-chip network at its bandwidth; and besides that the first
+    tile's arrival and the last one's departure, the overhead of a job, and the latency of the
+    network once. Operands outside loop nests, and all operands of a core without a private buffer,
+    move once.
 
-    Left out: bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, and refills served by a
-    nearer shared memory (operands are refilled from where they lie).
+    Left out: bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity,
+    and refills served by a nearer shared memory (operands are refilled from where they lie).
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
     """
@@ -128,7 +156,12 @@ class OperandRows:
 
     def __init__(self, workload: Workload) -> None:
         index = workload.tensor_index
-        operands = [(j, o, w) for j, job in enumerate(workload.jobs) for w, side in ((False, job.reads), (True, job.writes)) for o in side]
+        operands = [
+            (j, o, w)
+            for j, job in enumerate(workload.jobs)
+            for w, side in ((False, job.reads), (True, job.writes))
+            for o in side
+        ]
         self.job = np.array([j for j, _, _ in operands], dtype=np.int64)
         self.tensor = np.array([index[o.tensor] for _, o, _ in operands], dtype=np.int64)
         self.write = np.array([w for _, _, w in operands], dtype=np.bool_)
@@ -144,7 +177,12 @@ class OperandRows:
 
 
 def _on_core(
-    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target, expected: Sequence[str]
+    jobs: Sequence[Job],
+    rows: OperandRows,
+    nests: NestTable,
+    core: Core,
+    target: Target,
+    expected: Sequence[str],
 ) -> list[KindCosts]:
     chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
     room = _room_for_nests(jobs, rows, nests, chunk, core)
@@ -153,29 +191,40 @@ def _on_core(
         seconds, delivered = _compute(jobs, rows, nests, tilings, core)
         if core.buffer:
             _check_fit(jobs, nests, tilings, room, core)
-            found.append(KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk)))
+            found.append(
+                KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk))
+            )
         else:
             found.append(KindCosts(core, seconds, delivered, rows.bytes, chunk))
     return found
 
 
-def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: Tilings, core: Core) -> tuple[Floats, Floats]:
+def _compute(
+    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: Tilings, core: Core
+) -> tuple[Floats, Floats]:
     """Seconds of every job on one core, and the bytes that its network delivers."""
     lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
     outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
     delivered = nests.per_job(tilings.delivered) + outside
-    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (core.clock * efficiencies(jobs, core))
+    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (
+        core.clock * efficiencies(jobs, core)
+    )
     if core.noc_bandwidth is not None:
         seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
     return seconds + nests.per_job(tilings.lead) + core.start_up, delivered
 
 
-def _traffic(rows: OperandRows, nests: NestTable, tilings: Tilings, chunk: Ints) -> tuple[Ints, Ints]:
-    """Bytes moved and bytes of private buffer, per operand, on one core; ``chunk`` is the buffer of those outside loop nests."""
+def _traffic(
+    rows: OperandRows, nests: NestTable, tilings: Tilings, chunk: Ints
+) -> tuple[Ints, Ints]:
+    """Bytes moved and bytes of private buffer, per operand, on one core; ``chunk`` is the buffer of
+    those outside loop nests."""
     in_nest = rows.nest >= 0
     row = np.where(in_nest, nests.row_of[rows.job, rows.nest] if nests.row_of.size else -1, -1)
     times, tile_bytes, whole = _by_role(tilings, nests)
-    moved = np.where(in_nest, np.ceil(np.round(rows.bytes * times[rows.role, row], 6)), rows.bytes).astype(np.int64)
+    moved = np.where(
+        in_nest, np.ceil(np.round(rows.bytes * times[rows.role, row], 6)), rows.bytes
+    ).astype(np.int64)
     # Slices of one tensor share its tile in proportion to their bytes.
     share = rows.bytes / np.maximum(1.0, whole[rows.role, row])
     tile = np.where(in_nest, np.floor(tile_bytes[rows.role, row] * share), chunk).astype(np.int64)
@@ -183,9 +232,11 @@ def _traffic(rows: OperandRows, nests: NestTable, tilings: Tilings, chunk: Ints)
 
 
 def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
-    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a sixteenth beside a nest.
+    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a
+    sixteenth beside a nest.
 
-    Beside a nest they arrive in step with the results that leave, of which the nest keeps what it needs: a few bursts are ahead.
+    Beside a nest they arrive in step with the results that leave, of which the nest keeps what it
+    needs: a few bursts are ahead.
     """
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
@@ -193,34 +244,47 @@ def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
     room = np.where(beside, beside_nests(core.buffer), core.buffer)
     share = room // np.maximum(1, count)
     if np.any((share == 0) & (count > 0)):
-        raise TargetError(f"core {core.name}: a private buffer of {core.buffer} bytes cannot hold one byte of each operand of a job")
+        raise TargetError(
+            f"core {core.name}: a private buffer of {core.buffer} bytes cannot hold one byte of"
+            " each operand of a job"
+        )
     return np.where(outside, np.minimum(rows.bytes, share[rows.job]), 0)
 
 
-def _room_for_nests(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core) -> Floats:
-    """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one job share what is left."""
+def _room_for_nests(
+    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core
+) -> Floats:
+    """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one
+    job share what is left."""
     # A few bytes of slack for slices of a tile, which are rounded one by one.
-    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs)) + np.bincount(rows.job, minlength=len(jobs))
+    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs)) + np.bincount(
+        rows.job, minlength=len(jobs)
+    )
     present = nests.row_of >= 0
     free = np.floor((core.buffer - taken) / np.maximum(1, present.sum(axis=1)))
     room = np.full(len(nests.k), float(core.buffer))
-    np.minimum.at(room, nests.row_of[present], np.broadcast_to(free[:, None], present.shape)[present])
+    np.minimum.at(
+        room, nests.row_of[present], np.broadcast_to(free[:, None], present.shape)[present]
+    )
     return room
 
 
-def _check_fit(jobs: Sequence[Job], nests: NestTable, tilings: Tilings, room: Floats, core: Core) -> None:
+def _check_fit(
+    jobs: Sequence[Job], nests: NestTable, tilings: Tilings, room: Floats, core: Core
+) -> None:
     misfit = np.flatnonzero(tilings.buffer > room)
     if misfit.size:
         job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]
         need = int(np.ceil(tilings.buffer[misfit[0]]))
         raise TargetError(
-            f"core {core.name}: the smallest tile of job {job.name} needs {need} bytes of private buffer "
-            f"and {int(max(0, room[misfit[0]]))} are free: enlarge the buffer of its core"
+            f"core {core.name}: the smallest tile of job {job.name} needs {need} bytes of private"
+            f" buffer and {int(max(0, room[misfit[0]]))} are free: enlarge the buffer of its core"
         )
 
 
 def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats]:
-    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands for no nest."""
+    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands
+    for no nest."""
     one = np.ones_like(tilings.input_times)
     times = np.stack([tilings.input_times, tilings.weight_times, one, one])
     tiles = np.stack([tilings.input_tile, tilings.weight_tile, tilings.output_tile, one])

@@ -14,7 +14,8 @@ from loadmaster.workloads.job import Job
 
 
 class Amounts:
-    """Work of every job, the same on all cores; ``width`` is an index into :data:`~loadmaster.cost.analytical.nests.WIDTHS`."""
+    """Work of every job, the same on all cores; ``width`` is an index into
+    :data:`~loadmaster.cost.analytical.nests.WIDTHS`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.macs = np.array([job.macs for job in jobs], dtype=np.float64)
@@ -23,7 +24,10 @@ class Amounts:
 
 
 def inside_energy(core: Core, amounts: Amounts, delivered: Floats) -> Floats:
-    """Joules of every job in a core to whose array ``delivered`` bytes go, shape (jobs,); without operands over the core's port."""
+    """Joules of every job in a core to whose array ``delivered`` bytes go, shape (jobs,); without
+    operands over the core's port."""
     per_mac = np.array([array_energy(core, width) for width in WIDTHS])[amounts.width]
     per_element = np.array([lane_energy(core, width) for width in WIDTHS])[amounts.width]
-    return np.asarray(amounts.macs * per_mac + amounts.elements * per_element + delivered * delivery_energy(core))
+    return np.asarray(
+        amounts.macs * per_mac + amounts.elements * per_element + delivered * delivery_energy(core)
+    )

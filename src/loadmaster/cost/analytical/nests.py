@@ -1,4 +1,5 @@
-"""Loop nests of many jobs as arrays, one row per distinct nest, so that cost models work on all of them at once."""
+"""Loop nests of many jobs as arrays, one row per distinct nest, so that cost models work on all of
+them at once."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ WIDTHS = (8, 16, 32)
 
 @dataclass(frozen=True)
 class NestTable:
-    """Distinct loop nests, one row each, as float arrays of shape (rows,) (exact: every extent is far below 2^53).
+    """Distinct loop nests, one row each, as float arrays of shape (rows,) (exact: every extent is
+    far below 2^53).
 
     ``bits`` is the width of their arithmetic.
-    ``row_of[j, i]`` is the row of nest ``i`` of job ``j``, -1 beyond its last. Nests share a row only if their jobs
-    have operands of equal sizes outside the nests, because those take a part of the private buffer.
+    ``row_of[j, i]`` is the row of nest ``i`` of job ``j``, -1 beyond its last. Nests share a row
+    only if their jobs have operands of equal sizes outside the nests, because those take a part of
+    the private buffer.
     """
 
     groups: Floats
@@ -69,7 +72,8 @@ class NestTable:
 
     @property
     def inputs(self) -> Floats:
-        """Elements of the input that one repeat needs, padding included; positions that strides step over are left out."""
+        """Elements of the input that one repeat needs, padding included; positions that strides
+        step over are left out."""
         rows = _extent(self.y, self.r, self.stride_y, self.dilation_y)
         columns = _extent(self.x, self.s, self.stride_x, self.dilation_x)
         return self.groups * self.batch * self.c * rows * columns
@@ -80,13 +84,17 @@ class NestTable:
         return self.groups * self.positions * self.k
 
     def per_job(self, per_nest: Floats) -> Floats:
-        """Sum a figure of shape (rows,) or (rows, n) over the loop nests of each job: shape (jobs,) or (jobs, n)."""
+        """Sum a figure of shape (rows,) or (rows, n) over the loop nests of each job: shape (jobs,)
+        or (jobs, n)."""
         none = np.zeros((1, *per_nest.shape[1:]))
-        return np.asarray(np.concatenate([per_nest, none])[self.row_of].sum(axis=1))  # row -1: no nest
+        return np.asarray(
+            np.concatenate([per_nest, none])[self.row_of].sum(axis=1)
+        )  # row -1: no nest
 
 
 def _extent(out: Floats, taps: Floats, stride: Floats, dilation: Floats) -> Floats:
-    """Input positions that ``out`` outputs need along one axis: all from first to last, or only the windows where these do not meet."""
+    """Input positions that ``out`` outputs need along one axis: all from first to last, or only the
+    windows where these do not meet."""
     window = dilation * (taps - 1) + 1
     return np.minimum((out - 1) * stride + window, out * taps)
 
@@ -103,15 +111,32 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
         sizes = _operand_bytes(job)
         outside = tuple(operand.bytes for operand in (*job.reads, *job.writes) if operand.nest < 0)
         for position, nest in enumerate(job.nests):
-            extents = (nest.groups, nest.batch, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.repeats)
+            extents = (
+                nest.groups,
+                nest.batch,
+                nest.k,
+                nest.c,
+                nest.y,
+                nest.x,
+                nest.r,
+                nest.s,
+                nest.repeats,
+            )
             numbers = (*extents, *nest.stride, *nest.dilation, width_of(job), *sizes[position])
-            row_of[index, position] = rows.setdefault((numbers, (len(job.reads), *outside)), len(rows))
-    columns = np.array([numbers for numbers, _ in rows], dtype=np.float64).reshape(len(rows), len(_FIELDS)).T
+            row_of[index, position] = rows.setdefault(
+                (numbers, (len(job.reads), *outside)), len(rows)
+            )
+    columns = (
+        np.array([numbers for numbers, _ in rows], dtype=np.float64)
+        .reshape(len(rows), len(_FIELDS))
+        .T
+    )
     return NestTable(**dict(zip(_FIELDS, columns, strict=True)), row_of=row_of)
 
 
 def width_of(job: Job) -> int:
-    """Return the least width of :data:`WIDTHS`, in bits, that a job's numbers fit into; wider numbers get the widest."""
+    """Return the least width of :data:`WIDTHS`, in bits, that a job's numbers fit into; wider
+    numbers get the widest."""
     return next((width for width in WIDTHS if job.bits <= width), WIDTHS[-1])
 
 

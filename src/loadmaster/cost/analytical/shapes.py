@@ -1,4 +1,5 @@
-"""The shapes that a core's array can take: its own, or for a flexible array all shapes of as many elements."""
+"""The shapes that a core's array can take: its own, or for a flexible array all shapes of as many
+elements."""
 
 from __future__ import annotations
 

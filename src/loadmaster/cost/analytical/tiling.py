@@ -1,4 +1,5 @@
-"""One tiling of every loop nest on a core, from which its cycles, its traffic, its buffers and its deliveries follow alike."""
+"""One tiling of every loop nest on a core, from which its cycles, its traffic, its buffers and its
+deliveries follow alike."""
 
 from __future__ import annotations
 
@@ -14,13 +15,28 @@ from loadmaster.cost.analytical.shapes import shapes_of
 from loadmaster.targets.hardware import Core, Style, Target
 
 _NEST = (
-    *("groups", "batch", "k", "c", "y", "x", "r", "s", "repeats", "stride_y", "stride_x", "dilation_y", "dilation_x"),
+    *(
+        "groups",
+        "batch",
+        "k",
+        "c",
+        "y",
+        "x",
+        "r",
+        "s",
+        "repeats",
+        "stride_y",
+        "stride_x",
+        "dilation_y",
+        "dilation_x",
+    ),
     *("element_bytes", "input_bytes", "weight_bytes", "output_bytes"),
 )
 
 
 STREAMED = "all streamed"
-"""All operands cross the main memory's link: what a job's tiling is chosen for where nothing is known of it."""
+"""All operands cross the main memory's link: what a job's tiling is chosen for where nothing is
+known of it."""
 WEIGHTS_STREAMED = "weights streamed"
 """Weights alone cross it."""
 EXPECTED = {
@@ -30,19 +46,22 @@ EXPECTED = {
     "activations streamed": (True, False, 1.0),
     "crowded link": (True, True, 4.0),
 }
-"""Where a tiling expects operands, from what suits a job most in cycles to what suits it most in bytes of one operand or another: whether
-activations, and weights, cross the main memory's link rather than the fast one's, and how many times as long a byte takes there as on the
-core's share of the link."""
+"""Where a tiling expects operands, from what suits a job most in cycles to what suits it most in
+bytes of one operand or another: whether activations, and weights, cross the main memory's link
+rather than the fast one's, and how many times as long a byte takes there as on the core's share of
+the link."""
 
 
 @dataclass(frozen=True)
 class Tilings:
     """What every nest takes in its tiling, arrays of shape (nests,), over all repeats.
 
-    ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the operand (less than one where strides step
-    over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling,
-    draining and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive
-    and the last to leave, and that the array waits for results to leave where the buffer has no room for them.
+    ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the
+    operand (less than one where strides step over some); ``input_tile``, ``weight_tile`` and
+    ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling, draining
+    and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that
+    the first tile takes to arrive and the last to leave, and that the array waits for results to
+    leave where the buffer has no room for them.
     """
 
     input_times: Floats
@@ -61,25 +80,34 @@ class Tilings:
 
 
 def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target) -> Tilings:
-    """Choose the tiling of every nest that takes the least time where all operands are streamed, as :func:`tilings_for`."""
+    """Choose the tiling of every nest that takes the least time where all operands are streamed, as
+    :func:`tilings_for`."""
     (tilings,) = tilings_for(nests, capacity, core, target, (STREAMED,))
     return tilings
 
 
-def tilings_for(nests: NestTable, capacity: Floats, core: Core, target: Target, expected: Sequence[str]) -> list[Tilings]:
-    """Choose for each place where operands are expected the tilings that take the least time on a core of a target.
+def tilings_for(
+    nests: NestTable, capacity: Floats, core: Core, target: Target, expected: Sequence[str]
+) -> list[Tilings]:
+    """Choose for each place where operands are expected the tilings that take the least time on a
+    core of a target.
 
-    That is a tiling, a loop order and, of a flexible array, a shape for every nest. A tile is a part of the groups, output channels, input
-    channels and positions (whole images, rows of one, or columns of a row). Loop orders: a tile of the input stays while filters stream by;
-    a tile of filters stays while the input streams by; either with all input channels or with a chunk of them, then sums stay. Extents that
-    stand in the array at once are tried in multiples of it, and in halves, which leave elements idle. Everything that has a next tile is
-    double-buffered. Rows that neighbouring tiles share are fetched once where all channels of a tile stay, else with each of them.
+    That is a tiling, a loop order and, of a flexible array, a shape for every nest. A tile is a
+    part of the groups, output channels, input channels and positions (whole images, rows of one, or
+    columns of a row). Loop orders: a tile of the input stays while filters stream by; a tile of
+    filters stays while the input streams by; either with all input channels or with a chunk of
+    them, then sums stay. Extents that stand in the array at once are tried in multiples of it, and
+    in halves, which leave elements idle. Everything that has a next tile is double-buffered. Rows
+    that neighbouring tiles share are fetched once where all channels of a tile stay, else with each
+    of them.
 
-    The cost is the time of the slower of core and links, half of the links', and an eighth of those of the core and of its deliveries, so
-    that a tiling that moves less is taken where it is hardly slower. What a byte costs follows from where operands are ``expected``, of
+    The cost is the time of the slower of core and links, half of the links', and an eighth of those
+    of the core and of its deliveries, so that a tiling that moves less is taken where it is hardly
+    slower. What a byte costs follows from where operands are ``expected``, of
     :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes from the nearest shared memory at full
-    bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is returned, and its ``buffer`` exceeds the
-    capacity. A core without a private buffer takes each nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
+    bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is
+    returned, and its ``buffer`` exceeds the capacity. A core without a private buffer takes each
+    nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
     """
     near = target.fast or target.main
     rows, columns = shapes_of(core)
@@ -101,13 +129,19 @@ def tilings_for(nests: NestTable, capacity: Floats, core: Core, target: Target, 
         whole=core.buffer == 0,
     )
     names = [field.name for field in fields(Tilings)]
-    return [Tilings(**dict(zip(names, figures[:, place].T, strict=True))) for place in range(len(expected))]
+    return [
+        Tilings(**dict(zip(names, figures[:, place].T, strict=True)))
+        for place in range(len(expected))
+    ]
 
 
 def _prices(target: Target, expected: str) -> tuple[float, float, float]:
-    """Seconds a byte of input, weights and output, on a core's share of the links where they are expected."""
+    """Seconds a byte of input, weights and output, on a core's share of the links where they are
+    expected."""
     activations, weights, crowd = EXPECTED[expected]
     near = target.fast or target.main
-    main, fast = (crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, near))
+    main, fast = (
+        crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, near)
+    )
     of_activations = main if activations else fast
     return of_activations, main if weights else fast, of_activations

@@ -1,4 +1,5 @@
-"""The answer of a calibration: figures with what the measurements say of each, and errors before and after."""
+"""The answer of a calibration: figures with what the measurements say of each, and errors before
+and after."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A field of the target before and after, in the file's base unit, and how many distinct layers it limits."""
+    """A field of the target before and after, in the file's base unit, and how many distinct layers
+    it limits."""
 
     field: str
     before: float
@@ -31,8 +33,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Distances of modelled from measured times: the factor between them less 1, its geometric mean and its median over rows; and, with
-    its sign, the distance of their sums relative to the measured one."""
+    """Distances of modelled from measured times: the factor between them less 1, its geometric mean
+    and its median over rows; and, with its sign, the distance of their sums relative to the
+    measured one."""
 
     mean: float
     median: float
@@ -41,7 +44,8 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class KindErrors:
-    """Errors of the rows of one kind of operator; ``held_out`` are those of rows that the fit had not seen, None where that cannot be."""
+    """Errors of the rows of one kind of operator; ``held_out`` are those of rows that the fit had
+    not seen, None where that cannot be."""
 
     kind: str
     rows: int
@@ -59,7 +63,8 @@ class Calibration:
     text
         The target file.
     base, measured, sha256, rows
-        Name of the target, name and digest of the file of measurements, and its rows that were used.
+        Name of the target, name and digest of the file of measurements, and its rows that were
+        used.
     figures
         Every figure that calibration may change.
     kinds

@@ -1,4 +1,5 @@
-"""Fits what a target leaves free to measured times of layers, and says how well: the driver of ``loadmaster calibrate``."""
+"""Fits what a target leaves free to measured times of layers, and says how well: the driver of
+``loadmaster calibrate``."""
 
 from __future__ import annotations
 
@@ -35,8 +36,11 @@ _DIGITS = 6
 
 
 @takes(JobError, target=(str, Path), measured=(str, Path), network=Graph)
-def calibrate(target: str | Path, measured: str | Path, network: Graph | None = None) -> Calibration:
-    """Fit a target to measured times: bandwidths, the overhead of a job, and the efficiency of every kind of operator.
+def calibrate(
+    target: str | Path, measured: str | Path, network: Graph | None = None
+) -> Calibration:
+    """Fit a target to measured times: bandwidths, the overhead of a job, and the efficiency of
+    every kind of operator.
 
     Parameters
     ----------
@@ -50,21 +54,24 @@ def calibrate(target: str | Path, measured: str | Path, network: Graph | None = 
     Returns
     -------
     Calibration
-        The calibrated target as TOML, errors before and after, and of layers that the fit had not seen: five folds, in which equal work
-        stays together. Figures that the measurements cannot tell are as they were, and named.
+        The calibrated target as TOML, errors before and after, and of layers that the fit had not
+        seen: five folds, in which equal work stays together. Figures that the measurements cannot
+        tell are as they were, and named.
 
     Raises
     ------
     JobError
-        For measurements that cannot be read or do not suit the target: the message names file and line.
+        For measurements that cannot be read or do not suit the target: the message names file and
+        line.
     TargetError
         For the target.
 
     Notes
     -----
-    A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's link)``, as plans have it, first and last
-    tiles besides. Efficiency of an array is at most 1, as it cannot be faster than its clock; the peak of a roofline rises if a kind is
-    faster. O(rows x figures) for each of some hundred steps.
+    A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's
+    link)``, as plans have it, first and last tiles besides. Efficiency of an array is at most 1, as
+    it cannot be faster than its clock; the peak of a roofline rises if a kind is faster. O(rows x
+    figures) for each of some hundred steps.
     """
     document = target_document(target)
     machine = _machine(document, read_target(target))
@@ -72,9 +79,16 @@ def calibrate(target: str | Path, measured: str | Path, network: Graph | None = 
     source = str(measured)
     kernels = [row for row in timed if isinstance(row, TimedKernel)]
     layers = [row for row in timed if isinstance(row, TimedLayer)]
-    found = kernels_observed(machine, kernels, source) if kernels else layers_observed(machine, layers, network, source)
+    found = (
+        kernels_observed(machine, kernels, source)
+        if kernels
+        else layers_observed(machine, layers, network, source)
+    )
     if not found.rows:
-        raise JobError(f"{source}: no row tells anything of {machine.target.name}: {'; '.join(found.skipped) or 'there are copies only'}")
+        raise JobError(
+            f"{source}: no row tells anything of {machine.target.name}:"
+            f" {'; '.join(found.skipped) or 'there are copies only'}"
+        )
     return _Run(document, machine, found, Path(measured), step=bool(kernels)).answer()
 
 
@@ -86,24 +100,44 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
     fields = {}
     for memory in target.memories:
         one = "bandwidth" in document[memory.name]
-        fields[memory.name] = tuple(f"{memory.name}.{'' if one else way}bandwidth" for way in ("read_", "write_"))
+        fields[memory.name] = tuple(
+            f"{memory.name}.{'' if one else way}bandwidth" for way in ("read_", "write_")
+        )
     return Machine(target, cores, {name: (pair[0], pair[1]) for name, pair in fields.items()})
 
 
 class _Run:
     """One calibration."""
 
-    def __init__(self, document: dict[str, Any], machine: Machine, observed: Observations, path: Path, *, step: bool) -> None:
-        self._document, self._machine, self._observed, self._path, self._step = document, machine, observed, path, step
+    def __init__(
+        self,
+        document: dict[str, Any],
+        machine: Machine,
+        observed: Observations,
+        path: Path,
+        *,
+        step: bool,
+    ) -> None:
+        self._document, self._machine, self._observed, self._path, self._step = (
+            document,
+            machine,
+            observed,
+            path,
+            step,
+        )
         self._design = design_of(observed.rows)
         cores = machine.cores
         self._given = Fit(
-            np.array([1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in self._design.rates]),
+            np.array(
+                [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in self._design.rates]
+            ),
             np.ones(len(self._design.fields)),
             np.array([cores[core].start_up for core in self._design.overheads]),
         )
         # An array is no faster than its clock.
-        self._slowest = np.array([0.0 if cores[core].style is Style.ROOFLINE else 1.0 for core, _ in self._design.rates])
+        self._slowest = np.array(
+            [0.0 if cores[core].style is Style.ROOFLINE else 1.0 for core, _ in self._design.rates]
+        )
 
     def answer(self) -> Calibration:
         found = fit(self._design, self._given, self._slowest)
@@ -125,17 +159,37 @@ class _Run:
         return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
 
     def _settled(self, found: Fit, rows: Mask | None = None) -> Fit:
-        """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one that is an exception counts little."""
+        """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
+        that is an exception counts little."""
         return balanced(self._design, found, rows) if self._step else found
 
     def _errors(self, found: Fit) -> Iterator[KindErrors]:
         design = self._design
-        before, after, held_out = self._given.predicted(design), found.predicted(design), self._held_out()
-        kinds = [(kind, np.isin(design.rate_of, [i for i, (_, k) in enumerate(design.rates) if k == kind])) for _, kind in design.rates]
-        by_time = sorted(dict(kinds).items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]]))
+        before, after, held_out = (
+            self._given.predicted(design),
+            found.predicted(design),
+            self._held_out(),
+        )
+        kinds = [
+            (
+                kind,
+                np.isin(design.rate_of, [i for i, (_, k) in enumerate(design.rates) if k == kind]),
+            )
+            for _, kind in design.rates
+        ]
+        by_time = sorted(
+            dict(kinds).items(),
+            key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]]),
+        )
         for kind, rows in [("all", np.ones(len(design.seconds), dtype=bool)), *by_time]:
             unseen = None if held_out is None else _distance(design, held_out, rows)
-            yield KindErrors(kind, int(design.count[rows].sum()), _distance(design, before, rows), _distance(design, after, rows), unseen)
+            yield KindErrors(
+                kind,
+                int(design.count[rows].sum()),
+                _distance(design, before, rows),
+                _distance(design, after, rows),
+                unseen,
+            )
 
     def _held_out(self) -> Floats | None:
         """Seconds of every row by a fit to the other folds; None if all work is equal."""
@@ -155,31 +209,56 @@ class _Run:
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
             if design.arithmetic[design.rate_of == number].any():
-                before, after = 1.0 / self._given.rates[number], 1.0 / max(settled.rates[number], 1e-12)
-                yield self._figure(found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after)
+                before, after = (
+                    1.0 / self._given.rates[number],
+                    1.0 / max(settled.rates[number], 1e-12),
+                )
+                yield self._figure(
+                    found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after
+                )
         for number, core in enumerate(design.overheads):
             latency = cores[core].noc_latency
             after = max(0.0, float(found.overheads[number]) - latency)
-            yield self._figure(found, "overheads", number, f"cores.{core}.job_overhead", cores[core].job_overhead, after)
+            yield self._figure(
+                found,
+                "overheads",
+                number,
+                f"cores.{core}.job_overhead",
+                cores[core].job_overhead,
+                after,
+            )
         for number, name in enumerate(design.fields):
             given = _bandwidth(self._machine.target, name)
-            yield self._figure(found, "links", number, name, given, given / float(found.links[number]))
+            yield self._figure(
+                found, "links", number, name, given, given / float(found.links[number])
+            )
 
-    def _figure(self, found: Fit, what: str, number: int, name: str, before: float, after: float) -> Figure:
-        """A figure as the fit has it; measurements speak for it if making it better would make errors larger, and making it worse, too."""
+    def _figure(
+        self, found: Fit, what: str, number: int, name: str, before: float, after: float
+    ) -> Figure:
+        """A figure as the fit has it; measurements speak for it if making it better would make
+        errors larger, and making it worse, too."""
         design = self._design
         everything: Mask = np.ones(len(design.seconds), dtype=bool)
         value = float(getattr(found, what)[number])
-        step = max(value / 2, 0.1 * float(np.median(design.seconds)) if what == "overheads" else 0.0)
+        step = max(
+            value / 2, 0.1 * float(np.median(design.seconds)) if what == "overheads" else 0.0
+        )
         loss, now = loss_of(design, found, everything), found.predicted(design)
-        better, worse = (_with(found, what, number, max(0.0, value + way * step)) for way in (-1, 1))
+        better, worse = (
+            _with(found, what, number, max(0.0, value + way * step)) for way in (-1, 1)
+        )
         rises = loss_of(design, worse, everything) > loss + _NOTICEABLE
         falls = value == 0 or loss_of(design, better, everything) > loss + _NOTICEABLE
         changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
-        standing = Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
+        standing = (
+            Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
+        )
         limited = 1 - better.predicted(design) / now > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        return Figure(name, before, before if standing is Standing.KEPT else _rounded(after), standing, layers)
+        return Figure(
+            name, before, before if standing is Standing.KEPT else _rounded(after), standing, layers
+        )
 
     def _untouched(self, figures: tuple[Figure, ...]) -> Iterator[Figure]:
         """Figures of the target of which no row tells anything."""
@@ -196,7 +275,9 @@ class _Run:
         engine = machine.target.copy
         for name in ("to_fast", "to_main") if engine is not None else ():
             if f"copy.{name}" not in told:
-                yield Figure(f"copy.{name}", getattr(engine, name), getattr(engine, name), Standing.KEPT, 0)
+                yield Figure(
+                    f"copy.{name}", getattr(engine, name), getattr(engine, name), Standing.KEPT, 0
+                )
 
 
 def _with(found: Fit, what: str, number: int, value: float) -> Fit:
@@ -209,7 +290,11 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     count, seconds = design.count[rows], design.seconds[rows]
     apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
     total = float(count @ predicted[rows]) / float(count @ seconds) - 1
-    return Errors(_rounded(float(np.expm1(apart.mean()))), _rounded(float(np.expm1(np.median(apart)))), _rounded(total))
+    return Errors(
+        _rounded(float(np.expm1(apart.mean()))),
+        _rounded(float(np.expm1(np.median(apart)))),
+        _rounded(total),
+    )
 
 
 def _bandwidth(target: Target, name: str) -> float:
@@ -219,7 +304,8 @@ def _bandwidth(target: Target, name: str) -> float:
 
 
 def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
-    """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte and a plan predicts the sum."""
+    """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
+    and a plan predicts the sum."""
     from loadmaster.core.units import parse_bandwidth
 
     table = document.get("copy")
@@ -240,15 +326,26 @@ def _rounded(value: float) -> float:
 def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration) -> dict[str, Any]:
     """The document with calibrated figures and what they rest on."""
     made = copy.deepcopy(document)
-    changed = {figure.field: figure.after for figure in answer.figures if figure.standing is not Standing.KEPT}
+    changed = {
+        figure.field: figure.after
+        for figure in answer.figures
+        if figure.standing is not Standing.KEPT
+    }
     for table in made["cores"]:
         _set_core(table, machine.cores[table["name"]], changed)
     for name, value in changed.items():
         owner, _, field = name.partition(".")
         if owner != "cores":
             made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
-    made["name"] = document["name"] if document["name"].endswith("-calibrated") else f"{document['name'][:69]}-calibrated"
-    by_standing = {standing: [f.field for f in answer.figures if f.standing is standing] for standing in Standing}
+    made["name"] = (
+        document["name"]
+        if document["name"].endswith("-calibrated")
+        else f"{document['name'][:69]}-calibrated"
+    )
+    by_standing = {
+        standing: [f.field for f in answer.figures if f.standing is standing]
+        for standing in Standing
+    }
     overall = answer.overall
     made["calibration"] = {
         "base": document["name"],
@@ -264,20 +361,26 @@ def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration)
 
 
 def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> None:
-    """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no efficiency exceeds 1."""
+    """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no
+    efficiency exceeds 1."""
     prefix = f"cores.{table['name']}."
     if f"{prefix}job_overhead" in changed:
         table["job_overhead"] = f"{changed[f'{prefix}job_overhead'] * 1e6:.{_DIGITS}g} us"
     shares = dict(core.efficiency)
     shares |= {
-        name.removeprefix(f"{prefix}efficiency."): value for name, value in changed.items() if name.startswith(f"{prefix}efficiency.")
+        name.removeprefix(f"{prefix}efficiency."): value
+        for name, value in changed.items()
+        if name.startswith(f"{prefix}efficiency.")
     }
     most = max([1.0, *shares.values()])
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.
         table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"
     if core.style is Style.ROOFLINE:
-        # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+        # Measured convolutions took whatever algorithm their library takes: nothing faster is
+        # promised on top.
         table.pop("winograd", None)
     if shares:
-        table["efficiency"] = {kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())}
+        table["efficiency"] = {
+            kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())
+        }

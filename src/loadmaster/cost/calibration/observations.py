@@ -1,4 +1,5 @@
-"""Measured times beside what the model says of the same work, term by term: what a calibration fits."""
+"""Measured times beside what the model says of the same work, term by term: what a calibration
+fits."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ class Observation:
     arithmetic
         Seconds on the core at full efficiency and without overhead.
     fixed
-        Seconds besides, at the target's figures: first and last tiles, and what the on-chip network takes beyond arithmetic.
+        Seconds besides, at the target's figures: first and last tiles, and what the on-chip network
+        takes beyond arithmetic.
     links
-        By field of the target (``dram.read_bandwidth``), seconds of that link at the target's figure.
+        By field of the target (``dram.read_bandwidth``), seconds of that link at the target's
+        figure.
     """
 
     group: str
@@ -44,7 +47,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class CopyTime:
-    """A measured copy: the field of the target's ``copy`` table that it informs, bytes and seconds."""
+    """A measured copy: the field of the target's ``copy`` table that it informs, bytes and
+    seconds."""
 
     field: str
     bytes: int
@@ -53,7 +57,8 @@ class CopyTime:
 
 @dataclass(frozen=True)
 class Observations:
-    """All that was measured: rows in the order of the file, and copies; ``skipped`` says which rows tell nothing of this target."""
+    """All that was measured: rows in the order of the file, and copies; ``skipped`` says which rows
+    tell nothing of this target."""
 
     rows: tuple[Observation, ...]
     copies: tuple[CopyTime, ...] = ()
@@ -62,12 +67,14 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Observations as arrays: the model is ``max(overhead + fixed + arithmetic / efficiency, link seconds of each memory)``.
+    """Observations as arrays: the model is ``max(overhead + fixed + arithmetic / efficiency, link
+    seconds of each memory)``.
 
-    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and ``fixed`` have shape (rows,).
-    ``rate_of`` and ``overhead_of`` are each row's parameter, by number. ``links[r, l]`` are seconds of link parameter ``l`` at the
-    target's figure, and ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories overlap. ``group``
-    numbers equal work, ``weight`` says what a row counts, 1 together.
+    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and
+    ``fixed`` have shape (rows,). ``rate_of`` and ``overhead_of`` are each row's parameter, by
+    number. ``links[r, l]`` are seconds of link parameter ``l`` at the target's figure, and
+    ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories
+    overlap. ``group`` numbers equal work, ``weight`` says what a row counts, 1 together.
     """
 
     seconds: Floats
@@ -88,11 +95,25 @@ class Design:
 def design_of(observed: Sequence[Observation]) -> Design:
     """Make the arrays of observations. O(rows x links).
 
-    A row counts half by itself and half by the root of its time: a fit should be right for every layer, more so for long ones, and none
-    of them alone decides.
+    A row counts half by itself and half by the root of its time: a fit should be right for every
+    layer, more so for long ones, and none of them alone decides.
     """
-    times = Counter((row.group, row.kind, row.core, row.seconds, row.arithmetic, row.fixed, tuple(row.links.items())) for row in observed)
-    rows = [Observation(group, kind, core, took, busy, fixed, dict(links)) for group, kind, core, took, busy, fixed, links in times]
+    times = Counter(
+        (
+            row.group,
+            row.kind,
+            row.core,
+            row.seconds,
+            row.arithmetic,
+            row.fixed,
+            tuple(row.links.items()),
+        )
+        for row in observed
+    )
+    rows = [
+        Observation(group, kind, core, took, busy, fixed, dict(links))
+        for group, kind, core, took, busy, fixed, links in times
+    ]
     count = np.array(list(times.values()))
     seconds = np.array([row.seconds for row in rows])
     rates = tuple(dict.fromkeys((row.core, row.kind) for row in rows))
@@ -104,13 +125,17 @@ def design_of(observed: Sequence[Observation]) -> Design:
         seconds=seconds,
         arithmetic=np.array([row.arithmetic for row in rows]),
         fixed=np.array([row.fixed for row in rows]),
-        links=np.array([[row.links.get(name, 0.0) for name in fields] for row in rows]).reshape(len(rows), len(fields)),
+        links=np.array([[row.links.get(name, 0.0) for name in fields] for row in rows]).reshape(
+            len(rows), len(fields)
+        ),
         rates=rates,
         rate_of=np.array([rates.index((row.core, row.kind)) for row in rows]),
         overheads=overheads,
         overhead_of=np.array([overheads.index(row.core) for row in rows]),
         fields=fields,
-        memory_of=np.array([memories.index(name.partition(".")[0]) for name in fields], dtype=np.int64),
+        memory_of=np.array(
+            [memories.index(name.partition(".")[0]) for name in fields], dtype=np.int64
+        ),
         group=np.array([groups[row.group] for row in rows]),
         count=count,
         weight=count * (0.5 / count.sum() + 0.5 * np.sqrt(seconds) / (count @ np.sqrt(seconds))),

@@ -1,4 +1,5 @@
-"""What the model says of measured work, term by term, at a target's figures: arithmetic and the seconds of each link."""
+"""What the model says of measured work, term by term, at a target's figures: arithmetic and the
+seconds of each link."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _COPIES = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 
 @dataclass(frozen=True)
 class Machine:
-    """A target with the tables of its file: ``cores`` by table name, and for each memory the field of either direction."""
+    """A target with the tables of its file: ``cores`` by table name, and for each memory the field
+    of either direction."""
 
     target: Target
     cores: Mapping[str, Core]
@@ -41,7 +43,10 @@ class Machine:
         """Seconds of a memory's link by the fields that state its bandwidth."""
         reading, writing = self.fields[memory.name]
         seconds: dict[str, float] = {}
-        for name, value in ((reading, read / memory.read_bandwidth), (writing, written / memory.write_bandwidth)):
+        for name, value in (
+            (reading, read / memory.read_bandwidth),
+            (writing, written / memory.write_bandwidth),
+        ):
             if value:
                 seconds[name] = seconds.get(name, 0.0) + value
         return seconds
@@ -52,7 +57,8 @@ def _bare(core: Core) -> Core:
 
 
 def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str) -> Observations:
-    """Terms of kernels that ran on a target with one roofline core: its arithmetic, its fast memory, and its main one where that is used.
+    """Terms of kernels that ran on a target with one roofline core: its arithmetic, its fast
+    memory, and its main one where that is used.
 
     Raises :class:`~loadmaster.core.errors.JobError` for another kind of target.
     """
@@ -60,8 +66,9 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
     (name, core), *others = machine.cores.items()
     if others or core.style is not Style.ROOFLINE or target.fast is None:
         raise JobError(
-            f"{source}: times of kernels calibrate a target with one roofline core and a fast memory, and {target.name} is none: "
-            "give times of layers (K,C,Y,X,R,S,type,seconds) or operators (op,seconds)"
+            f"{source}: times of kernels calibrate a target with one roofline core and a fast"
+            f" memory, and {target.name} is none: give times of layers (K,C,Y,X,R,S,type,seconds)"
+            " or operators (op,seconds)"
         )
     rows, copies, barred = [], [], 0
     for kernel in timed:
@@ -75,12 +82,25 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
             continue
         links = machine.link(target.fast, amounts.fast_read, amounts.fast_written)
         links |= machine.link(target.main, amounts.slow_read, amounts.slow_written)
-        width = next((width for width in sorted(core.macs_per_cycle) if amounts.bits <= width), max(core.macs_per_cycle))
+        width = next(
+            (width for width in sorted(core.macs_per_cycle) if amounts.bits <= width),
+            max(core.macs_per_cycle),
+        )
         per_second = core.clock * core.rows * core.columns
-        arithmetic = max(amounts.macs / (per_second * core.macs_per_cycle[width]), amounts.elements / (core.lanes * core.clock))
-        group = f"{amounts.kind} {amounts.macs} {amounts.elements} {sum((amounts.fast_read, amounts.fast_written, slow))}"
+        arithmetic = max(
+            amounts.macs / (per_second * core.macs_per_cycle[width]),
+            amounts.elements / (core.lanes * core.clock),
+        )
+        group = (
+            f"{amounts.kind} {amounts.macs} {amounts.elements}"
+            f" {sum((amounts.fast_read, amounts.fast_written, slow))}"
+        )
         rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, 0.0, links))
-    skipped = (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",) if barred else ()
+    skipped = (
+        (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",)
+        if barred
+        else ()
+    )
     return Observations(tuple(rows), tuple(copies), skipped)
 
 
@@ -89,15 +109,24 @@ def _copy(kernel: TimedKernel, source: str) -> CopyTime:
     if field not in _COPIES:
         raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, _COPIES)}")
     amounts = kernel.amounts
-    return CopyTime(field, max(amounts.fast_read + amounts.fast_written, amounts.slow_read + amounts.slow_written), kernel.seconds)
+    return CopyTime(
+        field,
+        max(amounts.fast_read + amounts.fast_written, amounts.slow_read + amounts.slow_written),
+        kernel.seconds,
+    )
 
 
-def layers_observed(machine: Machine, timed: Sequence[TimedLayer], network: Graph | None, source: str) -> Observations:
-    """Terms of layers by shape or of a network's operators, each loading and storing its operands from and to main memory.
+def layers_observed(
+    machine: Machine, timed: Sequence[TimedLayer], network: Graph | None, source: str
+) -> Observations:
+    """Terms of layers by shape or of a network's operators, each loading and storing its operands
+    from and to main memory.
 
-    Operators that are fused into one job were measured together with it, or one by one: their times add up.
+    Operators that are fused into one job were measured together with it, or one by one: their times
+    add up.
 
-    Raises :class:`~loadmaster.core.errors.JobError` for unknown operators and cores, and for operators without a network.
+    Raises :class:`~loadmaster.core.errors.JobError` for unknown operators and cores, and for
+    operators without a network.
     """
     if timed[0].layer is not None:
         layers = [row.layer for row in timed if row.layer is not None]
@@ -111,14 +140,21 @@ def layers_observed(machine: Machine, timed: Sequence[TimedLayer], network: Grap
     sums: dict[tuple[int, str], tuple[float, str]] = {}
     for row in timed:
         if row.operator not in owner:
-            raise JobError(f"{row.place}: {network.name} has no operator {row.operator!r} that takes time: {instead(row.operator, owner)}")
+            raise JobError(
+                f"{row.place}: {network.name} has no operator {row.operator!r} that takes time:"
+                f" {instead(row.operator, owner)}"
+            )
         key = owner[row.operator], row.core
         seconds, place = sums.get(key, (0.0, row.place))
         sums[key] = seconds + row.seconds, place
-    return _observed(machine, work, [(number, core, *value) for (number, core), value in sums.items()])
+    return _observed(
+        machine, work, [(number, core, *value) for (number, core), value in sums.items()]
+    )
 
 
-def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, float, str]]) -> Observations:
+def _observed(
+    machine: Machine, work: Workload, timed: Sequence[tuple[int, str, float, str]]
+) -> Observations:
     """Terms of (job, core, seconds, place) as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
     costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
@@ -138,7 +174,17 @@ def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, 
         fixed = max(0.0, float(costs.kinds[kinds[number]].seconds[index]) - arithmetic)
         links = machine.link(bare.main, read[index, number], written[index, number])
         group = repr((job.kind, job.nests, job.elements, job.bits))
-        rows.append(Observation(group, kind_of(job.kind, job.nests), names[number], seconds, arithmetic, fixed, links))
+        rows.append(
+            Observation(
+                group,
+                kind_of(job.kind, job.nests),
+                names[number],
+                seconds,
+                arithmetic,
+                fixed,
+                links,
+            )
+        )
     return Observations(tuple(rows))
 
 
@@ -154,8 +200,20 @@ def _core(machine: Machine, name: str, place: str) -> int:
     if not name:
         if len(names) == 1:
             return 0
-        raise JobError(f"{place}: says no core, and {machine.target.name} has {', '.join(names)}: add a column core")
-    stem = next((table for table in names if name == table or (name.startswith(table) and name[len(table) :].isdecimal())), None)
+        raise JobError(
+            f"{place}: says no core, and {machine.target.name} has {', '.join(names)}: add a column"
+            " core"
+        )
+    stem = next(
+        (
+            table
+            for table in names
+            if name == table or (name.startswith(table) and name[len(table) :].isdecimal())
+        ),
+        None,
+    )
     if stem is None:
-        raise JobError(f"{place}: {machine.target.name} has no core {name!r}: {instead(name, names)}")
+        raise JobError(
+            f"{place}: {machine.target.name} has no core {name!r}: {instead(name, names)}"
+        )
     return names.index(stem)

@@ -15,20 +15,31 @@ from loadmaster.workloads.graph import LoopNest
 _TILE = 4
 """Rows and columns of outputs in a Winograd tile, for F(4x4, 3x3)."""
 _TRANSFORMED = (_TILE + 2) ** 2
-"""Elements of a transformed tile, and multiplications for it, instead of 9 for each of its 16 outputs."""
+"""Elements of a transformed tile, and multiplications for it, instead of 9 for each of its 16
+outputs."""
 
 
-def algorithms(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> tuple[Algorithm, ...]:
-    """Return the direct algorithm in ``seconds``, and Winograd's for 3x3 convolutions of stride 1 if the core has ``winograd``.
+def algorithms(
+    kernel: KernelWork, seconds: float, core: Core, fast: Memory
+) -> tuple[Algorithm, ...]:
+    """Return the direct algorithm in ``seconds``, and Winograd's for 3x3 convolutions of stride 1
+    if the core has ``winograd``.
 
-    Winograd's is F(4x4, 3x3), Lavin and Gray (CVPR 2016), not fused: transformed inputs, outputs and filters of all tiles lie
-    in the workspace, and are written and read once at the fast memory's bandwidth, before and after a quarter of the multiplications
-    at the rate that direct ones have. Both are assumptions: libraries come near them for many channels, and are worse for few.
+    Winograd's is F(4x4, 3x3), Lavin and Gray (CVPR 2016), not fused: transformed inputs, outputs
+    and filters of all tiles lie in the workspace, and are written and read once at the fast
+    memory's bandwidth, before and after a quarter of the multiplications at the rate that direct
+    ones have. Both are assumptions: libraries come near them for many channels, and are worse for
+    few.
     """
     direct = Algorithm("direct", seconds)
     if not core.winograd:
         return (direct,)
-    faster = [winograd for nest in kernel.nests[:1] for winograd in _winograd(kernel, nest, core, fast) if winograd.seconds < seconds]
+    faster = [
+        winograd
+        for nest in kernel.nests[:1]
+        for winograd in _winograd(kernel, nest, core, fast)
+        if winograd.seconds < seconds
+    ]
     return (direct, *faster)
 
 

@@ -1,8 +1,10 @@
-"""Costs the kernels of a graph on a machine, for tensor placement: seconds of arithmetic, and of each memory for each operand.
+"""Costs the kernels of a graph on a machine, for tensor placement: seconds of arithmetic, and of
+each memory for each operand.
 
-Costs are those of a roofline: arithmetic as in :func:`loadmaster.cost.analytical.job_costs.job_costs`, and each operand's bytes over the
-read or write bandwidth of the memory that it is in. The arithmetic and the memories work at the same time; nothing is added for launching a
-kernel.
+Costs are those of a roofline: arithmetic as in
+:func:`loadmaster.cost.analytical.job_costs.job_costs`, and each operand's bytes over the read or
+write bandwidth of the memory that it is in. The arithmetic and the memories work at the same time;
+nothing is added for launching a kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.cost.analytical.job_costs import Costs, job_costs
 from loadmaster.cost.kernels.algorithms import algorithms
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
-from loadmaster.placement.sequence import CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 from loadmaster.targets.hardware import Core, Memory, Target
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
@@ -26,7 +35,8 @@ _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A kernel's use of one storage: bytes that it reads and writes of it; it reads -1 where it needs the rest and moves none of it."""
+    """A kernel's use of one storage: bytes that it reads and writes of it; it reads -1 where it
+    needs the rest and moves none of it."""
 
     tensor: str
     read: int
@@ -34,7 +44,8 @@ class _Use:
 
 
 def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
-    """Make the kernel sequence of a graph on a machine with one core, a main memory and a fast one."""
+    """Make the kernel sequence of a graph on a machine with one core, a main memory and a fast
+    one."""
     _machine(target)
     return cost_kernels(kernel_work(graph), target)
 
@@ -42,8 +53,9 @@ def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
 def kernel_work(graph: Graph) -> SequenceWork:
     """List the kernels of a graph, with the arithmetic and bytes that they have on any machine.
 
-    Kernels and tensors are called as the operators and storages of the graph; views and operators that are known at planning time are no
-    kernels. A kernel that writes a part of a tensor reads it too, because the rest must be there.
+    Kernels and tensors are called as the operators and storages of the graph; views and operators
+    that are known at planning time are no kernels. A kernel that writes a part of a tensor reads it
+    too, because the rest must be there.
 
     Raises
     ------
@@ -57,12 +69,21 @@ def kernel_work(graph: Graph) -> SequenceWork:
     ops = [op for op in graph.ops if op.op_class not in _FREE]
     uses = _uses(graph, ops)
     if not any(uses):
-        raise PlacementError(f"{graph.source}: nothing to place: every operator is a view or a constant")
-    number = {name: i for i, name in enumerate(dict.fromkeys(use.tensor for own in uses for use in own))}
+        raise PlacementError(
+            f"{graph.source}: nothing to place: every operator is a view or a constant"
+        )
+    number = {
+        name: i for i, name in enumerate(dict.fromkeys(use.tensor for own in uses for use in own))
+    }
     return SequenceWork(
         name=graph.name,
-        tensors=tuple(StoredTensor(name, graph.tensors[name].bytes, kind) for name, kind in _kinds(graph, uses, number).items()),
-        kernels=tuple(_work(graph, op, own, number) for op, own in zip(ops, uses, strict=True) if own),
+        tensors=tuple(
+            StoredTensor(name, graph.tensors[name].bytes, kind)
+            for name, kind in _kinds(graph, uses, number).items()
+        ),
+        kernels=tuple(
+            _work(graph, op, own, number) for op, own in zip(ops, uses, strict=True) if own
+        ),
         notes=_unknown(graph),
     )
 
@@ -97,7 +118,8 @@ def _machine(target: Target) -> tuple[Core, Memory]:
     if len(target.cores) > 1:
         names = ", ".join(core.name for core in target.cores)
         raise PlacementError(
-            f"{target.name} has {len(target.cores)} cores ({names}), and kernels run on one: leave one, as in optane-server or gpu-pcie"
+            f"{target.name} has {len(target.cores)} cores ({names}), and kernels run on one: leave"
+            " one, as in optane-server or gpu-pcie"
         )
     if target.fast is None:
         raise PlacementError(f"{target.name} has no fast memory: give one a capacity")
@@ -105,10 +127,17 @@ def _machine(target: Target) -> tuple[Core, Memory]:
 
 
 def copy_link(target: Target) -> CopyLink:
-    """Return the bandwidths of copies between the memories; without a ``copy`` table, the slower memory's in each direction."""
+    """Return the bandwidths of copies between the memories; without a ``copy`` table, the slower
+    memory's in each direction."""
     if target.copy is not None:
         copy = target.copy
-        return CopyLink(copy.to_fast, copy.to_main, copy.asynchronous_to_fast, copy.asynchronous_to_main, copy.shared)
+        return CopyLink(
+            copy.to_fast,
+            copy.to_main,
+            copy.asynchronous_to_fast,
+            copy.asynchronous_to_main,
+            copy.shared,
+        )
     assert target.fast is not None
     to_fast = min(target.main.read_bandwidth, target.fast.write_bandwidth)
     to_main = min(target.fast.read_bandwidth, target.main.write_bandwidth)
@@ -116,8 +145,11 @@ def copy_link(target: Target) -> CopyLink:
 
 
 def _uses(graph: Graph, ops: list[Op]) -> list[list[_Use]]:
-    """Storages that each operator reads and writes, with the bytes of each; reads of what nothing has written yet are left out."""
-    there = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+    """Storages that each operator reads and writes, with the bytes of each; reads of what nothing
+    has written yet are left out."""
+    there = {
+        name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION
+    }
     found = []
     for op in ops:
         reads, writes = _by_storage(graph, op.reads), _by_storage(graph, op.writes)
@@ -142,12 +174,17 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
     total: dict[str, int] = {}
     for access in accesses:
         tensor = graph.tensors[access.tensor]
-        total[tensor.storage] = min(graph.tensors[tensor.storage].bytes, total.get(tensor.storage, 0) + access.bytes)
+        total[tensor.storage] = min(
+            graph.tensors[tensor.storage].bytes, total.get(tensor.storage, 0) + access.bytes
+        )
     return total
 
 
-def _kinds(graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]) -> dict[str, StoredKind]:
-    """Return the kind of each tensor; a weight that is overwritten before it is read is an output, as its old bytes do not matter."""
+def _kinds(
+    graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]
+) -> dict[str, StoredKind]:
+    """Return the kind of each tensor; a weight that is overwritten before it is read is an output,
+    as its old bytes do not matter."""
     fresh: dict[str, bool] = {}
     for use in (use for own in uses for use in own):
         fresh.setdefault(use.tensor, use.read == 0)
@@ -173,54 +210,87 @@ def _work(graph: Graph, op: Op, own: list[_Use], number: Mapping[str, int]) -> K
             return Amount(0) if moved else None
         return Amount(moved, *roles.get((use.tensor, write), _ONCE))
 
-    operands = tuple(UsedTensor(number[use.tensor], amount(use, False), amount(use, True)) for use in own)
+    operands = tuple(
+        UsedTensor(number[use.tensor], amount(use, False), amount(use, True)) for use in own
+    )
     written = graph.tensors.get(op.nests[0].output) if op.nests else None
-    return KernelWork(op.name, op.kind, operands, op.nests, op.elements, op.bits, math.prod(written.shape) if written else 0)
+    return KernelWork(
+        op.name,
+        op.kind,
+        operands,
+        op.nests,
+        op.elements,
+        op.bits,
+        math.prod(written.shape) if written else 0,
+    )
 
 
 _ONCE = (Role.ONCE, -1)
 
 
 def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
-    """What storages are to the loop nests, by whether they are written; the first nest that has them counts."""
+    """What storages are to the loop nests, by whether they are written; the first nest that has
+    them counts."""
     roles: dict[tuple[str, bool], tuple[Role, int]] = {}
     for i, nest in enumerate(op.nests):
-        for role, name in ((Role.INPUT, nest.input), (Role.WEIGHT, nest.weight), (Role.OUTPUT, nest.output)):
+        for role, name in (
+            (Role.INPUT, nest.input),
+            (Role.WEIGHT, nest.weight),
+            (Role.OUTPUT, nest.output),
+        ):
             if name in graph.tensors:
                 roles.setdefault((graph.tensors[name].storage, role is Role.OUTPUT), (role, i))
     return roles
 
 
 def _workload(work: SequenceWork) -> Workload:
-    """One job for each kernel, unfused, of the operands that it moves bytes of: what the cost model of jobs takes."""
+    """One job for each kernel, unfused, of the operands that it moves bytes of: what the cost model
+    of jobs takes."""
 
     def moved(amounts: Iterable[tuple[int, Amount | None]]) -> tuple[JobOperand, ...]:
-        return tuple(JobOperand(str(t), amount.bytes, amount.role, amount.nest) for t, amount in amounts if amount and amount.bytes)
+        return tuple(
+            JobOperand(str(t), amount.bytes, amount.role, amount.nest)
+            for t, amount in amounts
+            if amount and amount.bytes
+        )
 
     jobs = []
     for kernel in work.kernels:
         reads = moved((use.tensor, use.read) for use in kernel.operands)
         writes = moved((use.tensor, use.write) for use in kernel.operands)
         done = (kernel.nests, kernel.elements, kernel.bits)
-        jobs.append(Job(kernel.name, work.name, 0, kernel.kind, (kernel.name,), *done, reads, writes, ()))
-    tensors = tuple(TensorInstance(str(t), work.name, tensor.name, 0, tensor.bytes, tensor.kind) for t, tensor in enumerate(work.tensors))
+        jobs.append(
+            Job(kernel.name, work.name, 0, kernel.kind, (kernel.name,), *done, reads, writes, ())
+        )
+    tensors = tuple(
+        TensorInstance(str(t), work.name, tensor.name, 0, tensor.bytes, tensor.kind)
+        for t, tensor in enumerate(work.tensors)
+    )
     return Workload((), tuple(jobs), tensors)
 
 
-def _kernels(work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory) -> Iterable[Kernel]:
+def _kernels(
+    work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory
+) -> Iterable[Kernel]:
     (kind,) = costs.kinds
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())
     for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
         read = {use.tensor: next(moved) for use in kernel.operands if use.read and use.read.bytes}
-        written = {use.tensor: next(moved) for use in kernel.operands if use.write and use.write.bytes}
+        written = {
+            use.tensor: next(moved) for use in kernel.operands if use.write and use.write.bytes
+        }
         operands = []
         for use in kernel.operands:
             bytes_read, bytes_written = read.get(use.tensor, 0), written.get(use.tensor, 0)
             slow = main.link_seconds(bytes_read, bytes_written) if main.in_place else math.inf
             quick = fast.link_seconds(bytes_read, bytes_written)
-            operands.append(Operand(use.tensor, use.read is not None, use.write is not None, quick, slow))
-        yield Kernel(kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast))
+            operands.append(
+                Operand(use.tensor, use.read is not None, use.write is not None, quick, slow)
+            )
+        yield Kernel(
+            kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast)
+        )
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""The file of measured kernel times (sqlite): seconds by the call, the places of its operands, and the machine."""
+"""The file of measured kernel times (sqlite): seconds by the call, the places of its operands, and
+the machine."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ from loadmaster.cost.cache import default_place
 from loadmaster.workloads.graph import Graph, Invocation, Op
 
 MOST_MOVED = 4
-"""The most operands that are measured in both memories, the largest ones: up to 16 measurements a kernel."""
+"""The most operands that are measured in both memories, the largest ones: up to 16 measurements a
+kernel."""
 SMALLEST_MOVED = 2**16
-"""Bytes below which an operand is measured in the fast memory only, as the difference is less than the noise."""
+"""Bytes below which an operand is measured in the fast memory only, as the difference is less than
+the noise."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kernel_times (
@@ -31,7 +34,8 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The conditions of a measurement besides the call: threads, release of torch, and processor."""
+    """The conditions of a measurement besides the call: threads, release of torch, and
+    processor."""
 
     threads: int
     torch: str
@@ -52,15 +56,18 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor() or "unknown")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor() or "unknown",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A call to measure, with the storages that its tensors are in.
 
-    ``storages`` are their names, ``bytes`` their sizes; tensor ``i``, arguments before results, is in ``storage_of[i]``; ``moved``
-    are the storages that are measured in both memories.
+    ``storages`` are their names, ``bytes`` their sizes; tensor ``i``, arguments before results, is
+    in ``storage_of[i]``; ``moved`` are the storages that are measured in both memories.
     """
 
     invocation: Invocation
@@ -71,24 +78,44 @@ class Case:
 
     def key(self, slow: Sequence[int], setting: Setting) -> str:
         """Return the key of a measurement with the storages ``slow`` in the slow memory."""
-        said = [self.invocation.text, self.storage_of, sorted(slow), setting.threads, setting.torch, setting.processor]
+        said = [
+            self.invocation.text,
+            self.storage_of,
+            sorted(slow),
+            setting.threads,
+            setting.torch,
+            setting.processor,
+        ]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     @property
     def combinations(self) -> list[tuple[int, ...]]:
         """Return the sets of storages to measure in the slow memory, the empty one first."""
-        return [tuple(storage for bit, storage in enumerate(self.moved) if mask >> bit & 1) for mask in range(2 ** len(self.moved))]
+        return [
+            tuple(storage for bit, storage in enumerate(self.moved) if mask >> bit & 1)
+            for mask in range(2 ** len(self.moved))
+        ]
 
 
 def case_of(graph: Graph, op: Op) -> Case | None:
     """Return the case to measure for an operator, or None if it cannot be run by itself."""
     if op.invocation is None:
         return None
-    owners = [graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)]
+    owners = [
+        graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)
+    ]
     storages = tuple(dict.fromkeys(owners))
     sizes = tuple(graph.tensors[name].bytes for name in storages)
-    largest = sorted((i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: (-sizes[i], i))[:MOST_MOVED]
-    return Case(op.invocation, storages, sizes, tuple(storages.index(owner) for owner in owners), tuple(sorted(largest)))
+    largest = sorted(
+        (i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: (-sizes[i], i)
+    )[:MOST_MOVED]
+    return Case(
+        op.invocation,
+        storages,
+        sizes,
+        tuple(storages.index(owner) for owner in owners),
+        tuple(sorted(largest)),
+    )
 
 
 class KernelTimes:
@@ -98,7 +125,8 @@ class KernelTimes:
         self._place = place
 
     def all(self) -> dict[str, tuple[float, str]]:
-        """Read all measurements: seconds and the kind of slow memory, by key; empty if there is no file yet.
+        """Read all measurements: seconds and the kind of slow memory, by key; empty if there is no
+        file yet.
 
         Raises :class:`~loadmaster.core.errors.PlacementError` for a file that cannot be read.
         """
@@ -109,25 +137,34 @@ class KernelTimes:
                 connection.execute(_SCHEMA)
                 rows = connection.execute("SELECT key, seconds, slow FROM kernel_times").fetchall()
         except (sqlite3.Error, OSError) as error:
-            raise PlacementError(f"{self._place}: measured times cannot be read ({error}): delete the file, or name another") from None
+            raise PlacementError(
+                f"{self._place}: measured times cannot be read ({error}): delete the file, or name"
+                " another"
+            ) from None
         return {key: (float(seconds), slow) for key, seconds, slow in rows}
 
-    def put(self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int) -> None:
+    def put(
+        self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int
+    ) -> None:
         """Write one measurement at once, so that an interrupted profile can continue."""
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._connect()) as connection, connection:
                 connection.execute(_SCHEMA)
                 connection.execute(
-                    "INSERT OR REPLACE INTO kernel_times VALUES (?, ?, ?, ?, ?, ?)", (key, call, places, slow, seconds, repeats)
+                    "INSERT OR REPLACE INTO kernel_times VALUES (?, ?, ?, ?, ?, ?)",
+                    (key, call, places, slow, seconds, repeats),
                 )
         except (sqlite3.Error, OSError) as error:
-            raise PlacementError(f"{self._place}: measured times cannot be kept ({error}): name another file") from None
+            raise PlacementError(
+                f"{self._place}: measured times cannot be kept ({error}): name another file"
+            ) from None
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._place, timeout=_LOCK_SECONDS)
         try:
-            # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
+            # What an interrupted program has put is there; waiting for the disk would take longer
+            # than most kernels.
             connection.execute("PRAGMA synchronous = OFF")
         except sqlite3.Error:
             connection.close()
@@ -149,5 +186,7 @@ def profile_place() -> Path:
     """
     place = default_place()
     if place is None:
-        raise PlacementError("LOADMASTER_CACHE is empty, and measured times need a file: set it to a file's name")
+        raise PlacementError(
+            "LOADMASTER_CACHE is empty, and measured times need a file: set it to a file's name"
+        )
     return place

@@ -1,8 +1,9 @@
-"""Times kernels on this machine: each one alone, with torch, for every combination of places of its largest operands.
+"""Times kernels on this machine: each one alone, with torch, for every combination of places of its
+largest operands.
 
-The fast memory is the machine's own; the slow one is a folder, in which every operand is a mapped file. Its pages are written back and
-dropped from the system's cache before each run, so that a kernel reads from the folder's device, and what it writes is flushed before the
-clock stops.
+The fast memory is the machine's own; the slow one is a folder, in which every operand is a mapped
+file. Its pages are written back and dropped from the system's cache before each run, so that a
+kernel reads from the folder's device, and what it writes is flushed before the clock stops.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _FILL = 0.5
 class Profile:
     """The result of a profile: measurements made, found from before, and left for the next time.
 
-    ``too_large`` names kernels whose operands do not fit into half of the memory that is free, ``failed`` those that could not be run
-    by themselves, with the reason.
+    ``too_large`` names kernels whose operands do not fit into half of the memory that is free,
+    ``failed`` those that could not be run by themselves, with the reason.
     """
 
     measured: int = 0
@@ -69,7 +70,8 @@ def profile(
     repeats
         Runs of each measurement after one that does not count; the median is kept.
     time_limit
-        Seconds after which no measurement begins. Ctrl-C ends a profile too; both leave what was measured.
+        Seconds after which no measurement begins. Ctrl-C ends a profile too; both leave what was
+        measured.
 
     Raises
     ------
@@ -81,7 +83,10 @@ def profile(
     setting, label, report = Setting.here(threads), _device(slow), progress or no_progress
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
     if not any(op.invocation for op in ops):
-        raise PlacementError(f"{graph.source}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
+        raise PlacementError(
+            f"{graph.source}: its operators cannot be run here: profile a torch module,"
+            " torch:module.path:factory"
+        )
     done = Profile()
     todo = _todo(graph, ops, times, setting, label, done)
     deadline, before = Deadline.within(time_limit), torch.get_num_threads()
@@ -96,10 +101,19 @@ def profile(
                 continue
             try:
                 seconds = measure(case, places, slow, repeats)
-            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError) as error:
+            except (
+                RuntimeError,
+                TypeError,
+                ValueError,
+                IndexError,
+                AttributeError,
+                NotImplementedError,
+            ) as error:
                 done.failed[name] = " ".join(str(error).split())[:200]
                 continue
-            times.put(key, case.invocation.text, " ".join(map(str, places)), label, seconds, repeats)
+            times.put(
+                key, case.invocation.text, " ".join(map(str, places)), label, seconds, repeats
+            )
             done.measured += 1
     except KeyboardInterrupt:
         done.interrupted = True
@@ -110,9 +124,15 @@ def profile(
 
 
 def _todo(
-    graph: Graph, ops: Sequence[Any], times: KernelTimes, setting: Setting, label: str, done: Profile
+    graph: Graph,
+    ops: Sequence[Any],
+    times: KernelTimes,
+    setting: Setting,
+    label: str,
+    done: Profile,
 ) -> list[tuple[str, Case, tuple[int, ...], str]]:
-    """List the measurements to make, each once: the kernel's name, its case, the storages that are slow, and the key."""
+    """List the measurements to make, each once: the kernel's name, its case, the storages that are
+    slow, and the key."""
     known, room, todo, seen = times.all(), _free_bytes() // 2, [], set()
     for op in ops:
         case = case_of(graph, op)
@@ -139,24 +159,33 @@ def _device(folder: Path) -> str:
             pass
         return f"device {os.stat(folder).st_dev}"
     except OSError as error:
-        raise PlacementError(f"--slow {folder}: cannot be written: {error.strerror or error}") from None
+        raise PlacementError(
+            f"--slow {folder}: cannot be written: {error.strerror or error}"
+        ) from None
 
 
 def _free_bytes() -> int:
     """Return the bytes of memory that programs can still allocate."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        return next(
+            1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")
+        )
     except (OSError, StopIteration, ValueError):
         return 2**32
 
 
 def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> float:
-    """Measure the median seconds of a call with the storages ``slow`` in mapped files of ``folder`` and the others in memory."""
+    """Measure the median seconds of a call with the storages ``slow`` in mapped files of ``folder``
+    and the others in memory."""
     import torch
 
     name, args, kwargs = json.loads(case.invocation.text)
-    with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as place,
+        _Room(Path(place)) as room,
+        torch.no_grad(),
+    ):
         owners = iter(case.storage_of)
         made: list[Any] = []
 
@@ -167,16 +196,33 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         args, kwargs = _decode(args, tensor), _decode(kwargs, tensor)
         run = _operator(name)
         fresh = [owner in slow for owner in owners]
-        call = _writing(run, args, kwargs, fresh, made, room) if any(fresh) else lambda: run(*args, **kwargs)
+        call = (
+            _writing(run, args, kwargs, fresh, made, room)
+            if any(fresh)
+            else lambda: run(*args, **kwargs)
+        )
         room.timed(call)
         return statistics.median(room.timed(call) for _ in range(repeats))
 
 
-def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:
-    """Make a call whose results end in files where they should: written there if the operator can, else copied."""
-    results = [value for value in _flat(run(*args, **kwargs)) if all(value.data_ptr() != other.data_ptr() for other in made)]
+def _writing(
+    run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room
+) -> Callable[[], Any]:
+    """Make a call whose results end in files where they should: written there if the operator can,
+    else copied."""
+    results = [
+        value
+        for value in _flat(run(*args, **kwargs))
+        if all(value.data_ptr() != other.data_ptr() for other in made)
+    ]
     targets = [
-        room.tensor(str(value.dtype).removeprefix("torch."), value.shape, value.stride(), in_file=True) if in_file else None
+        (
+            room.tensor(
+                str(value.dtype).removeprefix("torch."), value.shape, value.stride(), in_file=True
+            )
+            if in_file
+            else None
+        )
         for value, in_file in zip(results, fresh, strict=True)
     ]
     direct = _out_variant(run) if len(results) == 1 else None
@@ -184,7 +230,11 @@ def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any
         return lambda: direct(*args, **kwargs, out=targets[0])
 
     def copying() -> None:
-        new = [value for value in _flat(run(*args, **kwargs)) if all(value.data_ptr() != other.data_ptr() for other in made)]
+        new = [
+            value
+            for value in _flat(run(*args, **kwargs))
+            if all(value.data_ptr() != other.data_ptr() for other in made)
+        ]
         for value, target in zip(new, targets, strict=True):
             if target is not None:
                 target.copy_(value)
@@ -208,13 +258,18 @@ def _operator(name: str) -> Any:
 
 
 def _out_variant(run: Any) -> Any:
-    """The overload that writes its one result into an argument ``out``, if there is one with the same other arguments."""
+    """The overload that writes its one result into an argument ``out``, if there is one with the
+    same other arguments."""
     packet = run.overloadpacket
     wanted = [(argument.name, str(argument.type)) for argument in run._schema.arguments]
     for overload in packet.overloads():
         schema = getattr(packet, overload)._schema
         out = [argument for argument in schema.arguments if argument.is_out]
-        rest = [(argument.name, str(argument.type)) for argument in schema.arguments if not argument.is_out]
+        rest = [
+            (argument.name, str(argument.type))
+            for argument in schema.arguments
+            if not argument.is_out
+        ]
         if len(out) == 1 and out[0].name == "out" and rest == wanted:
             return getattr(packet, overload)
     return None
@@ -255,13 +310,23 @@ class _Room:
         # Maps go when the last tensor in them does: closing one that is in use is an error.
         self._maps.clear()
 
-    def tensor(self, dtype: str, shape: Sequence[int], strides: Sequence[int], *, in_file: bool) -> Any:
+    def tensor(
+        self, dtype: str, shape: Sequence[int], strides: Sequence[int], *, in_file: bool
+    ) -> Any:
         """A tensor of that layout, filled."""
         import torch
 
         kind = getattr(torch, dtype)
-        count = 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        flat = self._in_file(count * kind.itemsize).view(kind) if in_file and count else torch.empty(count, dtype=kind)
+        count = (
+            0
+            if 0 in shape
+            else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        )
+        flat = (
+            self._in_file(count * kind.itemsize).view(kind)
+            if in_file and count
+            else torch.empty(count, dtype=kind)
+        )
         flat.fill_(_FILL if kind.is_floating_point else 0)
         return flat.as_strided(tuple(shape), tuple(strides))
 
@@ -275,7 +340,8 @@ class _Room:
         return torch.frombuffer(mapped, dtype=torch.uint8)
 
     def timed(self, call: Callable[[], Any]) -> float:
-        """Seconds of one call that finds none of the files' pages in memory, and leaves none unwritten."""
+        """Seconds of one call that finds none of the files' pages in memory, and leaves none
+        unwritten."""
         for descriptor, mapped in self._maps:
             mapped.flush()
             mapped.madvise(mmap.MADV_DONTNEED)

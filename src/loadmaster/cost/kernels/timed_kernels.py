@@ -1,4 +1,5 @@
-"""The measured kernels of a network as rows of a table: seconds in every combination of places, with the work that was done."""
+"""The measured kernels of a network as rows of a table: seconds in every combination of places,
+with the work that was done."""
 
 from __future__ import annotations
 
@@ -14,14 +15,17 @@ from loadmaster.workloads.graph import Graph
 
 
 def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[TimedKernel]:
-    """Iterate over the rows of every kernel that was measured here in all of its combinations; equal kernels have equal rows. Linear."""
+    """Iterate over the rows of every kernel that was measured here in all of its combinations;
+    equal kernels have equal rows. Linear."""
     known, setting, work = times.all(), Setting.here(threads), kernel_work(graph)
     ops = {op.name: op for op in graph.ops}
     for kernel in work.kernels:
         case = case_of(graph, ops[kernel.name])
         found = None if case is None else measured_seconds(case, known, setting)
         for places, seconds in (found or {}).items():
-            yield TimedKernel(kernel.name, " ".join(sorted(places)), seconds, _amounts(work, kernel, places))
+            yield TimedKernel(
+                kernel.name, " ".join(sorted(places)), seconds, _amounts(work, kernel, places)
+            )
 
 
 def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:

@@ -1,4 +1,5 @@
-"""Work of the kernels of a computation, the same on any machine: arithmetic and bytes, from which a target's costs follow."""
+"""Work of the kernels of a computation, the same on any machine: arithmetic and bytes, from which a
+target's costs follow."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from loadmaster.workloads.job import Role
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The least bytes that a kernel moves of an operand, with its role in a loop nest and the nest's number (-1: in none)."""
+    """The least bytes that a kernel moves of an operand, with its role in a loop nest and the
+    nest's number (-1: in none)."""
 
     bytes: int
     role: Role = Role.ONCE
@@ -20,9 +22,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class UsedTensor:
-    """A kernel's use of a tensor, by number; None where it does not read, or does not write, the tensor.
+    """A kernel's use of a tensor, by number; None where it does not read, or does not write, the
+    tensor.
 
-    A kernel that writes a part of a tensor also reads it, moving 0 bytes, because the other part must be there.
+    A kernel that writes a part of a tensor also reads it, moving 0 bytes, because the other part
+    must be there.
     """
 
     tensor: int
@@ -32,9 +36,11 @@ class UsedTensor:
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
-    """One kernel: loop nests, scalar operations outside them, the width of the arithmetic in bits, and operands.
+    """One kernel: loop nests, scalar operations outside them, the width of the arithmetic in bits,
+    and operands.
 
-    ``outputs`` counts the elements of the tensor that the first loop nest writes; 0 if it writes none.
+    ``outputs`` counts the elements of the tensor that the first loop nest writes; 0 if it writes
+    none.
     """
 
     name: str
@@ -53,7 +59,8 @@ class KernelWork:
 
 @dataclass(frozen=True)
 class SequenceWork:
-    """Kernels in execution order and tensors by number; ``notes`` are one-line remarks on unknown operators."""
+    """Kernels in execution order and tensors by number; ``notes`` are one-line remarks on unknown
+    operators."""
 
     name: str
     tensors: tuple[StoredTensor, ...]

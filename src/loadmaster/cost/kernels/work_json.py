@@ -1,9 +1,12 @@
-"""Kernel work as versioned JSON, plain or gzipped: a captured step can be placed on any target, on a machine without PyTorch.
+"""Kernel work as versioned JSON, plain or gzipped: a captured step can be placed on any target, on
+a machine without PyTorch.
 
-One object with the keys ``format`` ("loadmaster kernel work"), ``version`` (1), ``name``, ``notes``, ``tensors`` and ``kernels``. A tensor
-is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``elements``, ``bits``, ``outputs``, ``nests`` and ``operands``; a nest has the
-extents and strides of :class:`~loadmaster.workloads.graph.LoopNest` that are not 1. An operand is ``[number of the tensor, what is read,
-what is written]``: null for nothing, else ``[bytes, role in the loop nest, number of the nest]``.
+One object with the keys ``format`` ("loadmaster kernel work"), ``version`` (1), ``name``,
+``notes``, ``tensors`` and ``kernels``. A tensor is ``[name, bytes, kind]``. A kernel has ``name``,
+``kind``, ``elements``, ``bits``, ``outputs``, ``nests`` and ``operands``; a nest has the extents
+and strides of :class:`~loadmaster.workloads.graph.LoopNest` that are not 1. An operand is ``[number
+of the tensor, what is read, what is written]``: null for nothing, else ``[bytes, role in the loop
+nest, number of the nest]``.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from loadmaster.workloads.job import Role
 FORMAT = "loadmaster kernel work"
 VERSION = 1
 
-_EXTENTS = tuple(field.name for field in fields(LoopNest) if field.name not in ("input", "weight", "output", "loops"))
+_EXTENTS = tuple(
+    field.name
+    for field in fields(LoopNest)
+    if field.name not in ("input", "weight", "output", "loops")
+)
 _PLAIN = LoopNest(1, 1)
 
 
@@ -40,16 +47,30 @@ def work_to_text(work: SequenceWork) -> str:
     """Return the work as JSON text, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": work.name, "notes": list(work.notes)}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in work.tensors]
-    return lines_of(head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in work.kernels])
+    return lines_of(
+        head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in work.kernels]
+    )
 
 
 def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
     def amount(given: Amount | None) -> list[Any] | None:
         return None if given is None else [given.bytes, str(given.role), given.nest]
 
-    nests = [{name: getattr(nest, name) for name in _EXTENTS if getattr(nest, name) != getattr(_PLAIN, name)} for nest in kernel.nests]
-    record: dict[str, Any] = {name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")}
-    return record | {"nests": nests, "operands": [[use.tensor, amount(use.read), amount(use.write)] for use in kernel.operands]}
+    nests = [
+        {
+            name: getattr(nest, name)
+            for name in _EXTENTS
+            if getattr(nest, name) != getattr(_PLAIN, name)
+        }
+        for nest in kernel.nests
+    ]
+    record: dict[str, Any] = {
+        name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")
+    }
+    return record | {
+        "nests": nests,
+        "operands": [[use.tensor, amount(use.read), amount(use.write)] for use in kernel.operands],
+    }
 
 
 def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
@@ -70,23 +91,43 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
     kernels = tuple(_kernel(record) for record in file.kernels)
     for kernel in kernels:
         for use in kernel.operands:
-            if use.tensor >= len(file.tensors) or any(amount.nest >= len(kernel.nests) for amount in (use.read, use.write) if amount):
-                raise PlacementError(f"{name}: kernel {kernel.name!r} names a tensor or a loop nest that does not exist")
-    return SequenceWork(file.name, tuple(StoredTensor(*tensor) for tensor in file.tensors), kernels, tuple(file.notes))
+            if use.tensor >= len(file.tensors) or any(
+                amount.nest >= len(kernel.nests) for amount in (use.read, use.write) if amount
+            ):
+                raise PlacementError(
+                    f"{name}: kernel {kernel.name!r} names a tensor or a loop nest that does not"
+                    " exist"
+                )
+    return SequenceWork(
+        file.name,
+        tuple(StoredTensor(*tensor) for tensor in file.tensors),
+        kernels,
+        tuple(file.notes),
+    )
 
 
 def _kernel(record: Any) -> KernelWork:
     def amount(given: tuple[int, Role, int] | None) -> Amount | None:
-        return None if given is None else Amount(given[0], given[1], -1 if given[1] is Role.ONCE else given[2])
+        return (
+            None
+            if given is None
+            else Amount(given[0], given[1], -1 if given[1] is Role.ONCE else given[2])
+        )
 
-    operands = tuple(UsedTensor(tensor, amount(read), amount(written)) for tensor, read, written in record.operands)
+    operands = tuple(
+        UsedTensor(tensor, amount(read), amount(written))
+        for tensor, read, written in record.operands
+    )
     nests = tuple(LoopNest(**nest.model_dump()) for nest in record.nests)
-    return KernelWork(record.name, record.kind, operands, nests, record.elements, record.bits, record.outputs)
+    return KernelWork(
+        record.name, record.kind, operands, nests, record.elements, record.bits, record.outputs
+    )
 
 
 @cache
 def _model() -> Any:
-    """Make the schema of the file; values that contradict each other are found when kernels are costed."""
+    """Make the schema of the file; values that contradict each other are found when kernels are
+    costed."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
     whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
@@ -99,7 +140,10 @@ def _model() -> Any:
         model_config = ConfigDict(extra="forbid")
 
     pairs = ("stride", "dilation")
-    extents: dict[str, Any] = {name: (tuple[extent, extent] if name in pairs else extent, getattr(_PLAIN, name)) for name in _EXTENTS}
+    extents: dict[str, Any] = {
+        name: (tuple[extent, extent] if name in pairs else extent, getattr(_PLAIN, name))
+        for name in _EXTENTS
+    }
     nest: Any = create_model("NestRecord", __base__=Record, **extents)
 
     class KernelRecord(Record):

@@ -1,4 +1,5 @@
-"""The default cost model as a job analysis: every job loads and stores all its operands from and to main memory."""
+"""The default cost model as a job analysis: every job loads and stores all its operands from and to
+main memory."""
 
 from __future__ import annotations
 
@@ -19,24 +20,37 @@ from loadmaster.workloads.job import Workload
 
 @dataclass(frozen=True)
 class Dataflow(CostModel):
-    """The model of :func:`~loadmaster.cost.analytical.job_costs.job_costs`, as the mapping problem sees it.
+    """The model of :func:`~loadmaster.cost.analytical.job_costs.job_costs`, as the mapping problem
+    sees it.
 
-    No-stall latency is the time of a job whose operands arrive in time, and no-stall bandwidth the bytes that it moves, refills included,
-    over that. Work without arithmetic is as fast as the core's lanes can pass its bytes on, and nothing takes less than a cycle. Energy is
-    that of :mod:`loadmaster.cost.analytical.energy` for arithmetic, local buffers, on-chip network, private memory and main memory.
+    No-stall latency is the time of a job whose operands arrive in time, and no-stall bandwidth the
+    bytes that it moves, refills included, over that. Work without arithmetic is as fast as the
+    core's lanes can pass its bytes on, and nothing takes less than a cycle. Energy is that of
+    :mod:`loadmaster.cost.analytical.energy` for arithmetic, local buffers, on-chip network, private
+    memory and main memory.
     """
 
     kept_from = 1000
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """Analyse all jobs; raises :class:`~loadmaster.core.errors.TargetError` where a private buffer is too small for any tile."""
+        """Analyse all jobs; raises :class:`~loadmaster.core.errors.TargetError` where a private
+        buffer is too small for any tile."""
         costs = job_costs(workload, target)
-        moved = np.stack([costs.operands.per_job(kind.moved, len(workload.jobs)) for kind in costs.kinds], axis=1)
+        moved = np.stack(
+            [costs.operands.per_job(kind.moved, len(workload.jobs)) for kind in costs.kinds], axis=1
+        )
         amounts = Amounts(workload.jobs)
-        latency = np.stack([_latency(kind, amounts, bytes_) for kind, bytes_ in zip(costs.kinds, moved.T, strict=True)], axis=1)
+        latency = np.stack(
+            [
+                _latency(kind, amounts, bytes_)
+                for kind, bytes_ in zip(costs.kinds, moved.T, strict=True)
+            ],
+            axis=1,
+        )
         energy = np.stack(
             [
-                inside_energy(kind.core, amounts, kind.delivered) + bytes_ * refill_energy(kind.core, target.main)
+                inside_energy(kind.core, amounts, kind.delivered)
+                + bytes_ * refill_energy(kind.core, target.main)
                 for kind, bytes_ in zip(costs.kinds, moved.T, strict=True)
             ],
             axis=1,
@@ -56,7 +70,12 @@ def _latency(kind: KindCosts, amounts: Amounts, moved: Floats) -> Floats:
     """Seconds without stalls on one kind of core."""
     core = kind.core
     passing = moved / (np.array(WIDTHS)[amounts.width] / 8 * core.lanes * core.clock)
-    return np.asarray(np.maximum(np.where(kind.seconds > core.start_up, kind.seconds, passing + core.start_up), 1 / core.clock))
+    return np.asarray(
+        np.maximum(
+            np.where(kind.seconds > core.start_up, kind.seconds, passing + core.start_up),
+            1 / core.clock,
+        )
+    )
 
 
 MODEL = Dataflow()

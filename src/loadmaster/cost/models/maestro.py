@@ -1,4 +1,5 @@
-"""The cost model of the M3E paper (HPCA 2022): closed forms of MAESTRO's results for unlimited buffers and on-chip network."""
+"""The cost model of the M3E paper (HPCA 2022): closed forms of MAESTRO's results for unlimited
+buffers and on-chip network."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ _WIDTH = 64
 
 @dataclass(frozen=True)
 class _Layers:
-    """Distinct loop nests as MAESTRO's layers, arrays of shape (layers, 1): ``y`` and ``x`` are output sizes.
+    """Distinct loop nests as MAESTRO's layers, arrays of shape (layers, 1): ``y`` and ``x`` are
+    output sizes.
 
-    Groups that are not depthwise, images of a batch and repeats run one after another: ``runs`` counts them.
+    Groups that are not depthwise, images of a batch and repeats run one after another: ``runs``
+    counts them.
     """
 
     k: Floats
@@ -42,14 +45,18 @@ class _Layers:
         depthwise = (nests.groups > 1) & (nests.c == 1)
         c = np.where(depthwise, nests.groups * nests.k, nests.c)
         runs = np.where(depthwise, 1, nests.groups) * nests.batch * nests.repeats
-        k, c, y, x, r, s, runs = (column[:, None] for column in (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs))
+        k, c, y, x, r, s, runs = (
+            column[:, None] for column in (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs)
+        )
         return cls(k, c, y, x, r, s, runs, depthwise[:, None])
 
 
 def _depthwise(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
     """Every style runs depthwise layers alike, on about C / 64 elements."""
     cycles = n.y * n.x * np.ceil(n.c / (width * width * rows)) * np.minimum(n.c, width) * n.r * n.s
-    return cycles, n.c * (2 * n.r * n.s + 1) - np.where((n.c > width) & (n.c % width == 0), width, 0)
+    return cycles, n.c * (2 * n.r * n.s + 1) - np.where(
+        (n.c > width) & (n.c % width == 0), width, 0
+    )
 
 
 def _high_bandwidth(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
@@ -76,13 +83,16 @@ _FORMS: dict[Style, Callable[[_Layers, Floats, Floats], tuple[Floats, Floats]]] 
 class Maestro(CostModel):
     """Cycles and no-stall bandwidth as the M3E paper takes them from MAESTRO.
 
-    A weight-stationary core stands for the paper's HB (NVDLA-style), a row-stationary one for its LB; other styles are refused. A
-    layer takes ``1 + steps`` cycles and needs half of MAESTRO's L2 bytes over ``steps`` cycles, with elements of one byte and one
-    multiply-accumulate per array element and cycle, whatever the target says. Arrays are 64 wide in the paper; where the forms say 64
-    the width of the array is used, which is checked against MAESTRO for 64 only. A flexible array takes the shape of fewest steps, and
-    of equals the one that needs fewest bytes. Jobs without loop nests, which the paper leaves out, take one cycle and no bandwidth.
+    A weight-stationary core stands for the paper's HB (NVDLA-style), a row-stationary one for its
+    LB; other styles are refused. A layer takes ``1 + steps`` cycles and needs half of MAESTRO's L2
+    bytes over ``steps`` cycles, with elements of one byte and one multiply-accumulate per array
+    element and cycle, whatever the target says. Arrays are 64 wide in the paper; where the forms
+    say 64 the width of the array is used, which is checked against MAESTRO for 64 only. A flexible
+    array takes the shape of fewest steps, and of equals the one that needs fewest bytes. Jobs
+    without loop nests, which the paper leaves out, take one cycle and no bandwidth.
 
-    Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on every core; else it is None.
+    Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on
+    every core; else it is None.
     """
 
     heeds_calibration = False
@@ -90,7 +100,8 @@ class Maestro(CostModel):
     energies: LayerEnergies | None = None
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another style, or a layer without energy."""
+        """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another
+        style, or a layer without energy."""
         nests = nest_table(workload.jobs)
         layers = _Layers.of(nests)
         kinds, position = kinds_of(target)
@@ -104,17 +115,29 @@ class Maestro(CostModel):
             latency=latency[:, position],
             bandwidth=bandwidth[:, position],
             flops=flops_of(workload),
-            energy=None if self.energies is None else self._energy(workload, nests, kinds, self.energies)[:, position],
+            energy=(
+                None
+                if self.energies is None
+                else self._energy(workload, nests, kinds, self.energies)[:, position]
+            ),
             clock=shared_clock(target),
         )
 
     def with_table(self, path: str) -> Maestro:
-        """The model with the energies of a table, see :func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`."""
+        """The model with the energies of a table, see
+        :func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`."""
         return Maestro(read_layer_energies(path))
 
-    def _energy(self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies) -> Floats:
-        """Joules of every job on every kind of core; images of a batch and repeats take the energy of the layer again."""
-        extents = np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1).astype(np.int64).tolist()
+    def _energy(
+        self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies
+    ) -> Floats:
+        """Joules of every job on every kind of core; images of a batch and repeats take the energy
+        of the layer again."""
+        extents = (
+            np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1)
+            .astype(np.int64)
+            .tolist()
+        )
         joules = np.zeros((len(extents), len(kinds)))
         for column, core in enumerate(kinds):
             for row, extent in enumerate(extents):
@@ -122,8 +145,9 @@ class Maestro(CostModel):
                 if found is None or core.columns != _WIDTH or core.flexible:
                     job = workload.jobs[int(np.argmax((nests.row_of == row).any(axis=1)))]
                     raise JobError(
-                        f"{energies.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R, S = {', '.join(map(str, extent))}) on "
-                        f"core {core.name}: add it, or use `--cost maestro` for other objectives or `--cost dataflow`"
+                        f"{energies.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R,"
+                        f" S = {', '.join(map(str, extent))}) on core {core.name}: add it, or use"
+                        " `--cost maestro` for other objectives or `--cost dataflow`"
                     )
                 joules[row, column] = found
         return nests.per_job(joules * (nests.batch * nests.repeats)[:, None])
@@ -133,11 +157,14 @@ def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
     """Steps of all runs and bytes needed, per layer, in the best shape of one core."""
     if core.style not in _FORMS:
         raise JobError(
-            f"core {core.name}: maestro knows weight-stationary (HB) and row-stationary (LB) cores, not {core.style}: use --cost dataflow"
+            f"core {core.name}: maestro knows weight-stationary (HB) and row-stationary (LB) cores,"
+            f" not {core.style}: use --cost dataflow"
         )
     rows, width = shapes_of(core)
     options = _FORMS[core.style](layers, rows, width), _depthwise(layers, rows, width)
-    steps, need = (np.where(layers.depthwise, special, usual) for usual, special in zip(*options, strict=True))
+    steps, need = (
+        np.where(layers.depthwise, special, usual) for usual, special in zip(*options, strict=True)
+    )
     best = np.lexsort((need, steps), axis=1)[:, :1]
     steps, need = (np.take_along_axis(values, best, axis=1) for values in (steps, need))
     return (steps * layers.runs)[:, 0], need[:, 0]

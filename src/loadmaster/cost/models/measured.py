@@ -18,24 +18,36 @@ from loadmaster.workloads.job import Workload
 class Measured(CostModel):
     """A job analysis table of the user's.
 
-    Its jobs are the workload's by name or, if every one of its job names is a whole number and no job of the workload is called so, by
-    position from 0. Its cores are the target's by name. What is given and what there is must match: a job that the table leaves out or that
-    is not there, and a core that is not there, are errors; a core that the table leaves out can run none of the jobs.
+    Its jobs are the workload's by name or, if every one of its job names is a whole number and no
+    job of the workload is called so, by position from 0. Its cores are the target's by name. What
+    is given and what there is must match: a job that the table leaves out or that is not there, and
+    a core that is not there, are errors; a core that the table leaves out can run none of the jobs.
     """
 
     table: JobAnalysis
     source: str
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """Return the table in the order of the workload's jobs and the target's cores; raises :class:`JobError` if they do not match."""
-        jobs, cores = tuple(job.name for job in workload.jobs), tuple(core.name for core in target.cores)
-        by_position = all(name.isdecimal() for name in self.table.jobs) and not set(self.table.jobs) & set(jobs)
+        """Return the table in the order of the workload's jobs and the target's cores; raises
+        :class:`JobError` if they do not match."""
+        jobs, cores = (
+            tuple(job.name for job in workload.jobs),
+            tuple(core.name for core in target.cores),
+        )
+        by_position = all(name.isdecimal() for name in self.table.jobs) and not set(
+            self.table.jobs
+        ) & set(jobs)
         rows = self._rows(tuple(map(str, range(len(jobs)))) if by_position else jobs)
         unknown = [name for name in self.table.cores if name not in cores]
         if unknown:
-            raise JobError(f"{self.source}: core {unknown[0]!r} is not one of the target's: there are {', '.join(cores)}")
+            raise JobError(
+                f"{self.source}: core {unknown[0]!r} is not one of the target's: there are"
+                f" {', '.join(cores)}"
+            )
         # Index -1 is a column of cores that run nothing.
-        columns = np.array([self.table.cores.index(name) if name in self.table.cores else -1 for name in cores])
+        columns = np.array(
+            [self.table.cores.index(name) if name in self.table.cores else -1 for name in cores]
+        )
 
         def ordered(values: Floats, absent: float) -> Floats:
             return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
@@ -57,8 +69,14 @@ class Measured(CostModel):
         known = set(names)
         for name in self.table.jobs:
             if name not in known:
-                raise JobError(f"{self.source}: there is no job {name!r}: jobs are called like {names[0]!r}, or numbered from 0")
+                raise JobError(
+                    f"{self.source}: there is no job {name!r}: jobs are called like {names[0]!r},"
+                    " or numbered from 0"
+                )
         for name in names:
             if name not in index:
-                raise JobError(f"{self.source}: job {name!r} has no row: say what it costs on at least one core")
+                raise JobError(
+                    f"{self.source}: job {name!r} has no row: say what it costs on at least one"
+                    " core"
+                )
         return np.array([index[name] for name in names], dtype=np.int64)

@@ -1,4 +1,5 @@
-"""Tables of kernel times as CSV: ``kernel,combination,seconds``; a combination names the tensors in the slow memory."""
+"""Tables of kernel times as CSV: ``kernel,combination,seconds``; a combination names the tensors in
+the slow memory."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from loadmaster.cost.tables.measured_times_csv import AMOUNTS, COPY, KERNEL
 def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]]:
     """Read the seconds of every kernel by the set of tensors that are in the slow memory.
 
-    The amounts of work that ``loadmaster profile --out`` writes beside them may be there, and copies; neither is used here.
+    The amounts of work that ``loadmaster profile --out`` writes beside them may be there, and
+    copies; neither is used here.
 
     Raises
     ------
     PlacementError
-        The file cannot be read or is malformed, or a combination is there twice: the message begins with file and line.
+        The file cannot be read or is malformed, or a combination is there twice: the message begins
+        with file and line.
     """
     table: dict[str, dict[frozenset[str], float]] = {}
     try:
@@ -27,7 +30,10 @@ def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]
             times = table.setdefault(row.text("kernel"), {})
             places = frozenset(row.cells["combination"].split())
             if places in times:
-                raise PlacementError(f"{row.place}: kernel {row.cells['kernel']!r} has this combination twice: keep one")
+                raise PlacementError(
+                    f"{row.place}: kernel {row.cells['kernel']!r} has this combination twice:"
+                    " keep one"
+                )
             times[places] = row.number("seconds")
     except JobError as error:
         raise PlacementError(str(error)) from None

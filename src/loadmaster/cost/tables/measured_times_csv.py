@@ -1,4 +1,5 @@
-"""Measured times of layers as CSV, in one of three forms: kernels with their amounts of work, layer shapes, or a network's operators."""
+"""Measured times of layers as CSV, in one of three forms: kernels with their amounts of work, layer
+shapes, or a network's operators."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from loadmaster.workloads.frontends.job_list import COLUMNS as SHAPE
 KERNEL = ("kernel", "combination", "seconds")
 """Columns of the table that ``loadmaster place --cost`` takes."""
 COPY = "copy"
-"""The kind of rows that are copies between memories, called as the fields of a target's ``copy`` table."""
+"""The kind of rows that are copies between memories, called as the fields of a target's ``copy``
+table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """A kernel's work in one combination of places: multiply-accumulates of ``bits``, scalar operations, bytes by memory and direction."""
+    """A kernel's work in one combination of places: multiply-accumulates of ``bits``, scalar
+    operations, bytes by memory and direction."""
 
     kind: str
     macs: int
@@ -39,7 +42,8 @@ AMOUNTS = tuple(field.name for field in fields(Amounts))
 
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's seconds in one combination of places: the tensors that are in the slow memory, by name."""
+    """A kernel's seconds in one combination of places: the tensors that are in the slow memory, by
+    name."""
 
     kernel: str
     combination: str
@@ -49,7 +53,8 @@ class TimedKernel:
 
 @dataclass(frozen=True, slots=True)
 class TimedLayer:
-    """Seconds of a layer by its shape, or of an operator by its name (``layer`` is None then); ``core`` is empty where it was not said."""
+    """Seconds of a layer by its shape, or of an operator by its name (``layer`` is None then);
+    ``core`` is empty where it was not said."""
 
     operator: str
     layer: Row | None
@@ -83,8 +88,9 @@ def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]
     if "op" in header:
         return [_layer(row, None) for row in rows_of(text, source, ("op", "seconds"), ("core",))]
     raise JobError(
-        f"{path}:1: no measured times: write the columns {','.join(SHAPE)},seconds (layer shapes) or op,seconds (operators of a network), "
-        "or give what loadmaster profile --out has written"
+        f"{path}:1: no measured times: write the columns {','.join(SHAPE)},seconds (layer shapes)"
+        " or op,seconds (operators of a network), or give what loadmaster profile --out has"
+        " written"
     )
 
 
@@ -93,16 +99,22 @@ def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow((*KERNEL, *AMOUNTS))
-    table.writerows((row.kernel, row.combination, repr(row.seconds), *astuple(row.amounts)) for row in rows)
+    table.writerows(
+        (row.kernel, row.combination, repr(row.seconds), *astuple(row.amounts)) for row in rows
+    )
     return replace_file(path, text.getvalue(), "the measured times")
 
 
 def _kernel(row: Row) -> TimedKernel:
     counts = (row.whole(name, 0, WHOLE_LIMIT) for name in AMOUNTS[1:])
     amounts = Amounts(row.text("kind"), *counts)
-    return TimedKernel(row.text("kernel"), row.cells["combination"], row.number("seconds", positive=True), amounts)
+    return TimedKernel(
+        row.text("kernel"), row.cells["combination"], row.number("seconds", positive=True), amounts
+    )
 
 
 def _layer(row: Row, shape: Row | None) -> TimedLayer:
     operator = "" if shape is not None else row.text("op")
-    return TimedLayer(operator, shape, row.cells.get("core", ""), row.number("seconds", positive=True), row.place)
+    return TimedLayer(
+        operator, shape, row.cells.get("core", ""), row.number("seconds", positive=True), row.place
+    )

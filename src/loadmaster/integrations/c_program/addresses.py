@@ -1,4 +1,5 @@
-"""Where tensors of a plan lie while a job or copy uses them, and which part of an array they hold."""
+"""Where tensors of a plan lie while a job or copy uses them, and which part of an array they
+hold."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Addresses:
 
     @cached_property
     def storages(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
-        """Tensors by network, storage and mini-batch, but for partial sums; all share weights, whose mini-batch is 0."""
+        """Tensors by network, storage and mini-batch, but for partial sums; all share weights,
+        whose mini-batch is 0."""
         found = defaultdict(list)
         for tensor in (each for each in self.plan.tensors if not each.summed):
             found[tensor.network, tensor.storage, tensor.mini_batch].append(tensor)
@@ -56,21 +58,28 @@ class Addresses:
         return {key: sorted(stays, key=lambda each: each.start) for key, stays in found.items()}
 
     def address(self, tensor: str, memory: str, start: float, end: float) -> int:
-        """Address of a tensor in a memory over [start, end). Raises `PlanError` if it has none. O(log stays)."""
+        """Address of a tensor in a memory over [start, end). Raises `PlanError` if it has none.
+        O(log stays)."""
         stays = self._stays.get((tensor, memory), [])
         at = bisect_right(stays, start, key=lambda each: each.start) - 1
         if at < 0 or stays[at].end < end:
-            raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s: plan again")
+            raise PlanError(
+                f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s: plan again"
+            )
         return stays[at].offset
 
     def part(self, tensor: PlannedTensor) -> Part:
-        """Which part of its storage a tensor holds. Raises `PlanError` if the plan does not tell."""
+        """Which part of its storage a tensor holds. Raises `PlanError` if the plan does not
+        tell."""
         if tensor.ranges:
             return Part(tensor.shape, tensor.ranges)
         if tensor.channels:
             outer, channels, inner, first, last = tensor.channels
             return Part((outer, channels, inner), ((0, outer), (first, last), (0, inner)))
         if len(self.storages[tensor.network, tensor.storage, tensor.mini_batch]) > 1:
-            text = f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not tell which"
+            text = (
+                f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
+                " tell which"
+            )
             raise PlanError(f"{text}: plan again with another --cut")
         return Part()

@@ -1,4 +1,5 @@
-"""From a plan and its models to a folder with a program in C, which is written only if the plan holds and is one of these models."""
+"""From a plan and its models to a folder with a program in C, which is written only if the plan
+holds and is one of these models."""
 
 from __future__ import annotations
 
@@ -71,27 +72,46 @@ def export_program(
 
 
 def read_models(
-    plan: PlanRecord, sources: Sequence[str], *, batch: int | None = None, dims: dict[str, int] | None = None
+    plan: PlanRecord,
+    sources: Sequence[str],
+    *,
+    batch: int | None = None,
+    dims: dict[str, int] | None = None,
 ) -> list[SourceModel]:
-    """Read the models of a plan's networks, which must be at float32; what their files are called does not matter."""
+    """Read the models of a plan's networks, which must be at float32; what their files are called
+    does not matter."""
     for network in plan.networks:
         if network.precision != "fp32":
-            text = f"network {network.name!r} is planned at {network.precision}, and the program computes in float32"
+            text = (
+                f"network {network.name!r} is planned at {network.precision}, and the program"
+                " computes in float32"
+            )
             raise PlanError(f"{text}: plan it with --precision fp32")
     if len(sources) != len(plan.networks):
         names = ", ".join(repr(network.name) for network in plan.networks)
-        raise PlanError(f"the plan is of the networks {names}, and there are {len(sources)} models: give one for each, in this order")
-    return [read_source_model(source, network, batch, dims or {}) for source, network in zip(sources, plan.networks, strict=True)]
+        raise PlanError(
+            f"the plan is of the networks {names}, and there are {len(sources)} models: give one"
+            " for each, in this order"
+        )
+    return [
+        read_source_model(source, network, batch, dims or {})
+        for source, network in zip(sources, plan.networks, strict=True)
+    ]
 
 
 def write_program(program: Program, out: Path) -> tuple[Path, ...]:
     """Write the files of a program, all or none."""
     source = plan_source(program)
     with output_directory(out) as directory:
-        for template in sorted(files(__package__).joinpath(_TEMPLATES).iterdir(), key=lambda file: file.name):
+        for template in sorted(
+            files(__package__).joinpath(_TEMPLATES).iterdir(), key=lambda file: file.name
+        ):
             directory.write(template.name, template.read_text(encoding="utf-8"))
         directory.write("plan.c", source)
-        directory.write_bytes("weights.bin", b"".join(np.ascontiguousarray(data).tobytes() for _, _, data in program.weights))
+        directory.write_bytes(
+            "weights.bin",
+            b"".join(np.ascontiguousarray(data).tobytes() for _, _, data in program.weights),
+        )
         return tuple(directory.publish())
 
 

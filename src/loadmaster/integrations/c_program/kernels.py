@@ -48,16 +48,24 @@ def kernel_of(node: Node, result: int) -> Kernel:
     label = f"operator {node.name!r} is of type {domain + '.' if domain else ''}{node.kind}"
     rule = _RULES.get((domain, node.kind))
     if rule is None:
-        raise ModelError(f"{label}, for which the program in C has no kernel (docs/how-to/generate-code.md lists those that it has)")
+        raise ModelError(
+            f"{label}, for which the program in C has no kernel (docs/how-to/generate-code.md lists"
+            " those that it has)"
+        )
     if node.kind != "Split" and any(value is not None for value in node.outputs[1:]):
         raise ModelError(f"{label}, of which the program in C computes the first result only")
     try:
         kernel = rule(node, result)
     except _Refusal as refusal:
         raise ModelError(f"{label}, which the program in C does not run {refusal}") from None
-    shapes = [value.shape for value in node.present] + [value.shape for value in node.outputs if value]
+    shapes = [value.shape for value in node.present] + [
+        value.shape for value in node.outputs if value
+    ]
     if max(map(len, shapes)) > MOST_DIMENSIONS or len(kernel.operands) > MOST_OPERANDS:
-        raise ModelError(f"{label} with more than {MOST_DIMENSIONS} dimensions or {MOST_OPERANDS} operands, too many for the program in C")
+        raise ModelError(
+            f"{label} with more than {MOST_DIMENSIONS} dimensions or {MOST_OPERANDS} operands, too"
+            " many for the program in C"
+        )
     return kernel
 
 
@@ -79,7 +87,9 @@ def _rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
 
 
 def _all(node: Node) -> tuple[Operand | None, ...]:
-    return tuple(None if value is None else Operand(index) for index, value in enumerate(node.inputs))
+    return tuple(
+        None if value is None else Operand(index) for index, value in enumerate(node.inputs)
+    )
 
 
 def _constant(value: Value | None, what: str) -> list[float]:
@@ -167,7 +177,11 @@ _WITH_NUMBERS = {
 @_rule(*_WITH_NUMBERS)
 def _with_numbers(node: Node, _: int) -> Kernel:
     name, attributes = _WITH_NUMBERS[node.kind]
-    return Kernel(name, (Operand(0),), reals=tuple(float(node.attrs.get(*attribute)) for attribute in attributes))
+    return Kernel(
+        name,
+        (Operand(0),),
+        reals=tuple(float(node.attrs.get(*attribute)) for attribute in attributes),
+    )
 
 
 @_rule("Clip")
@@ -175,14 +189,20 @@ def _clip(node: Node, _: int) -> Kernel:
     ends = []
     for index, (name, usual) in enumerate((("min", -math.inf), ("max", math.inf)), 1):
         value = node.optional(index)
-        ends.append(float(node.attrs.get(name, usual)) if value is None else _constant(value, f"a {name}")[0])
+        ends.append(
+            float(node.attrs.get(name, usual))
+            if value is None
+            else _constant(value, f"a {name}")[0]
+        )
     return Kernel("clip", (Operand(0),), reals=tuple(ends))
 
 
 @_rule("Gelu")
 @_rule("Gelu", domain="com.microsoft")
 def _gelu(node: Node, _: int) -> Kernel:
-    return Kernel("gelu_by_tanh" if node.attrs.get("approximate") == "tanh" else "gelu", (Operand(0),))
+    return Kernel(
+        "gelu_by_tanh" if node.attrs.get("approximate") == "tanh" else "gelu", (Operand(0),)
+    )
 
 
 @_rule("BatchNormalization")
@@ -191,7 +211,9 @@ def _batch_normalization(node: Node, _: int) -> Kernel:
         raise _Refusal("while it is training, or for every place by itself")
     shape = (node.shape(1)[0], *(1 for _ in node.shape(0)[2:]))
     return Kernel(
-        "batch_normalization", (Operand(0), *(Operand(i, shape) for i in range(1, 5))), reals=(float(node.attrs.get("epsilon", 1e-5)),)
+        "batch_normalization",
+        (Operand(0), *(Operand(i, shape) for i in range(1, 5))),
+        reals=(float(node.attrs.get("epsilon", 1e-5)),),
     )
 
 
@@ -211,12 +233,17 @@ class _Windows:
 
 def _windows(node: Node, extents: Sequence[int]) -> _Windows:
     rank = len(extents)
-    strides, dilations = (list(node.attrs.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    strides, dilations = (
+        list(node.attrs.get(name) or [1] * rank) for name in ("strides", "dilations")
+    )
     pads = list(node.attrs.get("pads") or [0] * 2 * rank)
     auto = node.attrs.get("auto_pad") or "NOTSET"
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         sizes = zip(node.shape(0)[2:], extents, strides, dilations, strict=True)
-        due = [max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size) for size, k, stride, dilation in sizes]
+        due = [
+            max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size)
+            for size, k, stride, dilation in sizes
+        ]
         less, more = [size // 2 for size in due], [size - size // 2 for size in due]
         pads = less + more if auto == "SAME_UPPER" else more + less
     elif auto == "VALID":
@@ -228,7 +255,9 @@ def _windows(node: Node, extents: Sequence[int]) -> _Windows:
 def _convolution(node: Node, _: int) -> Kernel:
     windows = _windows(node, node.shape(1)[2:])
     space = zip(windows.strides, windows.before, windows.dilations, strict=True)
-    return Kernel("convolution", _all(node), (int(node.attrs.get("group", 1)), *itertools.chain(*space)))
+    return Kernel(
+        "convolution", _all(node), (int(node.attrs.get("group", 1)), *itertools.chain(*space))
+    )
 
 
 @_rule("MatMul", "Gemm")
@@ -237,7 +266,12 @@ def _matrix_product(node: Node, _: int) -> Kernel:
         raise _Refusal("with a vector: give it a dimension of one")
     attributes = node.attrs if node.kind == "Gemm" else {}
     turned = tuple(int(attributes.get(name, 0)) for name in ("transA", "transB"))
-    return Kernel("matrix_product", _all(node), turned, tuple(float(attributes.get(name, 1)) for name in ("alpha", "beta")))
+    return Kernel(
+        "matrix_product",
+        _all(node),
+        turned,
+        tuple(float(attributes.get(name, 1)) for name in ("alpha", "beta")),
+    )
 
 
 # Several elements into one.
@@ -247,27 +281,47 @@ def _matrix_product(node: Node, _: int) -> Kernel:
 def _pool(node: Node, _: int) -> Kernel:
     everywhere = node.kind.startswith("Global")
     windows = _windows(node, node.shape(0)[2:] if everywhere else node.attrs["kernel_shape"])
-    space = zip(windows.extents, windows.strides, windows.before, windows.behind, windows.dilations, strict=True)
+    space = zip(
+        windows.extents,
+        windows.strides,
+        windows.before,
+        windows.behind,
+        windows.dilations,
+        strict=True,
+    )
     integers = tuple(int(number) for number in itertools.chain(*space))
     if node.kind.endswith("MaxPool"):
         return Kernel("maximum_pool", (Operand(0),), integers)
-    return Kernel("average_pool", (Operand(0),), (*integers, int(node.attrs.get("count_include_pad", 0))))
+    return Kernel(
+        "average_pool", (Operand(0),), (*integers, int(node.attrs.get("count_include_pad", 0)))
+    )
 
 
 @_rule("Softmax", "LogSoftmax")
 def _softmax(node: Node, _: int) -> Kernel:
     rank, together = len(node.shape(0)), node.opset < 13
     axis = int(node.attrs.get("axis", 1 if together else -1)) % rank
-    return Kernel("softmax" if node.kind == "Softmax" else "log_softmax", (Operand(0),), (axis, rank if together else axis + 1))
+    return Kernel(
+        "softmax" if node.kind == "Softmax" else "log_softmax",
+        (Operand(0),),
+        (axis, rank if together else axis + 1),
+    )
 
 
 @_rule("LayerNormalization")
 def _layer_normalization(node: Node, _: int) -> Kernel:
     axis = int(node.attrs.get("axis", -1)) % len(node.shape(0))
-    return Kernel("layer_normalization", _all(node), (axis,), (float(node.attrs.get("epsilon", 1e-5)),))
+    return Kernel(
+        "layer_normalization", _all(node), (axis,), (float(node.attrs.get("epsilon", 1e-5)),)
+    )
 
 
-_REDUCTIONS = {"ReduceMean": "reduce_mean", "ReduceSum": "reduce_sum", "ReduceMax": "reduce_maximum", "ReduceMin": "reduce_minimum"}
+_REDUCTIONS = {
+    "ReduceMean": "reduce_mean",
+    "ReduceSum": "reduce_sum",
+    "ReduceMax": "reduce_maximum",
+    "ReduceMin": "reduce_minimum",
+}
 
 
 @_rule(*_REDUCTIONS)
@@ -290,12 +344,18 @@ def _reduction(node: Node, _: int) -> Kernel:
 
 @_rule("Transpose")
 def _transpose(node: Node, _: int) -> Kernel:
-    return Kernel("transpose", (Operand(0),), tuple(node.integers("perm") or range(len(node.shape(0)))[::-1]))
+    return Kernel(
+        "transpose", (Operand(0),), tuple(node.integers("perm") or range(len(node.shape(0)))[::-1])
+    )
 
 
 @_rule("Concat")
 def _concatenate(node: Node, _: int) -> Kernel:
-    filled = tuple(Operand(index) for index, value in enumerate(node.inputs) if value is not None and value.count)
+    filled = tuple(
+        Operand(index)
+        for index, value in enumerate(node.inputs)
+        if value is not None and value.count
+    )
     return Kernel("concatenate", filled, (int(node.attrs["axis"]) % len(node.result.shape),))
 
 

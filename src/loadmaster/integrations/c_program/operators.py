@@ -1,7 +1,8 @@
-"""What the operators of a job compute: arrays in a core's workspace, and kernels that make one of the others.
+"""What the operators of a job compute: arrays in a core's workspace, and kernels that make one of
+the others.
 
-Operators read what a plan lets them read. A node of the model that no job runs, a view or one whose readers take its operands as they lie,
-is run by every job that needs it, in its own workspace.
+Operators read what a plan lets them read. A node of the model that no job runs, a view or one whose
+readers take its operands as they lie, is run by every job that needs it, in its own workspace.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Array:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A kernel that makes the array ``result`` of others; None is an absent operand. ``divided``: a piece makes its part alone."""
+    """A kernel that makes the array ``result`` of others; None is an absent operand. ``divided``: a
+    piece makes its part alone."""
 
     kernel: Kernel
     operands: tuple[int | None, ...]
@@ -46,9 +48,11 @@ class KernelStep:
 
 @dataclass
 class Operators:
-    """Arrays by number; which of them hold what is read and written, by storage; what is known; and the steps, in their order.
+    """Arrays by number; which of them hold what is read and written, by storage; what is known; and
+    the steps, in their order.
 
-    ``shape`` is that of the result of the first operator, of which pieces make parts; ``main`` is the number of its step.
+    ``shape`` is that of the result of the first operator, of which pieces make parts; ``main`` is
+    the number of its step.
     """
 
     shape: Shape
@@ -61,7 +65,9 @@ class Operators:
     main: int = -1
 
 
-def operators_of(model: SourceModel, network: NetworkInfo, names: Sequence[str], in_parts: frozenset[str]) -> Operators:
+def operators_of(
+    model: SourceModel, network: NetworkInfo, names: Sequence[str], in_parts: frozenset[str]
+) -> Operators:
     """What operators that run as one job do. Linear in their operands.
 
     Parameters
@@ -86,7 +92,13 @@ def operators_of(model: SourceModel, network: NetworkInfo, names: Sequence[str],
 
 
 class _Collector:
-    def __init__(self, model: SourceModel, network: NetworkInfo, names: Sequence[str], in_parts: frozenset[str]) -> None:
+    def __init__(
+        self,
+        model: SourceModel,
+        network: NetworkInfo,
+        names: Sequence[str],
+        in_parts: frozenset[str],
+    ) -> None:
         self._model, self._names, self._in_parts = model, names, in_parts
         flows = {operator.name: operator for operator in network.operators}
         self._planned = flows.keys()
@@ -111,12 +123,17 @@ class _Collector:
             kernel = kernel_of(step.node, index)
         except ModelError as error:
             raise ModelError(f"{self._model.source}: {error}") from None
-        operands = tuple(None if each is None else self._operand(step, each.index, each.shape) for each in kernel.operands)
+        operands = tuple(
+            None if each is None else self._operand(step, each.index, each.shape)
+            for each in kernel.operands
+        )
         number = self._array(value)
         self._found[value.name] = number
         if planned and value.name in self._made:
             self._result.writes[value.name] = number
-        self._result.steps.append(KernelStep(kernel, operands, number, planned and value.shape == self._result.shape))
+        self._result.steps.append(
+            KernelStep(kernel, operands, number, planned and value.shape == self._result.shape)
+        )
 
     def _operand(self, step: Step, index: int, shape: Shape | None) -> int:
         value = step.node.operand(index)
@@ -141,19 +158,27 @@ class _Collector:
         made = self._model.makers.get(value.name)
         if made is None or (made[0].node.name in self._planned and value.name not in self._made):
             needs = f"operator {reader.node.name!r} needs {value.name!r}"
-            raise PlanError(f"{needs}, which the plan does not let it read: export from the model that was planned")
+            raise PlanError(
+                f"{needs}, which the plan does not let it read: export from the model that was"
+                " planned"
+            )
         step, index = made
         if _is_renamed(step):
             return self._view(self._number(step.node.operand(0), step), value.shape)
         if value.constant and value.storage in self._in_parts:
-            text = f"the weight {value.storage!r} lies in parts, and operator {step.node.name!r} ({step.node.kind}) moves its elements"
+            text = (
+                f"the weight {value.storage!r} lies in parts, and operator {step.node.name!r}"
+                f" ({step.node.kind}) moves its elements"
+            )
             raise ModelError(f"{self._model.source}: {text}: fold constants in the model first")
         self._run(step, index, value, planned=False)
         return self._found[value.name]
 
     def _array(self, value: Value) -> int:
         size = element_type(value, self._model.source).itemsize * value.count
-        self._result.arrays.append(Array(C_TYPES[value.stored], value.shape, self._result.workspace))
+        self._result.arrays.append(
+            Array(C_TYPES[value.stored], value.shape, self._result.workspace)
+        )
         self._result.workspace += -(-size // ALIGNMENT) * ALIGNMENT
         return len(self._result.arrays) - 1
 
@@ -166,7 +191,8 @@ class _Collector:
 
 
 def _is_renamed(step: Step) -> bool:
-    """Whether a node gives the elements of its first operand, in their order, another name and shape."""
+    """Whether a node gives the elements of its first operand, in their order, another name and
+    shape."""
     if step.work.op_class is not OpClass.VIEW or step.node.kind == "DequantizeLinear":
         return False
     if step.node.kind != "Transpose":

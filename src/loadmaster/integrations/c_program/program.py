@@ -1,4 +1,5 @@
-"""A plan as a program: jobs and copies with their addresses and waits, in the order of each core and of the copies."""
+"""A plan as a program: jobs and copies with their addresses and waits, in the order of each core
+and of the copies."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from loadmaster.workloads.job import NetworkInfo
 
 @dataclass(frozen=True)
 class Place:
-    """A part of an array, at an address of a memory; ``array`` is its number among those of the operators."""
+    """A part of an array, at an address of a memory; ``array`` is its number among those of the
+    operators."""
 
     memory: str
     address: int
@@ -32,7 +34,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms [first, last) of its sum that a job adds, or all if ``last`` is -1, and whether it leaves the sum to another job."""
+    """The terms [first, last) of its sum that a job adds, or all if ``last`` is -1, and whether it
+    leaves the sum to another job."""
 
     first: int = 0
     last: int = -1
@@ -41,7 +44,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class ProgramJob:
-    """A job: its operators by their number, the part of their result that it makes, its operands, and the tasks that it waits for."""
+    """A job: its operators by their number, the part of their result that it makes, its operands,
+    and the tasks that it waits for."""
 
     name: str
     operators: int
@@ -65,7 +69,8 @@ class ProgramCopy:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a mini-batch: its name, its array, and where its parts lie in main memory."""
+    """An input or output of a mini-batch: its name, its array, and where its parts lie in main
+    memory."""
 
     name: str
     value: Value
@@ -76,7 +81,8 @@ class Port:
 class Program:
     """All that plan.c holds, and the weights. Tasks are numbered: jobs first, then copies.
 
-    ``cores`` says which jobs each core runs, in their order; copies are in the order of their estimated starts.
+    ``cores`` says which jobs each core runs, in their order; copies are in the order of their
+    estimated starts.
     """
 
     memories: Mapping[str, int]
@@ -90,7 +96,8 @@ class Program:
 
 
 def program_of(plan: PlanRecord, models: Sequence[SourceModel]) -> Program:
-    """Turn a plan into a program; ``models`` are those of its networks, in their order. O(operands log stays).
+    """Turn a plan into a program; ``models`` are those of its networks, in their order. O(operands
+    log stays).
 
     Raises
     ------
@@ -102,23 +109,38 @@ def program_of(plan: PlanRecord, models: Sequence[SourceModel]) -> Program:
     builder = _Builder(plan, models)
     jobs = builder.jobs()
     return Program(
-        builder.addresses.memories, builder.cores(), builder.operators, jobs, builder.copies(), builder.weights(), *builder.ports()
+        builder.addresses.memories,
+        builder.cores(),
+        builder.operators,
+        jobs,
+        builder.copies(),
+        builder.weights(),
+        *builder.ports(),
     )
 
 
 class _Builder:
     def __init__(self, plan: PlanRecord, models: Sequence[SourceModel]) -> None:
         self._plan = plan
-        self._models = {network.name: model for network, model in zip(plan.networks, models, strict=True)}
+        self._models = {
+            network.name: model for network, model in zip(plan.networks, models, strict=True)
+        }
         self._networks = {network.name: network for network in plan.networks}
         self.addresses = Addresses(plan)
-        self._copies = sorted((each for each in plan.transfers if not each.job), key=lambda copy: (copy.start, copy.end, copy.name))
+        self._copies = sorted(
+            (each for each in plan.transfers if not each.job),
+            key=lambda copy: (copy.start, copy.end, copy.name),
+        )
         names = [*(job.name for job in plan.jobs), *(copy.name for copy in self._copies)]
         self._numbers = {name: number for number, name in enumerate(names)}
         self.operators: list[Operators] = []
         self._known: dict[tuple[str, tuple[str, ...]], int] = {}
         self._in_parts = {
-            name: frozenset(s for (n, s, _), tensors in self.addresses.storages.items() if n == name and len(tensors) > 1)
+            name: frozenset(
+                s
+                for (n, s, _), tensors in self.addresses.storages.items()
+                if n == name and len(tensors) > 1
+            )
             for name in self._networks
         }
 
@@ -144,8 +166,14 @@ class _Builder:
             if self._is_sum(each) or self._storage(each) in own.reads
         )
         writes = tuple(self._place(job, each, own.writes) for each in job.writes)
-        terms = Terms(job.summed[0], job.summed[1], any(map(self._is_sum, job.writes))) if job.summed else Terms()
-        return ProgramJob(job.name, number, self._made(job, own), terms, reads, writes, self._waits(job.after))
+        terms = (
+            Terms(job.summed[0], job.summed[1], any(map(self._is_sum, job.writes)))
+            if job.summed
+            else Terms()
+        )
+        return ProgramJob(
+            job.name, number, self._made(job, own), terms, reads, writes, self._waits(job.after)
+        )
 
     def _is_sum(self, operand: PlannedOperand) -> bool:
         return bool(self.addresses.tensors[operand.tensor].summed)
@@ -154,7 +182,11 @@ class _Builder:
         key = network, names
         if key not in self._known:
             self._known[key] = len(self.operators)
-            self.operators.append(operators_of(self._models[network], self._networks[network], names, self._in_parts[network]))
+            self.operators.append(
+                operators_of(
+                    self._models[network], self._networks[network], names, self._in_parts[network]
+                )
+            )
         return self._known[key]
 
     def _storage(self, operand: PlannedOperand) -> str:
@@ -167,16 +199,28 @@ class _Builder:
         return Place(operand.memory, address, arrays[tensor.storage], self.addresses.part(tensor))
 
     def _made(self, job: PlannedJob, own: Operators) -> Part:
-        """The part of its operators' result that a job makes: for a tile over channels, the part that it writes."""
+        """The part of its operators' result that a job makes: for a tile over channels, the part
+        that it writes."""
         if job.ranges:
             return Part(own.shape, job.ranges)
         if job.tiles == 1:
             return Part()
-        outer, channels, _, first, last = self.addresses.tensors[job.writes[0].tensor].channels or (0,) * 5
+        outer, channels, _, first, last = (
+            self.addresses.tensors[job.writes[0].tensor].channels or (0,) * 5
+        )
         for axis, extent in enumerate(own.shape):
             if extent == channels and math.prod(own.shape[:axis]) == outer:
-                return Part(own.shape, tuple((first, last) if d == axis else (0, size) for d, size in enumerate(own.shape)))
-        raise PlanError(f"job {job.name!r} is a tile, and the plan does not tell which part of the result it makes: plan again")
+                return Part(
+                    own.shape,
+                    tuple(
+                        (first, last) if d == axis else (0, size)
+                        for d, size in enumerate(own.shape)
+                    ),
+                )
+        raise PlanError(
+            f"job {job.name!r} is a tile, and the plan does not tell which part of the result it"
+            " makes: plan again"
+        )
 
     def _waits(self, after: Iterable[str]) -> tuple[int, ...]:
         return tuple(self._numbers[name] for name in after)
@@ -186,9 +230,12 @@ class _Builder:
         found = []
         for copy in self._copies:
             ends = [
-                (memory, self.addresses.address(copy.tensor, memory, copy.start, copy.end)) for memory in (copy.source, copy.destination)
+                (memory, self.addresses.address(copy.tensor, memory, copy.start, copy.end))
+                for memory in (copy.source, copy.destination)
             ]
-            found.append(ProgramCopy(copy.name, ends[0], ends[1], copy.bytes, self._waits(copy.after)))
+            found.append(
+                ProgramCopy(copy.name, ends[0], ends[1], copy.bytes, self._waits(copy.after))
+            )
         return found
 
     def weights(self) -> list[tuple[str, int, NDArray[Any]]]:
@@ -199,20 +246,33 @@ class _Builder:
                 wanted[tensor.network].append(tensor)
         main, found = self._plan.target.main.name, []
         for network, tensors in wanted.items():
-            elements = self._models[network].constants(list(dict.fromkeys(tensor.storage for tensor in tensors)))
+            elements = self._models[network].constants(
+                list(dict.fromkeys(tensor.storage for tensor in tensors))
+            )
             for tensor in tensors:
                 part = self.addresses.part(tensor)
                 array = elements[tensor.storage]
                 if part.ranges:
                     array = array.reshape(part.shape)[tuple(slice(*each) for each in part.ranges)]
                 self._check_bytes(tensor, array.nbytes)
-                found.append((main, self.addresses.address(tensor.name, main, 0, 0), np.ascontiguousarray(array)))
+                found.append(
+                    (
+                        main,
+                        self.addresses.address(tensor.name, main, 0, 0),
+                        np.ascontiguousarray(array),
+                    )
+                )
         return found
 
     def _check_bytes(self, tensor: PlannedTensor, due: int) -> None:
         if tensor.bytes != due:
-            text = f"tensor {tensor.name!r} has {tensor.bytes} bytes in the plan and {due} in the program"
-            raise PlanError(f"{text}: plan with --precision fp32, and export from the model that was planned")
+            text = (
+                f"tensor {tensor.name!r} has {tensor.bytes} bytes in the plan and {due} in the"
+                " program"
+            )
+            raise PlanError(
+                f"{text}: plan with --precision fp32, and export from the model that was planned"
+            )
 
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Inputs and outputs of every mini-batch of every network."""
@@ -221,29 +281,50 @@ class _Builder:
             delivered = self._delivered(network)
             for batch in range(network.mini_batches):
                 prefix = network.name if network.mini_batches == 1 else f"{network.name}#{batch}"
-                inputs += [self._port(network, prefix, batch, name, name, 0.0) for name in network.inputs]
+                inputs += [
+                    self._port(network, prefix, batch, name, name, 0.0) for name in network.inputs
+                ]
                 end = self._plan.metrics.makespan.value
-                outputs += [self._port(network, prefix, batch, name, storage, end) for name, storage in delivered.items()]
+                outputs += [
+                    self._port(network, prefix, batch, name, storage, end)
+                    for name, storage in delivered.items()
+                ]
         return inputs, outputs
 
     def _delivered(self, network: NetworkInfo) -> dict[str, str]:
-        """Outputs that the plan makes, and the storages that hold them, which they may only rename."""
+        """Outputs that the plan makes, and the storages that hold them, which they may only
+        rename."""
         model = self._models[network.name]
         found = {name: model.graph.tensors[name].storage for name in model.graph.outputs}
         for name, storage in found.items():
             if storage not in network.outputs:
                 text = f"{model.source}: output {name!r} is made by no job of the plan"
-                raise PlanError(f"{text}: it is constant, an input, or a cache that grows in place; take it out of the model")
+                raise PlanError(
+                    f"{text}: it is constant, an input, or a cache that grows in place; take it out"
+                    " of the model"
+                )
         return found
 
-    def _port(self, network: NetworkInfo, prefix: str, batch: int, name: str, storage: str, time: float) -> Port:
+    def _port(
+        self, network: NetworkInfo, prefix: str, batch: int, name: str, storage: str, time: float
+    ) -> Port:
         main, model = self._plan.target.main.name, self._models[network.name]
         tensors = self.addresses.storages[network.name, storage, batch]
         value = model.values[name]
-        places = tuple(Place(main, self.addresses.address(t.name, main, time, time), 0, self.addresses.part(t)) for t in tensors)
+        places = tuple(
+            Place(main, self.addresses.address(t.name, main, time, time), 0, self.addresses.part(t))
+            for t in tensors
+        )
         due = element_type(value, model.source).itemsize * value.count
-        elements = sum(math.prod(last - first for first, last in place.part.ranges) for place in places)
+        elements = sum(
+            math.prod(last - first for first, last in place.part.ranges) for place in places
+        )
         # What bands of a result recompute lies in two of them.
-        if sum(tensor.bytes for tensor in tensors) * value.count != due * (elements if len(places) > 1 else value.count):
-            raise PlanError(f"{model.source}: {name!r} has {due} bytes, in the plan another number: export from the model that was planned")
+        if sum(tensor.bytes for tensor in tensors) * value.count != due * (
+            elements if len(places) > 1 else value.count
+        ):
+            raise PlanError(
+                f"{model.source}: {name!r} has {due} bytes, in the plan another number: export from"
+                " the model that was planned"
+            )
         return Port(f"{prefix}/{name}", value, places)

@@ -1,1 +1,2 @@
-"""What other memory planners decided, read from their dumps, beside what Loadmaster finds for the same buffers."""
+"""What other memory planners decided, read from their dumps, beside what Loadmaster finds for the
+same buffers."""

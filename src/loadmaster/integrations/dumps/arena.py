@@ -1,4 +1,5 @@
-"""One memory as another planner packed it: its buffers as a packing problem, and the addresses that they were given."""
+"""One memory as another planner packed it: its buffers as a packing problem, and the addresses that
+they were given."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from loadmaster.core.names import unique_names
 
 
 class Placed(NamedTuple):
-    """A buffer of a dump: alive from instant ``first`` to ``last``, both inclusive, ``size`` bytes at ``offset`` (None: not told)."""
+    """A buffer of a dump: alive from instant ``first`` to ``last``, both inclusive, ``size`` bytes
+    at ``offset`` (None: not told)."""
 
     name: str
     first: int
@@ -41,7 +43,8 @@ class Arena:
     offsets
         Bytes, one per buffer, as the planner placed them; None if the dump has no addresses.
     taken
-        Bytes that the planner takes: the highest address in use where there are addresses, else as the dump says; None if it does not.
+        Bytes that the planner takes: the highest address in use where there are addresses, else as
+        the dump says; None if it does not.
     stated
         Bytes that the dump says are taken, or None.
     """
@@ -72,23 +75,28 @@ def arena_of(
     buffers
         In any order.
     alignment
-        Bytes of which the planner makes addresses multiples; less where its own addresses show that it does not.
+        Bytes of which the planner makes addresses multiples; less where its own addresses show that
+        it does not.
     stated
         Bytes that the dump says are taken.
     shared
-        Whether buffers that are alive together at one address are one storage for the planner, and stay together.
+        Whether buffers that are alive together at one address are one storage for the planner, and
+        stay together.
     in_place
         Pairs of buffers, by position, that may share their address.
 
     Raises
     ------
     AllocationError
-        If a lifetime ends before it begins, or a number is too large; the message begins with the file.
+        If a lifetime ends before it begins, or a number is too large; the message begins with the
+        file.
     """
     for buffer in buffers:
         if buffer.last < buffer.first or (buffer.offset or 0) < 0:
             what = f"is alive from {buffer.first} to {buffer.last} at {buffer.offset}"
-            raise AllocationError(f"{source}: {name}: buffer {buffer.name!r} {what}: the dump is damaged")
+            raise AllocationError(
+                f"{source}: {name}: buffer {buffer.name!r} {what}: the dump is damaged"
+            )
     addresses = [buffer.offset for buffer in buffers if buffer.offset is not None]
     placed = len(addresses) == len(buffers)
     step = math.gcd(alignment, *addresses) if placed else alignment
@@ -100,12 +108,23 @@ def arena_of(
         "ids": unique_names(buffer.name for buffer in buffers),
     }
     try:
-        problem = problem_of(columns, aliases=_sharing(buffers) if shared else (), in_place=np.array(in_place).reshape(-1, 2).astype(int))
+        problem = problem_of(
+            columns,
+            aliases=_sharing(buffers) if shared else (),
+            in_place=np.array(in_place).reshape(-1, 2).astype(int),
+        )
     except AllocationError as error:
         raise AllocationError(f"{source}: {name}: {error}") from None
     if not placed:
         return Arena(name, problem, None, stated, stated)
-    taken = max((address + buffer.size for address, buffer in zip(addresses, buffers, strict=True) if buffer.size), default=0)
+    taken = max(
+        (
+            address + buffer.size
+            for address, buffer in zip(addresses, buffers, strict=True)
+            if buffer.size
+        ),
+        default=0,
+    )
     return Arena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
 
 

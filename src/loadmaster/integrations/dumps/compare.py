@@ -1,4 +1,5 @@
-"""What another planner takes beside what Loadmaster takes and what anything must take, after a check of the other's own plan."""
+"""What another planner takes beside what Loadmaster takes and what anything must take, after a
+check of the other's own plan."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from loadmaster.integrations.dumps.arena import Arena
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arena, what is wrong with the planner's own addresses (nothing, or at most 20 violations), and Loadmaster's answer."""
+    """An arena, what is wrong with the planner's own addresses (nothing, or at most 20 violations),
+    and Loadmaster's answer."""
 
     arena: Arena
     problem: Problem
@@ -49,7 +51,11 @@ def compare(
     threads: int = 1,
 ) -> Comparison:
     """Check the planner's addresses and pack the same buffers. Options are those of `allocate`."""
-    violations = () if arena.offsets is None else verify_buffers(arena.problem, arena.offsets, arena.stated)
+    violations = (
+        () if arena.offsets is None else verify_buffers(arena.problem, arena.offsets, arena.stated)
+    )
     problem = aligned(arena.problem, alignment)
-    answer = allocate(problem, capacity, strategy=strategy, time_limit=time_limit, seed=seed, threads=threads)
+    answer = allocate(
+        problem, capacity, strategy=strategy, time_limit=time_limit, seed=seed, threads=threads
+    )
     return Comparison(arena, problem, violations, answer)

@@ -1,4 +1,5 @@
-"""Text of dumps, read with a limit, and the whole numbers in it, so that an error names file and line."""
+"""Text of dumps, read with a limit, and the whole numbers in it, so that an error names file and
+line."""
 
 from __future__ import annotations
 
@@ -14,16 +15,22 @@ _MOST_DIGITS = 40
 
 
 def read_bytes(path: Path) -> bytes:
-    """Contents of a dump. Raises `AllocationError` if it cannot be read, is empty or larger than 1 GiB."""
+    """Contents of a dump. Raises `AllocationError` if it cannot be read, is empty or larger than 1
+    GiB."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
-        raise AllocationError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): give a planner's dump") from None
+        raise AllocationError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): give a"
+            " planner's dump"
+        ) from None
     if not data:
         raise AllocationError(f"{path}: is empty: give a planner's dump")
     if len(data) > LARGEST:
-        raise AllocationError(f"{path}: is larger than 1 GiB: dump one module, and leave large constants out")
+        raise AllocationError(
+            f"{path}: is larger than 1 GiB: dump one module, and leave large constants out"
+        )
     return data
 
 
@@ -38,8 +45,16 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
 
 
 def whole(digits: str, spot: str, what: str) -> int:
-    """The number that digits stand for, hexadecimal after ``0x``. Raises `AllocationError` from 2^62 on, naming the ``spot``."""
-    value = int(digits, 0 if digits[:2].lower() == "0x" else 10) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
+    """The number that digits stand for, hexadecimal after ``0x``. Raises `AllocationError` from
+    2^62 on, naming the ``spot``."""
+    value = (
+        int(digits, 0 if digits[:2].lower() == "0x" else 10)
+        if len(digits) <= _MOST_DIGITS
+        else WHOLE_LIMIT
+    )
     if abs(value) >= WHOLE_LIMIT:
-        raise AllocationError(f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: no memory is so large")
+        raise AllocationError(
+            f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: no memory is so"
+            " large"
+        )
     return value

@@ -14,7 +14,12 @@ from loadmaster.allocation.answer import Allocation
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch.in_place import in_place_pairs
-from loadmaster.integrations.executorch.requests import Held, Request, held_by_subgraphs, requests_of
+from loadmaster.integrations.executorch.requests import (
+    Held,
+    Request,
+    held_by_subgraphs,
+    requests_of,
+)
 
 LOG = logging.getLogger("loadmaster.executorch")
 
@@ -28,33 +33,58 @@ class Arenas:
         self._in_place, self._time_limit = in_place, time_limit
 
     def __call__(
-        self, alignment: int, specs: Iterable[Any], graph_module: torch.fx.GraphModule, graph_signature: Any = None, extra_padding: int = 0
+        self,
+        alignment: int,
+        specs: Iterable[Any],
+        graph_module: torch.fx.GraphModule,
+        graph_signature: Any = None,
+        extra_padding: int = 0,
     ) -> MemoryAlgoResult:
         """Plan one graph; called by ExecuTorch, which writes the result into the tensors."""
         tensors = list(specs)
         requests = requests_of(tensors, alignment)
         held = held_by_subgraphs(graph_module)
-        arenas = sorted({arena_of(request) for request in requests} | {arena for node in held for arena, size in node.size.items() if size})
+        arenas = sorted(
+            {arena_of(request) for request in requests}
+            | {arena for node in held for arena, size in node.size.items() if size}
+        )
         result, proven = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1)), True
         for arena in arenas:
             members = [request for request in requests if arena_of(request) == arena]
             pairs = in_place_pairs(graph_module, members) if self._in_place else []
             answer = self._packed(members, held, arena, alignment, pairs)
             result.bufsizes[arena] = (answer.peak or 0) + (extra_padding if members else 0)
-            place(result, members, answer.offsets.tolist() if answer.offsets is not None else [], arena)
+            place(
+                result,
+                members,
+                answer.offsets.tolist() if answer.offsets is not None else [],
+                arena,
+            )
             LOG.info("arena %d: %s", arena, _told(answer, len(members)))
             proven &= answer.status == "optimal"
         if self._in_place:
             share_storage(result, graph_module, requests)
         elif not proven:
-            return _better(result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding))
+            return _better(
+                result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
+            )
         return result
 
-    def _packed(self, members: list[Request], held: list[Held], arena: int, alignment: int, pairs: list[tuple[int, int]]) -> Allocation:
+    def _packed(
+        self,
+        members: list[Request],
+        held: list[Held],
+        arena: int,
+        alignment: int,
+        pairs: list[tuple[int, int]],
+    ) -> Allocation:
         buffers = [*buffers_of(members), *held_in(held, arena)]
         answer = allocate(buffers, alignment=alignment, time_limit=self._time_limit, in_place=pairs)
         if answer.offsets is None:
-            raise CapacityError(f"ExecuTorch's arena {arena} of {len(buffers)} tensors could not be packed: {answer.certificate}")
+            raise CapacityError(
+                f"ExecuTorch's arena {arena} of {len(buffers)} tensors could not be packed:"
+                f" {answer.certificate}"
+            )
         return answer
 
 
@@ -62,7 +92,10 @@ def arena_of(request: Request) -> int:
     """The arena that a pass before this one has chosen, or the first."""
     chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
     if len(chosen) > 1:
-        raise AllocationError(f"a tensor of shape {list(request.spec.shape)} and what lies in its storage are in arenas {sorted(chosen)}")
+        raise AllocationError(
+            f"a tensor of shape {list(request.spec.shape)} and what lies in its storage are in"
+            f" arenas {sorted(chosen)}"
+        )
     return int(chosen.pop()) if chosen else 1
 
 
@@ -73,31 +106,43 @@ def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
 
 def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
     """What subgraphs use of one arena, as buffers pinned to its beginning."""
-    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena], offset=0) for h in merged(held, arena)]
+    return [
+        Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena], offset=0)
+        for h in merged(held, arena)
+    ]
 
 
 def merged(held: Iterable[Held], arena: int) -> list[Held]:
-    """Those that use the arena, where two whose times overlap are one: pinned to the same address they could not both be there."""
+    """Those that use the arena, where two whose times overlap are one: pinned to the same address
+    they could not both be there."""
     joined: list[Held] = []
     for each in sorted((h for h in held if h.size.get(arena, 0)), key=lambda h: h.lower):
         size = each.size[arena]
         if joined and each.lower < joined[-1].upper:
             last = joined.pop()
-            joined.append(Held(last.lower, max(last.upper, each.upper), {arena: max(last.size[arena], size)}))
+            joined.append(
+                Held(last.lower, max(last.upper, each.upper), {arena: max(last.size[arena], size)})
+            )
         else:
             joined.append(Held(each.lower, each.upper, {arena: size}))
     return joined
 
 
-def place(result: MemoryAlgoResult, requests: Iterable[Request], offsets: Iterable[int], arena: int) -> None:
-    """Write the addresses of storages, and of all that lies in them, into ExecuTorch's result; its verifier wants one object for all."""
+def place(
+    result: MemoryAlgoResult, requests: Iterable[Request], offsets: Iterable[int], arena: int
+) -> None:
+    """Write the addresses of storages, and of all that lies in them, into ExecuTorch's result; its
+    verifier wants one object for all."""
     for request, address in zip(requests, offsets, strict=False):
         for tensor, offset in request.tensors:
             result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
 
 
-def share_storage(result: MemoryAlgoResult, graph_module: torch.fx.GraphModule, requests: list[Request]) -> None:
-    """Name the operand as the storage of every result that lies where it lies, as ExecuTorch's verifier asks of what overlaps."""
+def share_storage(
+    result: MemoryAlgoResult, graph_module: torch.fx.GraphModule, requests: list[Request]
+) -> None:
+    """Name the operand as the storage of every result that lies where it lies, as ExecuTorch's
+    verifier asks of what overlaps."""
     for operand, output in in_place_pairs(graph_module, requests):
         one, other = requests[operand].spec, requests[output].spec
         at, there = result.spec_dict[one], result.spec_dict[other]
@@ -109,9 +154,20 @@ def share_storage(result: MemoryAlgoResult, graph_module: torch.fx.GraphModule, 
 
 
 def _better(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
-    return other if sum(other.bufsizes) < sum(one.bufsizes) and len(one.bufsizes) == len(other.bufsizes) else one
+    return (
+        other
+        if sum(other.bufsizes) < sum(one.bufsizes) and len(one.bufsizes) == len(other.bufsizes)
+        else one
+    )
 
 
 def _told(answer: Allocation, tensors: int) -> str:
-    proof = "proven to be the least" if answer.status == "optimal" else f"at least {answer.lower_bound} are needed"
-    return f"{answer.peak} bytes for {tensors} tensors, {proof}{', time limit reached' if answer.interrupted else ''}"
+    proof = (
+        "proven to be the least"
+        if answer.status == "optimal"
+        else f"at least {answer.lower_bound} are needed"
+    )
+    return (
+        f"{answer.peak} bytes for {tensors} tensors,"
+        f" {proof}{', time limit reached' if answer.interrupted else ''}"
+    )

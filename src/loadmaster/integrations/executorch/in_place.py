@@ -1,4 +1,5 @@
-"""Which results may be written over an operand: those of element-wise kernels, where nothing reads the operand afterwards."""
+"""Which results may be written over an operand: those of element-wise kernels, where nothing reads
+the operand afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from executorch.exir.memory_planning import get_node_tensor_specs
 from loadmaster.integrations.executorch.requests import Request
 
 
-def in_place_pairs(graph_module: torch.fx.GraphModule, requests: list[Request]) -> list[tuple[int, int]]:
+def in_place_pairs(
+    graph_module: torch.fx.GraphModule, requests: list[Request]
+) -> list[tuple[int, int]]:
     """Pairs (operand, result) of requests by position; linear in the number of nodes.
 
     Both have a storage of their own, of the same type, shape and order of dimensions.
@@ -26,7 +29,11 @@ def in_place_pairs(graph_module: torch.fx.GraphModule, requests: list[Request]) 
             continue
         for operand in dict.fromkeys(_operands(node, own)):
             source = requests[operand].spec
-            if source is not results[0] and source.lifetime[1] == index and _alike(source, results[0]):
+            if (
+                source is not results[0]
+                and source.lifetime[1] == index
+                and _alike(source, results[0])
+            ):
                 pairs.append((operand, own[id(results[0])]))
     return pairs
 
@@ -34,7 +41,11 @@ def in_place_pairs(graph_module: torch.fx.GraphModule, requests: list[Request]) 
 def _is_element_wise(node: torch.fx.Node) -> bool:
     """The tag is on the functional form of some operators only."""
     target = node.target
-    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or "out" not in node.kwargs:
+    if (
+        node.op != "call_function"
+        or not isinstance(target, torch._ops.OpOverload)
+        or "out" not in node.kwargs
+    ):
         return False
     packet = target.overloadpacket
     return any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())

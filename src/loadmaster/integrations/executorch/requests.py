@@ -1,8 +1,9 @@
 """What ExecuTorch asks for: its tensors and the memory of its subgraphs, as buffers with lifetimes.
 
-A tensor's lifetime is that of its nodes in the graph, the last included. A tensor may lie in another's storage, at an offset. Subgraphs
-(branches, loop bodies) are planned before the graph that holds them, from address 0 of every arena on; their results are handed over where
-they lie, so that what they use stays taken from the node that runs them until the last use of what it returns.
+A tensor's lifetime is that of its nodes in the graph, the last included. A tensor may lie in
+another's storage, at an offset. Subgraphs (branches, loop bodies) are planned before the graph that
+holds them, from address 0 of every arena on; their results are handed over where they lie, so that
+what they use stays taken from the node that runs them until the last use of what it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from loadmaster.core.errors import AllocationError
 
 @dataclass(frozen=True)
 class Request:
-    """A tensor that has storage of its own, and those that lie in it: (tensor, bytes above the storage's first)."""
+    """A tensor that has storage of its own, and those that lie in it: (tensor, bytes above the
+    storage's first)."""
 
     spec: Any
     inside: tuple[tuple[Any, int], ...]
@@ -43,7 +45,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes from address 0 on that subgraphs of a node use: ``size`` of each arena by its number, over [lower, upper)."""
+    """Bytes from address 0 on that subgraphs of a node use: ``size`` of each arena by its number,
+    over [lower, upper)."""
 
     lower: int
     upper: int
@@ -51,38 +54,49 @@ class Held:
 
 
 def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
-    """Sort tensors into storages, with all sizes as multiples of ``alignment``; linear in the number of tensors.
+    """Sort tensors into storages, with all sizes as multiples of ``alignment``; linear in the
+    number of tensors.
 
     Raises
     ------
     AllocationError
         If a tensor lies in the storage of one that has none here, or in its own.
     """
-    inside: dict[int, list[tuple[Any, int]]] = {id(spec): [] for spec in specs if base_of(spec)[0] is None}
+    inside: dict[int, list[tuple[Any, int]]] = {
+        id(spec): [] for spec in specs if base_of(spec)[0] is None
+    }
     for spec in specs:
         spec.realign(alignment)
         base, offset, steps = spec, 0, 0
         while (found := base_of(base))[0] is not None:
             base, offset, steps = found[0], offset + found[1], steps + 1
             if steps > len(specs):
-                raise AllocationError(f"a tensor of shape {list(spec.shape)} lies in its own storage, by way of others")
+                raise AllocationError(
+                    f"a tensor of shape {list(spec.shape)} lies in its own storage, by way of"
+                    " others"
+                )
         if base is spec:
             continue
         if id(base) not in inside:
-            raise AllocationError(f"a tensor of shape {list(spec.shape)} lies in the storage of one that is not planned with it")
+            raise AllocationError(
+                f"a tensor of shape {list(spec.shape)} lies in the storage of one that is not"
+                " planned with it"
+            )
         inside[id(base)].append((spec, offset))
     return [Request(spec, tuple(inside[id(spec)])) for spec in specs if id(spec) in inside]
 
 
 def base_of(spec: Any) -> tuple[Any, int]:
-    """The tensor in whose storage one lies, or None, and where; ExecuTorch 1.4 knows only the storage's beginning."""
+    """The tensor in whose storage one lies, or None, and where; ExecuTorch 1.4 knows only the
+    storage's beginning."""
     if hasattr(spec, "storage_base"):
         return spec.storage_base, int(spec.storage_base_offset)
     return getattr(spec, "inplace_base", None), 0
 
 
 def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
-    """What the subgraphs of a graph's nodes use while they and their results are alive; empty for devices other than the CPU."""
+    """What the subgraphs of a graph's nodes use while they and their results are alive; empty for
+    devices other than the CPU."""
     if not getattr(graph_module, "input_mem_buffer_sizes", None):
         return []
     held = []
@@ -92,12 +106,21 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
             for arena, size in enumerate(subgraph.meta.get("non_const_buffer_sizes", ())):
                 sizes[arena] = max(sizes.get(arena, 0), size)
         if any(sizes.values()):
-            last = max((spec.lifetime[1] for spec in get_node_tensor_specs(node) if spec.lifetime[1] is not None), default=index)
+            last = max(
+                (
+                    spec.lifetime[1]
+                    for spec in get_node_tensor_specs(node)
+                    if spec.lifetime[1] is not None
+                ),
+                default=index,
+            )
             held.append(Held(index, max(index, last) + 1, sizes))
     return held
 
 
-def _subgraphs(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> Iterator[torch.fx.GraphModule]:
+def _subgraphs(
+    graph_module: torch.fx.GraphModule, node: torch.fx.Node
+) -> Iterator[torch.fx.GraphModule]:
     for operand in node.args if node.op == "call_function" else ():
         if isinstance(operand, torch.fx.Node) and operand.op == "get_attr":
             found = getattr(graph_module, str(operand.target), None)

@@ -1,7 +1,7 @@
 """From a model to a program of IREE whose transient memory Loadmaster has packed.
 
-The compiler is stopped where it packs, its operations are replaced by addresses, and it goes on from there: first with the pipelines that
-end its own stream phase, then with everything after it.
+The compiler is stopped where it packs, its operations are replaced by addresses, and it goes on
+from there: first with the pipelines that end its own stream phase, then with everything after it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
 
 @dataclass(frozen=True)
 class PlannedPack:
-    """One transient resource: its function, slices, bytes that IREE took and that the plan takes, and how good the plan is."""
+    """One transient resource: its function, slices, bytes that IREE took and that the plan takes,
+    and how good the plan is."""
 
     function: str
     slices: int
@@ -53,7 +54,8 @@ class PlannedPack:
 
 @dataclass(frozen=True)
 class ExportedProgram:
-    """What was planned, and the files that were written: the program, and its weights where they are apart."""
+    """What was planned, and the files that were written: the program, and its weights where they
+    are apart."""
 
     packs: tuple[PlannedPack, ...]
     written: tuple[Path, ...]
@@ -67,9 +69,11 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
     source
         An `.onnx` file, or an `.mlir` file that ``iree-compile`` takes.
     out
-        Where the program goes. Large weights of an `.onnx` file go beside it, with the suffix `.irpa`.
+        Where the program goes. Large weights of an `.onnx` file go beside it, with the suffix
+        `.irpa`.
     flags
-        Further flags of ``iree-compile``; without any, the program is for the processor of this machine.
+        Further flags of ``iree-compile``; without any, the program is for the processor of this
+        machine.
 
     Raises
     ------
@@ -78,21 +82,35 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
     ModelError
         If IREE cannot compile the model.
     AllocationError
-        If sizes are not static, there is nothing to pack, or a plan does not hold. Nothing is written then.
+        If sizes are not static, there is nothing to pack, or a plan does not hold. Nothing is
+        written then.
     """
     require_version()
     given = [flag for flag in flags if flag.startswith(_STOPS)]
     if given:
-        raise ModelError(f"{given[0]}: leave it out: where the compiler stops and what it prints is for the export to say")
+        raise ModelError(
+            f"{given[0]}: leave it out: where the compiler stops and what it prints is for the"
+            " export to say"
+        )
     if source.suffix not in (".mlir", ".onnx") or not source.is_file():
         raise ModelError(f"{source}: is no .mlir or .onnx file that is there")
     if out.is_dir():
-        raise OutputError(f"{out}: a directory is in the way: give the name of a file, such as {out / 'planned.vmfb'}")
+        raise OutputError(
+            f"{out}: a directory is in the way: give the name of a file, such as"
+            f" {out / 'planned.vmfb'}"
+        )
     if out.suffix == _WEIGHTS:
-        raise OutputError(f"{out}: weights are called so: give the program another suffix, such as .vmfb")
-    with output_directory(out.parent) as results, tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+        raise OutputError(
+            f"{out}: weights are called so: give the program another suffix, such as .vmfb"
+        )
+    with (
+        output_directory(out.parent) as results,
+        tempfile.TemporaryDirectory(prefix="loadmaster-") as folder,
+    ):
         try:
-            plans = _export(source.resolve(), Path(folder), results.draft / out.name, tuple(flags) or TARGET)
+            plans = _export(
+                source.resolve(), Path(folder), results.draft / out.name, tuple(flags) or TARGET
+            )
         except (ModelError, AllocationError) as error:
             raise type(error)(f"{source}: {str(error).replace(folder, '')}") from None
         return ExportedProgram(plans, tuple(results.publish()))
@@ -102,8 +120,14 @@ def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple
     module = _imported(source, work, out.with_suffix(_WEIGHTS))
     text, plans = _planned(module, work, target)
     (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
-    run_tool("iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log")
-    run_tool("iree-compile", [work / "stream.mlir", "--compile-from=stream", *target, "-o", out], work / "log")
+    run_tool(
+        "iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log"
+    )
+    run_tool(
+        "iree-compile",
+        [work / "stream.mlir", "--compile-from=stream", *target, "-o", out],
+        work / "log",
+    )
     return plans
 
 
@@ -112,39 +136,61 @@ def _imported(source: Path, work: Path, weights: Path) -> Path:
     if source.suffix == ".mlir":
         return source
     module = work / "model.mlir"
-    arguments: list[str | Path] = [source, *_upgrade(source), "--externalize-params", "--save-params-to", weights, "-o", module]
+    arguments: list[str | Path] = [
+        source,
+        *_upgrade(source),
+        "--externalize-params",
+        "--save-params-to",
+        weights,
+        "-o",
+        module,
+    ]
     run_tool("iree-import-onnx", arguments, work / "log")
     return module
 
 
 def _upgrade(source: Path) -> list[str]:
-    """Flags that bring a model up to the operator set that IREE's importer wants, if it is older."""
+    """Flags that bring a model up to the operator set that IREE's importer wants, if it is
+    older."""
     onnx = package("onnx", "exporting to IREE")
     try:
         model = onnx.load(str(source), load_external_data=False)
     except Exception as error:  # Whatever protobuf makes of a damaged file.
         raise ModelError(f"is no ONNX model ({type(error).__name__})") from None
-    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    version = max(
+        (each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0
+    )
     return ["--opset-version", str(_OPSET)] if version < _OPSET else []
 
 
-def _planned(module: Path, work: Path, target: Sequence[str]) -> tuple[str, tuple[PlannedPack, ...]]:
+def _planned(
+    module: Path, work: Path, target: Sequence[str]
+) -> tuple[str, tuple[PlannedPack, ...]]:
     """The module as it is before packing, with addresses in place of its operations."""
     printed = [f"--mlir-print-ir-{when}={_PASS}" for when in ("before", "after")]
-    stop = ["--mlir-print-ir-module-scope", "--mlir-disable-threading", "--compile-to=stream", "-o", str(work / "stopped.mlir")]
+    stop = [
+        "--mlir-print-ir-module-scope",
+        "--mlir-disable-threading",
+        "--compile-to=stream",
+        "-o",
+        str(work / "stopped.mlir"),
+    ]
     run_tool("iree-compile", [module, *target, *printed, *stop], work / "printed")
     lines = (work / "printed").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     dumps = list(find_dumps(lines))
     first = _first_of_program(lines, dumps)
     if first is None:
-        raise AllocationError("IREE has no transient memory to pack: compile it with iree-compile alone")
+        raise AllocationError(
+            "IREE has no transient memory to pack: compile it with iree-compile alone"
+        )
     answers = [_answer(each) for each in placed_packs(dumps[first:], _TEXT)]
     body = [lines[number] for number in dumps[first].lines]
     return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _, _ in answers)
 
 
 def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
-    """The dump of the whole program before anything is packed: programs that IREE runs to fold constants are printed before it."""
+    """The dump of the whole program before anything is packed: programs that IREE runs to fold
+    constants are printed before it."""
     program = _names(lines, dumps[-1]) if dumps else frozenset()
     counts = {
         number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
@@ -169,11 +215,17 @@ def _answer(placed: PlacedPack) -> Answer:
     """Pack one resource; IREE's own addresses stay where nothing better is found."""
     pack = placed.pack
     if placed.total is None or placed.offsets is None:
-        raise AllocationError(f"what IREE makes of the pack in {pack.function} is not printed: please report it")
+        raise AllocationError(
+            f"what IREE makes of the pack in {pack.function} is not printed: please report it"
+        )
     alignment = gcd(_LARGEST_ALIGNMENT, placed.total, *placed.offsets)
     if alignment % ALIGNMENT:
-        what = f"give --iree-stream-resource-min-offset-alignment={ALIGNMENT} or more, or leave it out"
-        raise AllocationError(f"IREE's addresses in {pack.function} are multiples of {alignment} only: {what}")
+        what = (
+            f"give --iree-stream-resource-min-offset-alignment={ALIGNMENT} or more, or leave it out"
+        )
+        raise AllocationError(
+            f"IREE's addresses in {pack.function} are multiples of {alignment} only: {what}"
+        )
     problem = _problem(placed, alignment)
     theirs = np.array(placed.offsets, dtype=np.int64)
     _require_valid(problem, theirs, placed.total, f"IREE's own plan of {pack.function}")
@@ -183,7 +235,13 @@ def _answer(placed: PlacedPack) -> Answer:
     total = answer.peak if better and answer.peak is not None else placed.total
     _require_valid(problem, offsets, total, f"the plan of {pack.function}")
     status = "optimal" if total == answer.lower_bound else "feasible"
-    return PlannedPack(pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status), total, offsets
+    return (
+        PlannedPack(
+            pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status
+        ),
+        total,
+        offsets,
+    )
 
 
 def _problem(placed: PlacedPack, alignment: int) -> Problem:
@@ -205,10 +263,15 @@ def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> No
 
 
 def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]:
-    """Lines of a module with constants for the results of its packing operations, which are as many as there are answers."""
+    """Lines of a module with constants for the results of its packing operations, which are as many
+    as there are answers."""
     packs = find_packs(lines, _TEXT)
-    if [(pack.function, len(pack.slices)) for pack in packs] != [(plan.function, plan.slices) for plan, _, _ in answers]:
-        raise AllocationError("IREE prints other packs in the module than in its functions: please report it")
+    if [(pack.function, len(pack.slices)) for pack in packs] != [
+        (plan.function, plan.slices) for plan, _, _ in answers
+    ]:
+        raise AllocationError(
+            "IREE prints other packs in the module than in its functions: please report it"
+        )
     begins = {pack.begin: (at, pack) for at, pack in enumerate(packs)}
     constants: dict[str, int] = {}
     after = 0
@@ -222,7 +285,12 @@ def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]
             for result, value in enumerate([total, *offsets.tolist()]):
                 yield f"    {_constant(at, result)} = arith.constant {value} : index"
         if number >= after:
-            yield _RESULT.sub(lambda match: _constant(constants[match[1]], match[2]) if match[1] in constants else match[0], line)
+            yield _RESULT.sub(
+                lambda match: (
+                    _constant(constants[match[1]], match[2]) if match[1] in constants else match[0]
+                ),
+                line,
+            )
 
 
 def _constant(at: int, result: int | str) -> str:

@@ -1,7 +1,9 @@
-"""``stream.resource.pack`` in the text of IREE's compiler: slices of one transient resource, with lifetimes and sizes.
+"""``stream.resource.pack`` in the text of IREE's compiler: slices of one transient resource, with
+lifetimes and sizes.
 
-The operation has a line for each slice, ``[first, last] = %bytes``, both inclusive. Its results are the resource's bytes and then the
-slices' offsets, ``%r#0``, ``%r#1`` and so on. The compiler replaces it by addresses in the pass ``iree-stream-layout-slices``.
+The operation has a line for each slice, ``[first, last] = %bytes``, both inclusive. Its results are
+the resource's bytes and then the slices' offsets, ``%r#0``, ``%r#1`` and so on. The compiler
+replaces it by addresses in the pass ``iree-stream-layout-slices``.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 
 ALIGNMENT = 64
-"""Bytes of which IREE makes sizes and offsets multiples, unless ``--iree-stream-resource-min-offset-alignment`` says otherwise."""
+"""Bytes of which IREE makes sizes and offsets multiples, unless
+``--iree-stream-resource-min-offset-alignment`` says otherwise."""
 
-FUNCTION = re.compile(r"\s*(util\.initializer|util\.func|func\.func)\b(?:[^@]*(@[\w.$-]+|@\"[^\"]*\"))?")
+FUNCTION = re.compile(
+    r"\s*(util\.initializer|util\.func|func\.func)\b(?:[^@]*(@[\w.$-]+|@\"[^\"]*\"))?"
+)
 CONSTANT = re.compile(r"\s*(%[\w$.-]+) = arith\.constant (-?\d{1,20}) : index\s*$")
 _OPERATION = "stream.resource.pack"
 _BEGIN = re.compile(r"\s*(%[\w$.-]+):(\d{1,9}) = stream\.resource\.pack\b(.*)slices\(\{\s*$")
@@ -26,7 +31,8 @@ _END = re.compile(r"\s*\}\) : index\s*$")
 
 @dataclass(frozen=True)
 class Slice:
-    """Alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up to what IREE rounds it to."""
+    """Alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up to what IREE
+    rounds it to."""
 
     first: int
     last: int
@@ -35,7 +41,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Pack:
-    """One operation: on lines [begin, end) of the text, in a function, with the name of its results."""
+    """One operation: on lines [begin, end) of the text, in a function, with the name of its
+    results."""
 
     begin: int
     end: int
@@ -44,8 +51,11 @@ class Pack:
     slices: tuple[Slice, ...]
 
 
-def find_packs(lines: Sequence[str], source: str, first_line: int = 1, alignment: int = ALIGNMENT) -> list[Pack]:
-    """Find all operations in some lines; errors name ``source`` and the line, of which ``first_line`` is the first. O(lines).
+def find_packs(
+    lines: Sequence[str], source: str, first_line: int = 1, alignment: int = ALIGNMENT
+) -> list[Pack]:
+    """Find all operations in some lines; errors name ``source`` and the line, of which
+    ``first_line`` is the first. O(lines).
 
     Raises
     ------
@@ -64,13 +74,20 @@ def find_packs(lines: Sequence[str], source: str, first_line: int = 1, alignment
         elif _OPERATION in line and " = " in line:
             begin = _BEGIN.match(line)
             if begin is None or "offset(" in begin[3]:
-                raise AllocationError(f"{spot}: is a {_OPERATION} of a form that is not known: give the output of IREE 3.13")
+                raise AllocationError(
+                    f"{spot}: is a {_OPERATION} of a form that is not known: give the output of"
+                    " IREE 3.13"
+                )
             last = _end_of(lines, number, spot)
             slices = tuple(
-                _slice(lines[at], f"{source}:{first_line + at}", function, constants, alignment) for at in range(number + 1, last)
+                _slice(lines[at], f"{source}:{first_line + at}", function, constants, alignment)
+                for at in range(number + 1, last)
             )
             if len(slices) + 1 != int(begin[2]):
-                raise AllocationError(f"{spot}: has {len(slices)} slices for {begin[2]} results: the text is not whole")
+                raise AllocationError(
+                    f"{spot}: has {len(slices)} slices for {begin[2]} results: the text is not"
+                    " whole"
+                )
             found.append(Pack(number, last + 1, function, begin[1], slices))
             number = last
         number += 1
@@ -83,7 +100,9 @@ def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
             return number
         if not _SLICE.match(lines[number]):
             break
-    raise AllocationError(f"{spot}: the {_OPERATION} that begins here has no end: the text is cut off")
+    raise AllocationError(
+        f"{spot}: the {_OPERATION} that begins here has no end: the text is cut off"
+    )
 
 
 def _slice(line: str, spot: str, function: str, constants: dict[str, int], alignment: int) -> Slice:
@@ -92,10 +111,13 @@ def _slice(line: str, spot: str, function: str, constants: dict[str, int], align
     first, last = int(match[1]), int(match[2])
     if match[3] not in constants:
         raise AllocationError(
-            f"{spot}: the size {match[3]} in {function} is not known when the program is compiled: only static shapes can be planned"
+            f"{spot}: the size {match[3]} in {function} is not known when the program is compiled:"
+            " only static shapes can be planned"
         )
     size = constants[match[3]]
     rounded = -(-size // alignment) * alignment
     if last < first or size < 0 or max(last, rounded) >= WHOLE_LIMIT:
-        raise AllocationError(f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged")
+        raise AllocationError(
+            f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged"
+        )
     return Slice(first, last, rounded)

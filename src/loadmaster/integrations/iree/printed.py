@@ -1,4 +1,5 @@
-"""What IREE's compiler prints around the pass ``iree-stream-layout-slices``: packing operations, and the addresses that replaced them.
+"""What IREE's compiler prints around the pass ``iree-stream-layout-slices``: packing operations,
+and the addresses that replaced them.
 
 The text after the pass is the text before it with constants in place of an operation's results.
 """
@@ -12,7 +13,10 @@ from typing import NamedTuple
 
 from loadmaster.integrations.iree.packs import CONSTANT, FUNCTION, Pack, find_packs
 
-_DUMP = re.compile(r"// -----// IR Dump (Before|After) .*iree-stream-layout-slices(?: \('([\w.]+)' operation(?:: @?\"?([^\")]+)\"?)?\))?")
+_DUMP = re.compile(
+    r"// -----// IR Dump (Before|After) .*iree-stream-layout-slices(?: \('([\w.]+)' operation(?::"
+    r" @?\"?([^\")]+)\"?)?\))?"
+)
 _ANY_DUMP = "// -----// IR Dump "
 _NAME = re.compile(r"%[\w$.#-]+")
 
@@ -25,7 +29,8 @@ class Function(NamedTuple):
 
 
 class Dump(NamedTuple):
-    """One dump, ``before`` the pass on a function or after it: the ``lines`` of the text that it is, and the functions of that name."""
+    """One dump, ``before`` the pass on a function or after it: the ``lines`` of the text that it
+    is, and the functions of that name."""
 
     before: bool
     kind: str
@@ -35,7 +40,8 @@ class Dump(NamedTuple):
 
 
 class PlacedPack(NamedTuple):
-    """An operation, with the bytes and the slices' addresses that IREE gave; None where it is not printed what became of it."""
+    """An operation, with the bytes and the slices' addresses that IREE gave; None where it is not
+    printed what became of it."""
 
     pack: Pack
     total: int | None
@@ -47,28 +53,51 @@ def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
     for number, dump in enumerate(dumps):
         if not dump.before:
             continue
-        after = next((each for each in dumps[number + 1 : number + 2] if not each.before and each[1:3] == dump[1:3]), None)
+        after = next(
+            (
+                each
+                for each in dumps[number + 1 : number + 2]
+                if not each.before and each[1:3] == dump[1:3]
+            ),
+            None,
+        )
         for index, function in enumerate(dump.functions):
             packs = find_packs(function.lines, source, function.number)
-            placed = _addresses(function, packs, after.functions[index]) if packs and after and index < len(after.functions) else {}
+            placed = (
+                _addresses(function, packs, after.functions[index])
+                if packs and after and index < len(after.functions)
+                else {}
+            )
             yield from (_placed(pack, placed) for pack in packs)
             if packs and dump.kind == "util.initializer":
                 break  # Those after it are printed again when it is their turn.
 
 
 def _placed(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
-    offsets = [addresses.get(f"{pack.result}#{number}") for number in range(1, len(pack.slices) + 1)]
+    offsets = [
+        addresses.get(f"{pack.result}#{number}") for number in range(1, len(pack.slices) + 1)
+    ]
     known = tuple(offset for offset in offsets if offset is not None)
-    return PlacedPack(pack, addresses.get(f"{pack.result}#0"), known if len(known) == len(offsets) else None)
+    return PlacedPack(
+        pack, addresses.get(f"{pack.result}#0"), known if len(known) == len(offsets) else None
+    )
 
 
 def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
     """All dumps of the pass in a text. O(lines)."""
-    starts = [number for number, line in enumerate(lines) if line.startswith(_ANY_DUMP)] + [len(lines)]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_ANY_DUMP)] + [
+        len(lines)
+    ]
     for start, stop in pairwise(starts):
         if head := _DUMP.match(lines[start]):
             kind, name = (head[2], head[3] or "") if head[2] else _first(lines[start + 1 : stop])
-            yield Dump(head[1] == "Before", kind, name, range(start + 1, stop), list(_functions(lines, start + 1, stop, kind, name)))
+            yield Dump(
+                head[1] == "Before",
+                kind,
+                name,
+                range(start + 1, stop),
+                list(_functions(lines, start + 1, stop, kind, name)),
+            )
 
 
 def _first(lines: Sequence[str]) -> tuple[str, str]:
@@ -77,25 +106,32 @@ def _first(lines: Sequence[str]) -> tuple[str, str]:
     return (head[1], (head[2] or "").strip('@"')) if head else ("", "")
 
 
-def _functions(lines: Sequence[str], start: int, stop: int, kind: str, name: str) -> Iterator[Function]:
+def _functions(
+    lines: Sequence[str], start: int, stop: int, kind: str, name: str
+) -> Iterator[Function]:
     """Functions of a kind and name in the dump: of the whole module, or of one function."""
     number = start
     while number < stop:
         head = FUNCTION.match(lines[number])
         if head and head[1] == kind and (head[2] or "").strip('@"') == name:
             closing = lines[number][: len(lines[number]) - len(lines[number].lstrip())] + "}"
-            end = next((at for at in range(number + 1, stop) if lines[at].rstrip() == closing), stop)
+            end = next(
+                (at for at in range(number + 1, stop) if lines[at].rstrip() == closing), stop
+            )
             yield Function(lines[number:end], number + 1)
             number = end
         number += 1
 
 
 def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict[str, int]:
-    """What each result of the operations became: both texts are alike but for the operations, in whose place there are constants."""
+    """What each result of the operations became: both texts are alike but for the operations, in
+    whose place there are constants."""
     constants: dict[str, int] = {}
     skipped = {line for pack in packs for line in range(pack.begin, pack.end)}
     old = [line for number, line in enumerate(before.lines) if number not in skipped]
-    results = {f"{pack.result}#{number}" for pack in packs for number in range(len(pack.slices) + 1)}
+    results = {
+        f"{pack.result}#{number}" for pack in packs for number in range(len(pack.slices) + 1)
+    }
     found: dict[str, int] = {}
     at = 0
     for line in after.lines:

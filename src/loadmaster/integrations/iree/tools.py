@@ -13,19 +13,29 @@ from loadmaster.core.errors import MissingPackageError, ModelError
 VERSION = "3.13"
 """The release whose passes and pipelines are called by name; others may call them differently."""
 _PACKAGE = "iree-base-compiler"
-TARGET = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host")
+TARGET = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+)
 """What is compiled for unless flags say otherwise: the processor of this machine."""
 
 
 def require_version() -> None:
-    """Raise `MissingPackageError` if IREE's compiler is not installed, or is of another release than the one that is known."""
+    """Raise `MissingPackageError` if IREE's compiler is not installed, or is of another release
+    than the one that is known."""
     install = f"pip install 'loadmaster[iree]' ({_PACKAGE} {VERSION})"
     try:
         found = version(_PACKAGE)
     except PackageNotFoundError:
-        raise MissingPackageError(f"exporting to IREE needs {_PACKAGE}, which is not installed: {install}") from None
+        raise MissingPackageError(
+            f"exporting to IREE needs {_PACKAGE}, which is not installed: {install}"
+        ) from None
     if found.split(".")[:2] != VERSION.split("."):
-        raise MissingPackageError(f"exporting to IREE calls passes of {_PACKAGE} {VERSION} by name, and {found} is installed: {install}")
+        raise MissingPackageError(
+            f"exporting to IREE calls passes of {_PACKAGE} {VERSION} by name, and {found} is"
+            f" installed: {install}"
+        )
 
 
 _MODULES = {
@@ -50,7 +60,11 @@ def run_tool(name: str, arguments: Sequence[str | Path], log: Path) -> None:
     """
     with log.open("wb") as file:
         done = subprocess.run(
-            [*tool(name), *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, check=False
+            [*tool(name), *map(str, arguments)],
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     if done.returncode:
         raise ModelError(f"{name} failed: {_first_error(log)}")

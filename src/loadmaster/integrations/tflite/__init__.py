@@ -1,1 +1,2 @@
-"""Hand-over to TensorFlow Lite for Microcontrollers (TFLM): addresses of tensors, planned here, in the file that it runs."""
+"""Hand-over to TensorFlow Lite for Microcontrollers (TFLM): addresses of tensors, planned here, in
+the file that it runs."""

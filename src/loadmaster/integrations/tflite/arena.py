@@ -1,4 +1,5 @@
-"""The plan of TFLM's arena: addresses of all planned tensors, with room for scratch buffers, checked as TFLM will have them."""
+"""The plan of TFLM's arena: addresses of all planned tensors, with room for scratch buffers,
+checked as TFLM will have them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
-from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes, Span
+from loadmaster.integrations.tflite.lifetimes import (
+    LARGEST_OFFSET,
+    UNIT,
+    ArenaTensor,
+    Lifetimes,
+    Span,
+)
 from loadmaster.integrations.tflite.online_planner import Request, head_of, online_offsets
 from loadmaster.integrations.tflite.planned_file import ONLINE
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
@@ -24,18 +31,21 @@ from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Addresses of the planned tensors in bytes, in the order of the file, and of the scratch buffers where TFLM will put them.
+    """Addresses of the planned tensors in bytes, in the order of the file, and of the scratch
+    buffers where TFLM will put them.
 
     Attributes
     ----------
     head, head_before
-        Bytes that TFLM takes for what is planned: with this plan, and without any. Exact if scratch is known.
+        Bytes that TFLM takes for what is planned: with this plan, and without any. Exact if scratch
+        is known.
     lower_bound
         Bytes that no plan of the same tensors, scratch buffers and in-place pairs can do without.
     status
         ``optimal`` if the head is the least that there can be, else ``feasible``.
     growth
-        If scratch is not known: bytes that the arena may take beyond what TFLM takes without a plan, at most.
+        If scratch is not known: bytes that the arena may take beyond what TFLM takes without a
+        plan, at most.
     in_place
         Results that lie where an operand lay.
     """
@@ -50,8 +60,11 @@ class ArenaPlan:
     in_place: int
 
 
-def arena_problem(found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()) -> Problem:
-    """The packing problem of an arena: tensors in the order of the file, then scratch buffers; instant 0 is TFLM's scope -1.
+def arena_problem(
+    found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
+) -> Problem:
+    """The packing problem of an arena: tensors in the order of the file, then scratch buffers;
+    instant 0 is TFLM's scope -1.
 
     Raises
     ------
@@ -59,7 +72,9 @@ def arena_problem(found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pai
         For an alignment that is not a power of two of at least 16.
     """
     if alignment < UNIT or alignment & (alignment - 1):
-        raise AllocationError(f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}")
+        raise AllocationError(
+            f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
+        )
     owners = _owners(found, scratch)
     names = unique_names(owner.name for owner in owners)
     buffers = [
@@ -91,34 +106,49 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def plan_arena(found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Sequence[tuple[int, int]] = ()) -> ArenaPlan:
+def plan_arena(
+    found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Sequence[tuple[int, int]] = ()
+) -> ArenaPlan:
     """Find addresses; of the plan and TFLM's own addresses the better.
 
     Raises
     ------
     AllocationError
-        If no addresses hold, as where scratch buffers of subgraphs that are run more than once leave no way, or need 2 GiB.
+        If no addresses hold, as where scratch buffers of subgraphs that are run more than once
+        leave no way, or need 2 GiB.
     """
     problem = arena_problem(found, scratch, alignment, pairs)
     answer = allocate(problem)
     count = len(found.tensors)
     own = online_offsets(_requests(found, scratch))[:count]
     planned = [] if answer.offsets is None else [answer.offsets[:count].tolist()]
-    settled = [placed for offsets in (*planned, own) if (placed := _settled(problem, found, scratch, offsets)) is not None]
+    settled = [
+        placed
+        for offsets in (*planned, own)
+        if (placed := _settled(problem, found, scratch, offsets)) is not None
+    ]
     if not settled:
         raise AllocationError(
-            "TFLM would put scratch buffers over tensors, as it forgets all runs of a subgraph but the last: leave the plan to TFLM"
+            "TFLM would put scratch buffers over tensors, as it forgets all runs of a subgraph but"
+            " the last: leave the plan to TFLM"
         )
     head, offsets = min(settled, key=lambda placed: placed[0])
     if head >= LARGEST_OFFSET:
-        raise AllocationError(f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with smaller sizes")
+        raise AllocationError(
+            f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
+            " smaller sizes"
+        )
     return ArenaPlan(
         offsets=tuple(offsets[:count]),
         scratch_offsets=tuple(offsets[count:]),
         head=head,
         head_before=head_without_plan(found, scratch),
         lower_bound=answer.lower_bound,
-        status="optimal" if head == answer.lower_bound or (answer.status == "optimal" and head == answer.peak) else "feasible",
+        status=(
+            "optimal"
+            if head == answer.lower_bound or (answer.status == "optimal" and head == answer.peak)
+            else "feasible"
+        ),
         growth=0 if scratch.known else _growth(found, offsets),
         in_place=len({other for one, other in pairs if offsets[one] == offsets[other]}),
     )
@@ -130,25 +160,38 @@ def head_without_plan(found: Lifetimes, scratch: Scratch) -> int:
     return head_of(requests, online_offsets(requests))
 
 
-def _requests(found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None] = ()) -> list[Request]:
-    """What TFLM's planner is asked for, with the lifetimes that it knows, and addresses as far as they are given."""
+def _requests(
+    found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None] = ()
+) -> list[Request]:
+    """What TFLM's planner is asked for, with the lifetimes that it knows, and addresses as far as
+    they are given."""
     owners = _owners(found, scratch)
-    return [Request(owner.bytes, owner.spans[-1][0], owner.spans[-1][1], offset) for owner, offset in zip_longest(owners, offsets)]
+    return [
+        Request(owner.bytes, owner.spans[-1][0], owner.spans[-1][1], offset)
+        for owner, offset in zip_longest(owners, offsets)
+    ]
 
 
-def _settled(problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Head and addresses once TFLM has placed scratch buffers around a plan; None if anything then lies over something else."""
+def _settled(
+    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int]
+) -> tuple[int, list[int]] | None:
+    """Head and addresses once TFLM has placed scratch buffers around a plan; None if anything then
+    lies over something else."""
     requests = _requests(found, scratch, offsets)
     placed = online_offsets(requests)
     head = head_of(requests, placed)
-    return None if verify_buffers(problem, np.array(placed, dtype=np.int64), head) else (head, placed)
+    return (
+        None if verify_buffers(problem, np.array(placed, dtype=np.int64), head) else (head, placed)
+    )
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
-    """The most bytes by which scratch that is not known can make the arena larger than it is without a plan.
+    """The most bytes by which scratch that is not known can make the arena larger than it is
+    without a plan.
 
-    Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at least ``load + s`` without a plan, and ends
-    at ``top + s`` or below with it. Tensors are there as TFLM knows them, which places both. O(tensors log tensors).
+    Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at
+    least ``load + s`` without a plan, and ends at ``top + s`` or below with it. Tensors are there
+    as TFLM knows them, which places both. O(tensors log tensors).
     """
     change: Counter[int] = Counter()
     born: dict[int, list[tuple[int, int]]] = {}

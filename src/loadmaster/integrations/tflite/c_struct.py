@@ -1,4 +1,5 @@
-"""The plan as C source: a ``BufferPlan`` for TFLM's ``NonPersistentMemoryPlannerShim``, which needs no planner in the binary."""
+"""The plan as C source: a ``BufferPlan`` for TFLM's ``NonPersistentMemoryPlannerShim``, which needs
+no planner in the binary."""
 
 from __future__ import annotations
 
@@ -29,17 +30,29 @@ def buffer_plan(title: str, found: Lifetimes, scratch: Scratch, plan: ArenaPlan)
     Raises
     ------
     AllocationError
-        If it is not known which scratch buffers kernels ask for one by one: probing finds how many bytes an operator's take together.
+        If it is not known which scratch buffers kernels ask for one by one: probing finds how many
+        bytes an operator's take together.
     """
     if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
         raise AllocationError(
-            f"{title}: --c-struct lists every scratch buffer that kernels ask for: give the log of a target's build with --scratch FILE"
+            f"{title}: --c-struct lists every scratch buffer that kernels ask for: give the log of"
+            " a target's build with --scratch FILE"
         )
-    owners = [*(tensor.name for tensor in found.tensors), *(buffer.name for buffer in scratch.buffers)]
+    owners = [
+        *(tensor.name for tensor in found.tensors),
+        *(buffer.name for buffer in scratch.buffers),
+    ]
     lines = (
-        f"        {{{offset}}},  // {_comment(owner)}" for owner, offset in zip(owners, (*plan.offsets, *plan.scratch_offsets), strict=True)
+        f"        {{{offset}}},  // {_comment(owner)}"
+        for owner, offset in zip(owners, (*plan.offsets, *plan.scratch_offsets), strict=True)
     )
-    return _TEMPLATE.format(title=_comment(title), head=plan.head, symbol=_symbol(title), count=len(owners), entries="\n".join(lines))
+    return _TEMPLATE.format(
+        title=_comment(title),
+        head=plan.head,
+        symbol=_symbol(title),
+        count=len(owners),
+        entries="\n".join(lines),
+    )
 
 
 def _symbol(title: str) -> str:
@@ -49,4 +62,6 @@ def _symbol(title: str) -> str:
 
 def _comment(text: str) -> str:
     """Text that cannot end a line of comment early or go on after it."""
-    return "".join(char if char.isascii() and char.isprintable() and char != "\\" else "?" for char in text)
+    return "".join(
+        char if char.isascii() and char.isprintable() and char != "\\" else "?" for char in text
+    )

@@ -1,4 +1,5 @@
-"""From a ``.tflite`` file to one with a plan of TFLM's arena in it, which is written only if it has been checked."""
+"""From a ``.tflite`` file to one with a plan of TFLM's arena in it, which is written only if it has
+been checked."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ PROBE, NONE = "probe", "none"
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """What was planned for a model: the file with the plan, the plan, what it is made for, and what was measured of both files."""
+    """What was planned for a model: the file with the plan, the plan, what it is made for, and what
+    was measured of both files."""
 
     name: str
     data: bytes
@@ -40,7 +42,12 @@ class ExportedModel:
 
 
 def export_model(
-    source: str | Path, *, alignment: int = UNIT, in_place: str | None = None, scratch: str | None = None, measured: bool = True
+    source: str | Path,
+    *,
+    alignment: int = UNIT,
+    in_place: str | None = None,
+    scratch: str | None = None,
+    measured: bool = True,
 ) -> ExportedModel:
     """Plan the arena of a ``.tflite`` file.
 
@@ -51,10 +58,11 @@ def export_model(
     alignment
         Bytes; a power of two of at least 16 of which every address is a multiple.
     in_place
-        Operators whose kernels may write over an operand: a library of kernels, or names with commas between them.
+        Operators whose kernels may write over an operand: a library of kernels, or names with
+        commas between them.
     scratch
-        Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter, which is usual where it is installed; the
-        log of a target's build; or ``none``.
+        Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter,
+        which is usual where it is installed; the log of a target's build; or ``none``.
     measured
         Whether both files are loaded into TFLM's interpreter, where it is installed.
 
@@ -77,13 +85,20 @@ def export_model(
         raise type(error)(" ".join(f"{source}: {error}".split())) from None
     before, after = measurements or (None, None)
     if after is not None and after.head != plan.head:
-        raise AllocationError(f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as planned: please report it")
+        raise AllocationError(
+            f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as planned:"
+            " please report it"
+        )
     return ExportedModel(Path(source).stem, data, plan, found, known, before, after)
 
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
     """Write the file with the plan and, if asked for, its C source."""
-    source = None if c_struct is None else buffer_plan(model.name, model.found, model.scratch, model.plan)
+    source = (
+        None
+        if c_struct is None
+        else buffer_plan(model.name, model.found, model.scratch, model.plan)
+    )
     written = [replace_file(path, model.data, "the model with its plan")]
     if c_struct is not None and source is not None:
         written.append(replace_file(c_struct, source, "the plan in C"))
@@ -91,7 +106,8 @@ def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) 
 
 
 def tflite_problem(source: str | Path) -> Problem:
-    """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the file's name, if it cannot be read."""
+    """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the
+    file's name, if it cannot be read."""
     try:
         return arena_problem(lifetimes(parse_model(read_file(source))), UNKNOWN)
     except LoadmasterError as error:
@@ -99,7 +115,12 @@ def tflite_problem(source: str | Path) -> Problem:
 
 
 def check_file(
-    data: bytes, before: TfliteModel, scratch: Scratch, plan: ArenaPlan, alignment: int, pairs: Sequence[tuple[int, int]]
+    data: bytes,
+    before: TfliteModel,
+    scratch: Scratch,
+    plan: ArenaPlan,
+    alignment: int,
+    pairs: Sequence[tuple[int, int]],
 ) -> None:
     """Read a planned file again: it must hold what it held, and a plan in which nothing overlaps.
 
@@ -110,26 +131,37 @@ def check_file(
     """
     after = parse_model(data)
     if _contents(after) != _contents(before):
-        raise AllocationError("the file with the plan does not hold what it held before: please report it")
+        raise AllocationError(
+            "the file with the plan does not hold what it held before: please report it"
+        )
     found = lifetimes(after)
     entries = plan_in(data)
     offsets = [-1 if entries is None else entries[tensor.number] for tensor in found.tensors]
     problem = arena_problem(found, scratch, alignment, pairs)
-    violations = verify_buffers(problem, np.array([*offsets, *plan.scratch_offsets], dtype=np.int64), plan.head)
+    violations = verify_buffers(
+        problem, np.array([*offsets, *plan.scratch_offsets], dtype=np.int64), plan.head
+    )
     if violations:
         raise AllocationError(f"the plan does not hold ({violations[0].message}): please report it")
 
 
 def _contents(model: TfliteModel) -> list[object]:
-    """What a file holds, without where it holds it: tensors with their bytes, operators with their options."""
+    """What a file holds, without where it holds it: tensors with their bytes, operators with their
+    options."""
     data = memoryview(model.root.file.data)
     return [
         (
             subgraph.name,
             subgraph.inputs,
             subgraph.outputs,
-            [(t.name, t.shape, t.dtype, t.is_variable, data[t.content[0] : sum(t.content)]) for t in subgraph.tensors],
-            [(op.kind, op.inputs, op.outputs, op.intermediates, op.bodies) for op in subgraph.operators],
+            [
+                (t.name, t.shape, t.dtype, t.is_variable, data[t.content[0] : sum(t.content)])
+                for t in subgraph.tensors
+            ],
+            [
+                (op.kind, op.inputs, op.outputs, op.intermediates, op.bodies)
+                for op in subgraph.operators
+            ],
         )
         for subgraph in model.subgraphs
     ]
@@ -138,4 +170,8 @@ def _contents(model: TfliteModel) -> list[object]:
 def _scratch(model: TfliteModel, found: Lifetimes, source: str | None) -> Scratch:
     if source == NONE or (source is None and not is_installed()):
         return UNKNOWN
-    return probe(model, found) if source in (None, PROBE) else read_memory_log(Path(source or ""), found)
+    return (
+        probe(model, found)
+        if source in (None, PROBE)
+        else read_memory_log(Path(source or ""), found)
+    )

@@ -1,7 +1,9 @@
-"""Writes FlatBuffers: new tables in front of an old file that they may point into, which stays as it is.
+"""Writes FlatBuffers: new tables in front of an old file that they may point into, which stays as
+it is.
 
-Distances in a FlatBuffer point forward. So new tables stand before the old bytes, parents before children. The old bytes move by a multiple
-of :data:`ALIGNMENT`, so that whatever was aligned in the old file still is.
+Distances in a FlatBuffer point forward. So new tables stand before the old bytes, parents before
+children. The old bytes move by a multiple of :data:`ALIGNMENT`, so that whatever was aligned in the
+old file still is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
-"""Old bytes move by a multiple of it: a cache line, and four times what TensorFlow Lite aligns weights to."""
+"""Old bytes move by a multiple of it: a cache line, and four times what TensorFlow Lite aligns
+weights to."""
 _CONTENT_ALIGNMENT = 16
 _WIDTH_LIMIT = 8
 
@@ -100,16 +103,29 @@ class _Writer:
         if isinstance(part, NewTable):
             return self._table(part)
         if isinstance(part, Tables):
-            return self._vector(bytes(4 * len(part.tables)), len(part.tables), 4, list(enumerate(part.tables)))
+            return self._vector(
+                bytes(4 * len(part.tables)), len(part.tables), 4, list(enumerate(part.tables))
+            )
         if isinstance(part, Numbers):
             width = struct.calcsize(part.code)
-            return self._vector(struct.pack(f"<{len(part.values)}{part.code}", *part.values), len(part.values), width, [])
+            return self._vector(
+                struct.pack(f"<{len(part.values)}{part.code}", *part.values),
+                len(part.values),
+                width,
+                [],
+            )
         if isinstance(part, Content):
             return self._vector(part.data, len(part.data), _CONTENT_ALIGNMENT, [])
         text = part.text.encode()
         return self._vector(text + b"\0", len(text), 1, [])
 
-    def _vector(self, content: bytes, count: int, alignment: int, children: Sequence[tuple[int, NewTable | Existing]]) -> int:
+    def _vector(
+        self,
+        content: bytes,
+        count: int,
+        alignment: int,
+        children: Sequence[tuple[int, NewTable | Existing]],
+    ) -> int:
         """A count and what follows it, whose first byte is aligned."""
         self.pad(max(4, alignment), ahead=4)
         position = len(self.data)
@@ -120,16 +136,22 @@ class _Writer:
 
     def _table(self, table: NewTable) -> int:
         """A vtable, then the table: the distance between them, then fields, the widest first."""
-        widths = {field: struct.calcsize(item.code) if isinstance(item, Number) else 4 for field, item in table.fields.items()}
+        widths = {
+            field: struct.calcsize(item.code) if isinstance(item, Number) else 4
+            for field, item in table.fields.items()
+        }
         count = max(table.fields, default=-1) + 1
         self.pad(_WIDTH_LIMIT, ahead=4 + 2 * count)
         vtable, position = len(self.data), len(self.data) + 4 + 2 * count
-        # The distance takes four bytes, so that the widest fields begin eight bytes after an aligned position.
+        # The distance takes four bytes, so that the widest fields begin eight bytes after an
+        # aligned position.
         at, places = 8 if _WIDTH_LIMIT in widths.values() else 4, {}
         for field in sorted(widths, key=lambda field: (-widths[field], field)):
             places[field] = at
             at += widths[field]
-        self.data += struct.pack(f"<HH{count}H", 4 + 2 * count, at, *(places.get(field, 0) for field in range(count)))
+        self.data += struct.pack(
+            f"<HH{count}H", 4 + 2 * count, at, *(places.get(field, 0) for field in range(count))
+        )
         self.data += struct.pack("<i", position - vtable) + bytes(at - 4)
         for field, item in table.fields.items():
             if isinstance(item, Number):

@@ -1,4 +1,5 @@
-"""Measures the arena of models with TFLM's interpreter (extra ``tflite``), which has the reference kernels."""
+"""Measures the arena of models with TFLM's interpreter (extra ``tflite``), which has the reference
+kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _ROOM = 2**22
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Bytes of the arena: ``head`` is what is planned, ``tail`` what lasts; ``least`` the smallest arena that can be allocated in."""
+    """Bytes of the arena: ``head`` is what is planned, ``tail`` what lasts; ``least`` the smallest
+    arena that can be allocated in."""
 
     head: int
     tail: int
@@ -48,8 +50,11 @@ def measure(data: bytes, head: int, least: bool = False) -> Measured:
     return found
 
 
-def measure_each(old: bytes, fronts: Sequence[bytes], head: int, least: bool = False) -> list[Measured | str]:
-    """Measure models that are each some bytes before those of ``old``; the reason where the interpreter cannot load one.
+def measure_each(
+    old: bytes, fronts: Sequence[bytes], head: int, least: bool = False
+) -> list[Measured | str]:
+    """Measure models that are each some bytes before those of ``old``; the reason where the
+    interpreter cannot load one.
 
     Raises
     ------
@@ -75,11 +80,17 @@ def measure_each(old: bytes, fronts: Sequence[bytes], head: int, least: bool = F
 def _answers(old: Path, jobs: Sequence[dict[str, object]]) -> list[Measured | str]:
     """What a process says, at least one answer: a job that ends it is answered here."""
     request = json.dumps({"old": str(old), "jobs": jobs})
-    done = subprocess.run([sys.executable, "-m", _MODULE], input=request, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", _MODULE], input=request, capture_output=True, text=True, check=False
+    )
     answers = [_answer(json.loads(line)) for line in done.stdout.splitlines()]
     if len(answers) < len(jobs):
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        answers.append(f"it ended with signal {-done.returncode}" if done.returncode < 0 else f"it ended: {last}")
+        answers.append(
+            f"it ended with signal {-done.returncode}"
+            if done.returncode < 0
+            else f"it ended: {last}"
+        )
     return answers
 
 

@@ -1,8 +1,10 @@
-"""Loads models into TFLM's interpreter, in a process of its own: a model that it cannot bear ends that process, not the program.
+"""Loads models into TFLM's interpreter, in a process of its own: a model that it cannot bear ends
+that process, not the program.
 
-Run as ``python -m``, with a request in JSON on standard input: ``old``, a file, and ``jobs``: each the path of a file whose bytes stand
-before those of ``old``, and the arena's bytes. For every job one line of JSON follows on standard output: ``head`` and ``tail`` in bytes,
-with ``least``, the smallest arena in which it can be allocated, if the job asks for it; or an ``error``.
+Run as ``python -m``, with a request in JSON on standard input: ``old``, a file, and ``jobs``: each
+the path of a file whose bytes stand before those of ``old``, and the arena's bytes. For every job
+one line of JSON follows on standard output: ``head`` and ``tail`` in bytes, with ``least``, the
+smallest arena in which it can be allocated, if the job asks for it; or an ``error``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:
     for size in (arena, arena * _LARGER, arena * _LARGER**2):
         found, log = _allocated(data, size)
         if found:
-            return found | ({"least": _least(data, found["head"] + found["tail"], size)} if least else {})
+            return found | (
+                {"least": _least(data, found["head"] + found["tail"], size)} if least else {}
+            )
     lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
     return {"error": "; ".join(lines[:3]) or "no reason given"}
 
@@ -61,7 +65,8 @@ def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
 
 
 def _least(data: bytes, low: int, high: int) -> int:
-    """The smallest arena in units, which is at least ``low`` and less than ``high``; allocation itself may need more than what remains."""
+    """The smallest arena in units, which is at least ``low`` and less than ``high``; allocation
+    itself may need more than what remains."""
     few, many = -(-low // _UNIT), -(-high // _UNIT)
     if _allocated(data, few * _UNIT)[0]:
         return few * _UNIT

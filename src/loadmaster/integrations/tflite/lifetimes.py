@@ -1,7 +1,9 @@
-"""When each tensor of a model is in TFLM's arena, in the scopes that TFLM counts (``AllocationInfoBuilder`` of its micro_allocator).
+"""When each tensor of a model is in TFLM's arena, in the scopes that TFLM counts
+(``AllocationInfoBuilder`` of its micro_allocator).
 
-Scope 0 is before the first operator and holds the inputs; every operator is one more. A subgraph that an operator runs is one more and is
-walked in its place. A tensor is there from the scope that makes it to the last that uses it, both included.
+Scope 0 is before the first operator and holds the inputs; every operator is one more. A subgraph
+that an operator runs is one more and is walked in its place. A tensor is there from the scope that
+makes it to the last that uses it, both included.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ UNIT = 16
 LARGEST_OFFSET = 2**31
 """Offsets and sizes of a plan are below this many bytes."""
 NEVER = -1
-"""The scope of a tensor that nothing uses: TFLM keeps room for it, beside others that nothing uses."""
+"""The scope of a tensor that nothing uses: TFLM keeps room for it, beside others that nothing
+uses."""
 MOST_VISITS = 250_000
 """Operators that are visited, those of a subgraph once for each operator that runs it."""
 _DEEPEST = 100
@@ -41,8 +44,9 @@ Span = tuple[int, int]
 class ArenaTensor:
     """A tensor that needs room in the arena.
 
-    ``number`` counts the tensors of all subgraphs in their order. ``bytes`` are rounded up to :data:`UNIT`. Of several ``spans`` TFLM
-    knows the last only: the others are from subgraphs that are run more than once, or results that are written again.
+    ``number`` counts the tensors of all subgraphs in their order. ``bytes`` are rounded up to
+    :data:`UNIT`. Of several ``spans`` TFLM knows the last only: the others are from subgraphs that
+    are run more than once, or results that are written again.
     """
 
     number: int
@@ -53,7 +57,8 @@ class ArenaTensor:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One run of an operator: from its own scope to that in which the last subgraph that it runs ends."""
+    """One run of an operator: from its own scope to that in which the last subgraph that it runs
+    ends."""
 
     subgraph: int
     operator: int
@@ -62,7 +67,8 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Tensors that need room, in the order of the file; every run of an operator, in the order of time; tensors of all kinds."""
+    """Tensors that need room, in the order of the file; every run of an operator, in the order of
+    time; tensors of all kinds."""
 
     tensors: tuple[ArenaTensor, ...]
     visits: tuple[Visit, ...]
@@ -71,14 +77,16 @@ class Lifetimes:
 
 @dataclass
 class _Life:
-    """What is known so far of one tensor's life; ``marked`` says that its span is only TFLM's mark of an output at the start."""
+    """What is known so far of one tensor's life; ``marked`` says that its span is only TFLM's mark
+    of an output at the start."""
 
     spans: list[list[int]] = field(default_factory=list)
     marked: bool = False
 
 
 def lifetimes(model: TfliteModel) -> Lifetimes:
-    """Walk a model as TFLM does. Time and memory are linear in operands, and in how often subgraphs are run.
+    """Walk a model as TFLM does. Time and memory are linear in operands, and in how often subgraphs
+    are run.
 
     Raises
     ------
@@ -90,18 +98,33 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     found: list[ArenaTensor] = []
     number = 0
     for index, subgraph in enumerate(model.subgraphs):
-        handles = {output for operator in subgraph.operators if operator.kind == _HANDLE for output in operator.outputs}
+        handles = {
+            output
+            for operator in subgraph.operators
+            if operator.kind == _HANDLE
+            for output in operator.outputs
+        }
         for position, tensor in enumerate(subgraph.tensors):
-            spans = tuple((first, last) for first, last in walk.lives[index][position].spans) or ((NEVER, NEVER),)
+            spans = tuple((first, last) for first, last in walk.lives[index][position].spans) or (
+                (NEVER, NEVER),
+            )
             if needs_room(tensor) and position not in handles:
                 name = tensor.name or f"tensor {position}"
-                found.append(ArenaTensor(number, name if index == 0 else f"{name} of subgraph {index}", arena_bytes(tensor), spans))
+                found.append(
+                    ArenaTensor(
+                        number,
+                        name if index == 0 else f"{name} of subgraph {index}",
+                        arena_bytes(tensor),
+                        spans,
+                    )
+                )
             number += 1
     return Lifetimes(tuple(found), tuple(walk.visits), number)
 
 
 def needs_room(tensor: TensorEntry) -> bool:
-    """Whether a tensor is planned: neither constant nor a variable, which is kept beside the plan, nor empty."""
+    """Whether a tensor is planned: neither constant nor a variable, which is kept beside the plan,
+    nor empty."""
     return not tensor.constant and not tensor.is_variable and tensor.count > 0
 
 
@@ -109,10 +132,16 @@ def arena_bytes(tensor: TensorEntry) -> int:
     """Bytes of a tensor in the arena, rounded up."""
     width = _ELEMENT_BYTES.get(tensor.dtype)
     if width is None:
-        raise ModelError(f"tensor {tensor.name!r} has elements of type {tensor.dtype}, which TFLM cannot hold: convert it with another")
+        raise ModelError(
+            f"tensor {tensor.name!r} has elements of type {tensor.dtype}, which TFLM cannot hold:"
+            " convert it with another"
+        )
     size = -(-width * math.prod(tensor.shape) // UNIT) * UNIT
     if size >= LARGEST_OFFSET:
-        raise ModelError(f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the model with smaller sizes")
+        raise ModelError(
+            f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the"
+            " model with smaller sizes"
+        )
     return size
 
 
@@ -127,9 +156,15 @@ class _Walk:
     def enter(self, number: int) -> None:
         """Visit a subgraph at the current scope."""
         if number in self._open:
-            raise ModelError(f"subgraph {number} runs itself, by way of others or at once: convert the model again")
+            raise ModelError(
+                f"subgraph {number} runs itself, by way of others or at once: convert the model"
+                " again"
+            )
         if len(self._open) == _DEEPEST:
-            raise ModelError(f"more than {_DEEPEST} subgraphs run one within the other: convert the model with flatter control flow")
+            raise ModelError(
+                f"more than {_DEEPEST} subgraphs run one within the other: convert the model with"
+                " flatter control flow"
+            )
         self._open.append(number)
         subgraph, lives = self._model.subgraphs[number], self.lives[number]
         for tensor in subgraph.inputs:
@@ -140,7 +175,10 @@ class _Walk:
             self._scope += 1
             first = self._scope
             if len(self.visits) >= MOST_VISITS:
-                raise ModelError(f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert the model without so many")
+                raise ModelError(
+                    f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert"
+                    " the model without so many"
+                )
             for tensor in operator.outputs:
                 self._create(lives[tensor])
             for body in operator.bodies:
@@ -162,7 +200,8 @@ class _Walk:
         life.marked = False
 
     def _mark(self, life: _Life) -> None:
-        """Mark an output, which matters if no operator writes it; what is an input as well is there already."""
+        """Mark an output, which matters if no operator writes it; what is an input as well is there
+        already."""
         if not life.spans or life.spans[-1][0] != self._scope:
             life.spans.append([self._scope, self._scope])
             life.marked = True

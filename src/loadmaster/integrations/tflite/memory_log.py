@@ -1,7 +1,8 @@
 """Scratch buffers from the log of a build for the target.
 
-TFLM built with ``TF_LITE_SHOW_MEMORY_USE`` prints every planned buffer when tensors are allocated: tensors in the order of the file, then
-scratch buffers in the order in which kernels ask for them, in the sizes of the target's library of kernels.
+TFLM built with ``TF_LITE_SHOW_MEMORY_USE`` prints every planned buffer when tensors are allocated:
+tensors in the order of the file, then scratch buffers in the order in which kernels ask for them,
+in the sizes of the target's library of kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
-BUFFER_LINE = re.compile(r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)")
+BUFFER_LINE = re.compile(
+    r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)"
+)
 """What the log says of one buffer."""
 _LARGEST_LOG = 2**28
 
@@ -42,7 +45,8 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
             text = file.read(_LARGEST_LOG)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): give the log of a target's build"
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): give the log of"
+            " a target's build"
         ) from None
     plan: list[_Logged] = []
     for match in BUFFER_LINE.finditer(text):
@@ -50,24 +54,45 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
         if line.id == 0:
             plan = []
         if line.id != len(plan) or line.size % UNIT or line.last < line.first:
-            raise ModelError(f"{path}: buffer {line.id} follows buffer {len(plan) - 1}, or is no buffer of TFLM's: the log is not whole")
+            raise ModelError(
+                f"{path}: buffer {line.id} follows buffer {len(plan) - 1}, or is no buffer of"
+                " TFLM's: the log is not whole"
+            )
         plan.append(line)
     if not plan:
-        raise ModelError(f"{path}: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it prints")
+        raise ModelError(
+            f"{path}: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it"
+            " prints"
+        )
     if len(plan) < len(found.tensors):
-        raise ModelError(f"{path}: has {len(plan)} buffers, but the model has {len(found.tensors)} tensors to plan: it is of another model")
+        raise ModelError(
+            f"{path}: has {len(plan)} buffers, but the model has {len(found.tensors)} tensors to"
+            " plan: it is of another model"
+        )
     for line, tensor in zip(plan, found.tensors, strict=False):
         if (line.size, (line.first, line.last)) != (tensor.bytes, tensor.spans[-1]):
             raise ModelError(
-                f"{path}: buffer {line.id} has {line.size} bytes in scopes {line.first} to {line.last}, but tensor {tensor.name!r} "
-                f"{tensor.bytes} in {tensor.spans[-1][0]} to {tensor.spans[-1][1]}: the log is of another model"
+                f"{path}: buffer {line.id} has {line.size} bytes in scopes {line.first} to"
+                f" {line.last}, but tensor {tensor.name!r} {tensor.bytes} in {tensor.spans[-1][0]}"
+                f" to {tensor.spans[-1][1]}: the log is of another model"
             )
     rest = plan[len(found.tensors) :]
-    return Scratch(tuple(ScratchBuffer(f"scratch {line.id}", line.size, _spans(line, found)) for line in rest if line.size), "log")
+    return Scratch(
+        tuple(
+            ScratchBuffer(f"scratch {line.id}", line.size, _spans(line, found))
+            for line in rest
+            if line.size
+        ),
+        "log",
+    )
 
 
 def _spans(line: _Logged, found: Lifetimes) -> tuple[tuple[int, int], ...]:
     """All runs of the operator that asked for a buffer; the log has the last."""
     last = (line.first, line.last)
-    owner = next(((visit.subgraph, visit.operator) for visit in found.visits if visit.span == last), None)
-    return tuple(visit.span for visit in found.visits if (visit.subgraph, visit.operator) == owner) or (last,)
+    owner = next(
+        ((visit.subgraph, visit.operator) for visit in found.visits if visit.span == last), None
+    )
+    return tuple(
+        visit.span for visit in found.visits if (visit.subgraph, visit.operator) == owner
+    ) or (last,)

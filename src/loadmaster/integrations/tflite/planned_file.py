@@ -1,7 +1,9 @@
-"""The plan in the file: metadata named ``OfflineMemoryAllocation``, which TFLM looks for, in tables in front of the unchanged file.
+"""The plan in the file: metadata named ``OfflineMemoryAllocation``, which TFLM looks for, in tables
+in front of the unchanged file.
 
-Its bytes are whole numbers of 32 bits: a version and a subgraph, which TFLM ignores, the number of tensors of all subgraphs, and for each
-of them its distance from the start of the arena, or -1 where TFLM is to find a place.
+Its bytes are whole numbers of 32 bits: a version and a subgraph, which TFLM ignores, the number of
+tensors of all subgraphs, and for each of them its distance from the start of the arena, or -1 where
+TFLM is to find a place.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ import struct
 from collections.abc import Sequence
 
 from loadmaster.core.errors import ModelError
-from loadmaster.integrations.tflite.flatbuffer_writer import Content, Existing, Field, NewTable, Number, Tables, Text, write_before
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Content,
+    Existing,
+    Field,
+    NewTable,
+    Number,
+    Tables,
+    Text,
+    write_before,
+)
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, TfliteModel, parse_model
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
@@ -20,12 +31,14 @@ ONLINE = -1
 """Instead of an address: TFLM finds one."""
 _BUFFERS, _METADATA = 4, 6
 _REFERENCES = (1, 2, 3, 5, 7)
-"""Fields of the root that are kept by pointing to them: operator codes, subgraphs, description, metadata buffers, signatures."""
+"""Fields of the root that are kept by pointing to them: operator codes, subgraphs, description,
+metadata buffers, signatures."""
 _LAST_KNOWN = 9
 
 
 def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
-    """The file with the addresses of all tensors in it; an older plan is left out, everything else is as it was.
+    """The file with the addresses of all tensors in it; an older plan is left out, everything else
+    is as it was.
 
     Raises
     ------
@@ -38,13 +51,20 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     kept = [Existing(table.position) for table in root.tables(_METADATA) if table.text(0) != PLAN]
     plan = NewTable({0: Content(plan_bytes(offsets))})
     note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
-    fields: dict[int, Field] = {0: Number("I", root.number(0, "I")), _BUFFERS: Tables([*buffers, plan]), _METADATA: Tables([*kept, note])}
+    fields: dict[int, Field] = {
+        0: Number("I", root.number(0, "I")),
+        _BUFFERS: Tables([*buffers, plan]),
+        _METADATA: Tables([*kept, note]),
+    }
     for field in _REFERENCES:
         if (at := root.at(field)) is not None:
             fields[field] = Existing(root.file.follow(at))
     data = write_before(root.file.data, NewTable(fields), IDENTIFIER)
     if len(data) >= LARGEST_FILE:
-        raise ModelError("is so large that a plan does not fit into 2 GiB with it: convert the model with smaller weights")
+        raise ModelError(
+            "is so large that a plan does not fit into 2 GiB with it: convert the model with"
+            " smaller weights"
+        )
     return data
 
 
@@ -69,7 +89,13 @@ def plan_in(data: bytes) -> tuple[int, ...] | None:
 def _require_known_parts(root: Table) -> None:
     outside = root.count(8) if root.at(8) else 0
     if outside or any(table.number(1, "Q") > 1 for table in root.tables(_BUFFERS)):
-        raise ModelError("has weights outside of the FlatBuffer, which TFLM cannot read: convert the model into one file below 2 GiB")
+        raise ModelError(
+            "has weights outside of the FlatBuffer, which TFLM cannot read: convert the model into"
+            " one file below 2 GiB"
+        )
     unknown = [field for field in range(_LAST_KNOWN + 1, root.fields) if root.at(field) is not None]
     if unknown:
-        raise ModelError(f"has field {unknown[0]} in its root, which is newer than this program: convert the model with an older converter")
+        raise ModelError(
+            f"has field {unknown[0]} in its root, which is newer than this program: convert the"
+            " model with an older converter"
+        )

@@ -1,7 +1,7 @@
 """How many bytes of scratch each operator asks for, measured with TFLM's interpreter.
 
-A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of the largest tensor and the operator's
-scratch buffers above it.
+A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of
+the largest tensor and the operator's scratch buffers above it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,25 @@ from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_byte
 from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry, TensorEntry, TfliteModel
+from loadmaster.workloads.frontends.tflite.model import (
+    OperatorEntry,
+    SubgraphEntry,
+    TensorEntry,
+    TfliteModel,
+)
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 _REFERENCES = (4, 5, 12)
-"""Fields of an operator that are kept by pointing to them: options, custom options, further options."""
+"""Fields of an operator that are kept by pointing to them: options, custom options, further
+options."""
 _NUMBERS = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
 """Fields of an operator that are kept, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A copy of a model with one operator: tables that stand before the model's file, and the head that it has without scratch."""
+    """A copy of a model with one operator: tables that stand before the model's file, and the head
+    that it has without scratch."""
 
     name: str
     front: bytes
@@ -55,12 +62,17 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
         If the interpreter does not know an operator.
     """
     tried = trials(model, found)
-    answers = measure_each(model.root.file.data, [trial.front for trial in tried], max((trial.head for trial in tried), default=0))
+    answers = measure_each(
+        model.root.file.data,
+        [trial.front for trial in tried],
+        max((trial.head for trial in tried), default=0),
+    )
     return scratch_of(tried, answers)
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
-    """A copy for each operator that is run; those that run subgraphs ask for no scratch. O(operators x buffers)."""
+    """A copy for each operator that is run; those that run subgraphs ask for no scratch.
+    O(operators x buffers)."""
     buffers = [table.position for table in model.root.tables(4)]
     spans: dict[tuple[int, int], list[Span]] = {}
     for visit in found.visits:
@@ -71,7 +83,14 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         operator = subgraph.operators[index]
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
-            made.append(Trial(name, _front(model, subgraph, operator, buffers), _largest(subgraph, operator), tuple(runs)))
+            made.append(
+                Trial(
+                    name,
+                    _front(model, subgraph, operator, buffers),
+                    _largest(subgraph, operator),
+                    tuple(runs),
+                )
+            )
     return made
 
 
@@ -81,11 +100,14 @@ def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured | str]) -> Scr
     for trial, answer in zip(tried, answers, strict=True):
         if not isinstance(answer, Measured):
             raise ModelError(
-                f"{trial.name}: TFLM's interpreter cannot load it, so that its scratch is not known ({answer}): "
-                "give the log of a target's build with --scratch FILE, or plan without with --scratch none"
+                f"{trial.name}: TFLM's interpreter cannot load it, so that its scratch is not known"
+                f" ({answer}): give the log of a target's build with --scratch FILE, or plan"
+                " without with --scratch none"
             )
         if answer.head > trial.head:
-            buffers.append(ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.spans))
+            buffers.append(
+                ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.spans)
+            )
     return Scratch(tuple(buffers), "probed")
 
 
@@ -100,13 +122,19 @@ def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
     return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
 
 
-def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]) -> bytes:
+def _front(
+    model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
+) -> bytes:
     """Tables of a model with one operator, to stand before the file that they point into."""
     root = model.root
     used = _operands(operator)
     place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
     tensors = [subgraph.tensors[index] for index in used]
-    given = dict.fromkeys(place[index] for index in operator.inputs if index >= 0 and needs_room(subgraph.tensors[index]))
+    given = dict.fromkeys(
+        place[index]
+        for index in operator.inputs
+        if index >= 0 and needs_room(subgraph.tensors[index])
+    )
     main = NewTable(
         {
             0: Tables([Existing(tensor.position) for tensor in tensors]),
@@ -131,16 +159,28 @@ def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry,
 
 
 def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:
-    """Buffers under their numbers, those that no tensor uses replaced by the first, which is empty, so that loading is quick."""
+    """Buffers under their numbers, those that no tensor uses replaced by the first, which is empty,
+    so that loading is quick."""
     used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
-    return [Existing(position if number in used else positions[0]) for number, position in enumerate(positions)]
+    return [
+        Existing(position if number in used else positions[0])
+        for number, position in enumerate(positions)
+    ]
 
 
 def _operator(root: Table, operator: OperatorEntry, place: dict[int, int]) -> NewTable:
     """The operator with its tensors renumbered."""
     table = Table(root.file, operator.position)
-    fields: dict[int, Field] = {field: Number(code, table.number(field, code)) for field, code in _NUMBERS if table.at(field) is not None}
-    for field, operands in ((1, operator.inputs), (2, operator.outputs), (8, operator.intermediates)):
+    fields: dict[int, Field] = {
+        field: Number(code, table.number(field, code))
+        for field, code in _NUMBERS
+        if table.at(field) is not None
+    }
+    for field, operands in (
+        (1, operator.inputs),
+        (2, operator.outputs),
+        (8, operator.intermediates),
+    ):
         fields[field] = Numbers("i", tuple(place[index] for index in operands))
     for field in _REFERENCES:
         if (at := table.at(field)) is not None:

@@ -1,7 +1,8 @@
 """Scratch buffers, which kernels ask for beside tensors and for which the format has no place.
 
-TFLM puts them around the planned tensors. How many bytes they take depends on the library of kernels, so it is measured with TFLM's
-interpreter (its reference kernels) or read from the log of a build for the target.
+TFLM puts them around the planned tensors. How many bytes they take depends on the library of
+kernels, so it is measured with TFLM's interpreter (its reference kernels) or read from the log of a
+build for the target.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from loadmaster.integrations.tflite.lifetimes import Span
 
 @dataclass(frozen=True, slots=True)
 class ScratchBuffer:
-    """Bytes, rounded up, that an operator needs while it runs; of several ``spans`` TFLM knows the last only."""
+    """Bytes, rounded up, that an operator needs while it runs; of several ``spans`` TFLM knows the
+    last only."""
 
     name: str
     bytes: int
@@ -23,7 +25,8 @@ class ScratchBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Scratch buffers of a model, and where they are known from: ``probed``, a ``log``, or not at all."""
+    """Scratch buffers of a model, and where they are known from: ``probed``, a ``log``, or not at
+    all."""
 
     buffers: tuple[ScratchBuffer, ...]
     source: Literal["probed", "log", "unknown"]

@@ -19,7 +19,8 @@ from loadmaster.integrations.torch_compile.settings import Settings
 
 
 class CompiledGraph:
-    """One graph that Dynamo has captured, or a forward and a backward graph, planned for each owner and every combination of shapes.
+    """One graph that Dynamo has captured, or a forward and a backward graph, planned for each owner
+    and every combination of shapes.
 
     Parameters
     ----------
@@ -35,7 +36,9 @@ class CompiledGraph:
         self.parts: list[torch.fx.GraphModule] = []
         self.kept: int | None = None
         self._options = options
-        self._first = model_of_run(options) or Model(Settings.of(options), options)  # kept for as long as Dynamo keeps the graph
+        self._first = model_of_run(options) or Model(
+            Settings.of(options), options
+        )  # kept for as long as Dynamo keeps the graph
         self._plans: weakref.WeakSet[PlannedGraph] = weakref.WeakSet()  # their models keep them
         self._unplanned = False
 
@@ -46,18 +49,32 @@ class CompiledGraph:
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the first part; its results."""
-        shapes = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments) if self._dynamic() else None
+        shapes = (
+            tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments)
+            if self._dynamic()
+            else None
+        )
         model = self._model()
         with model.lock:
-            plan = next((plan for plan in list(self._plans) if plan.model is model and plan.shapes == shapes), None)
+            plan = next(
+                (
+                    plan
+                    for plan in list(self._plans)
+                    if plan.model is model and plan.shapes == shapes
+                ),
+                None,
+            )
             if plan is None:
-                plan = PlannedGraph(model, f"graph {len(model.plans)}", self.parts, self.kept, shapes)
+                plan = PlannedGraph(
+                    model, f"graph {len(model.plans)}", self.parts, self.kept, shapes
+                )
                 self._plans.add(plan)
                 watch(model)
         return plan.forward(arguments)
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part under the plan that ran the first; its results. Raises `LoadmasterError` if there is none."""
+        """Run the second part under the plan that ran the first; its results. Raises
+        `LoadmasterError` if there is none."""
         plans = [plan for plan in list(self._plans) if plan.fits(arguments)]
         for plan in plans:
             session = plan.session_of(arguments)
@@ -69,24 +86,31 @@ class CompiledGraph:
         waiting = [plan for plan in waiting if plan.outstanding] or waiting
         if len(waiting) > 1 and any(plan.updates for plan in waiting):
             raise LoadmasterError(
-                "two modules with equal graphs wait for backward passes that cannot be told apart: call backward after each forward"
+                "two modules with equal graphs wait for backward passes that cannot be told apart:"
+                " call backward after each forward"
             )
         return waiting[0].backward(None, arguments)
 
     def make_room(self, inputs: Sequence[Any]) -> None:
-        """Have the owner make room for the compiler, before it takes the graph with these inputs apart."""
+        """Have the owner make room for the compiler, before it takes the graph with these inputs
+        apart."""
         self._model().make_room_to_compile(inputs)
 
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:
         """Run the graph without a plan from now on, for a ``reason`` that is reported."""
         self._unplanned = True
-        self._model().fall_back(str(self.parts[0].graph.find_nodes(op="output")[0].prev), reason, given)
+        self._model().fall_back(
+            str(self.parts[0].graph.find_nodes(op="output")[0].prev), reason, given
+        )
 
     def _model(self) -> Model:
         return model_of_run(self._options) or self._first
 
     def _dynamic(self) -> bool:
-        return any(isinstance(node.meta.get("val"), torch.SymInt) for node in self.parts[0].graph.find_nodes(op="placeholder"))
+        return any(
+            isinstance(node.meta.get("val"), torch.SymInt)
+            for node in self.parts[0].graph.find_nodes(op="placeholder")
+        )
 
 
 def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -100,7 +124,11 @@ def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def loadmaster(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile one graph that Dynamo has captured; see `Settings` for the options."""
     from functorch.compile import default_partition
@@ -108,7 +136,9 @@ def loadmaster(
 
     plan = CompiledGraph({} if options is None else options)
 
-    def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    def partition(
+        joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any
+    ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         plan.kept = more["num_fwd_outputs"]
         return default_partition(joint, joint_inputs, **more)  # type: ignore[no-any-return]
 
@@ -134,14 +164,18 @@ def loadmaster(
         )
 
 
-def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+def _boxed(
+    plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule
+) -> Callable[[list[Any]], Any]:
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
         if plan.planned:
             given = list(arguments)
             try:
-                with _disable_current_modes():  # AOTAutograd's, in the first run: under it numbers are made tensors twice
+                with (
+                    _disable_current_modes()
+                ):  # AOTAutograd's, in the first run: under it numbers are made tensors twice
                     planned = run(given)
             except NotPlannable as reason:
                 plan.fall_back(str(reason), given)

@@ -1,8 +1,10 @@
-"""Captured graphs as calls on storages: what each operator reads, writes and returns, in bytes and strides.
+"""Captured graphs as calls on storages: what each operator reads, writes and returns, in bytes and
+strides.
 
-Sources are the graphs that AOTAutograd makes of a model: ATen operators on placeholders, without side effects but for updates of
-inputs at the end. They are run once on fake tensors, which have shapes and storages and no bytes. Views are not calls: a view is its
-storage with other strides, wherever the storage is.
+Sources are the graphs that AOTAutograd makes of a model: ATen operators on placeholders, without
+side effects but for updates of inputs at the end. They are run once on fake tensors, which have
+shapes and storages and no bytes. Views are not calls: a view is its storage with other strides,
+wherever the storage is.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 class NotPlannable(Exception):
-    """Raised for a graph that cannot be planned; the message names the operator. Such graphs run unplanned."""
+    """Raised for a graph that cannot be planned; the message names the operator. Such graphs run
+    unplanned."""
 
 
 class Owner(Enum):
@@ -29,9 +32,11 @@ class Owner(Enum):
     PLAN = auto()
     """The plan: the storage is in the arena or in the slow memory."""
     CALLER = auto()
-    """The caller: parameters, buffers, optimizer state and inputs. If a plan moves them, they are as `PLAN`."""
+    """The caller: parameters, buffers, optimizer state and inputs. If a plan moves them, they are
+    as `PLAN`."""
     RETURNED = auto()
-    """PyTorch: results, which the caller may keep for any time. Gradients that a plan moves are as `PLAN`, and end in the slow memory."""
+    """PyTorch: results, which the caller may keep for any time. Gradients that a plan moves are as
+    `PLAN`, and end in the slow memory."""
 
 
 @dataclass(slots=True)
@@ -55,14 +60,18 @@ class View(NamedTuple):
 
 def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
     """The tensor that ``view`` is, on a storage of at least its bytes."""
-    return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
+    return torch.empty(0, dtype=view.dtype, device=storage.device).set_(
+        storage, view.offset, view.size, view.stride
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator: arguments with views for tensors, the views of its results (None for other values), and the storages it uses.
+    """One operator: arguments with views for tensors, the views of its results (None for other
+    values), and the storages it uses.
 
-    With ``in_place`` the first result takes the place of an operand: it is made as ever, at the operand's address.
+    With ``in_place`` the first result takes the place of an operand: it is made as ever, at the
+    operand's address.
     """
 
     name: str
@@ -82,9 +91,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A graph's calls [first, end), the value of each of its placeholders, and what it returns (views and plain values).
+    """A graph's calls [first, end), the value of each of its placeholders, and what it returns
+    (views and plain values).
 
-    ``saved`` are the positions of placeholders whose tensors the part before has saved for this one.
+    ``saved`` are the positions of placeholders whose tensors the part before has saved for this
+    one.
     """
 
     first: int
@@ -98,7 +109,8 @@ class Part:
 class Captured:
     """One graph, or the forward and the backward graph of a training step, as calls in order.
 
-    Storages in ``streamed`` rest in the slow memory: calls that use them pass through them in blocks.
+    Storages in ``streamed`` rest in the slow memory: calls that use them pass through them in
+    blocks.
     """
 
     storages: list[Storage]
@@ -113,11 +125,14 @@ class Captured:
         return sum(self.storages[s].bytes for s in {*call.reads, *call.writes})
 
 
-def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:
+def capture(
+    graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None
+) -> Captured:
     """Capture the calls and storages of a graph, or of a forward and a backward graph.
 
-    ``given`` are the arguments of the first graph, real or fake; the first ``results`` of its outputs (all, if None) go to the caller,
-    the others only to the second graph. Raises `NotPlannable`.
+    ``given`` are the arguments of the first graph, real or fake; the first ``results`` of its
+    outputs (all, if None) go to the caller, the others only to the second graph. Raises
+    `NotPlannable`.
     """
     reader = _Reader()
     symbols: dict[Any, int] = {}
@@ -128,22 +143,33 @@ def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], result
     kept = len(first.returned) if results is None else results
     reader.return_to_caller(first.returned[:kept])
     outputs = graphs[0].graph.find_nodes(op="output")[0].args[0]
-    saved = {node.name: value for node, value in zip(outputs[kept:], first.returned[kept:], strict=True) if isinstance(node, torch.fx.Node)}
+    saved = {
+        node.name: value
+        for node, value in zip(outputs[kept:], first.returned[kept:], strict=True)
+        if isinstance(node, torch.fx.Node)
+    }
     second = reader.read(graphs[1], None, symbols, saved)
     reader.return_to_caller(second.returned)
     return reader.captured((first, second))
 
 
 def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
-    """Storages of parameters and buffers, each with its position among the arguments; without those that share a storage."""
+    """Storages of parameters and buffers, each with its position among the arguments; without those
+    that share a storage."""
     found: dict[int, int] = {}
     real: dict[int, int] = {}
     for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True)):
         if isinstance(slot, View) and type(argument) in (torch.Tensor, torch.nn.Parameter):
             storage = argument.untyped_storage()
             alone = real.setdefault(storage._cdata, i) == i
-            lasts = isinstance(argument, torch.nn.Parameter) or getattr(argument, "_dynamo_static_input_type", None) is not None
-            whole = argument.storage_offset() == 0 and storage.nbytes() == captured.storages[slot.storage].bytes
+            lasts = (
+                isinstance(argument, torch.nn.Parameter)
+                or getattr(argument, "_dynamo_static_input_type", None) is not None
+            )
+            whole = (
+                argument.storage_offset() == 0
+                and storage.nbytes() == captured.storages[slot.storage].bytes
+            )
             if lasts and whole and alone:
                 found[slot.storage] = i
             elif not alone:
@@ -152,14 +178,18 @@ def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int
 
 
 def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int]:
-    """Storages of parameters' gradients that autograd takes over as they are: whole, in the parameter's layout, and returned once.
+    """Storages of parameters' gradients that autograd takes over as they are: whole, in the
+    parameter's layout, and returned once.
 
-    Gradients of parameters with hooks are not among them: a hook may put another tensor in their place.
+    Gradients of parameters with hooks are not among them: a hook may put another tensor in their
+    place.
     """
     if len(captured.parts) != 2 or len(captured.parts[1].returned) != len(given):
         return frozenset()
     second = captured.parts[1]
-    returned = Counter(view.storage for view in views([captured.parts[0].returned, second.returned]))
+    returned = Counter(
+        view.storage for view in views([captured.parts[0].returned, second.returned])
+    )
     return frozenset(
         gradient.storage
         for gradient, parameter in zip(second.returned, given, strict=True)
@@ -174,10 +204,20 @@ def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int
 
 
 def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
-    """Storages that no result gives to the caller, and that the forward pass of a training step does not change."""
+    """Storages that no result gives to the caller, and that the forward pass of a training step
+    does not change."""
     first = captured.parts[0]
-    shown = {view.storage for view in views([first.returned[:results], [part.returned for part in captured.parts[1:]]])}
-    changed = {s for call in captured.calls[: first.end] for s in call.writes} if len(captured.parts) > 1 else set()
+    shown = {
+        view.storage
+        for view in views(
+            [first.returned[:results], [part.returned for part in captured.parts[1:]]]
+        )
+    }
+    changed = (
+        {s for call in captured.calls[: first.end] for s in call.writes}
+        if len(captured.parts) > 1
+        else set()
+    )
     return frozenset(range(len(captured.storages))) - shown - changed
 
 
@@ -195,9 +235,15 @@ class _Reader:
         self._alive: list[Any] = []
 
     def captured(self, parts: tuple[Part, ...]) -> Captured:
-        """What was read; a saved tensor that the second part returns is the caller's from the start, and no handle stands for it."""
+        """What was read; a saved tensor that the second part returns is the caller's from the
+        start, and no handle stands for it."""
         planned = {i for i, storage in enumerate(self.storages) if storage.owner is Owner.PLAN}
-        parts = tuple(replace(part, saved=frozenset(i for i in part.saved if part.given[i].storage in planned)) for part in parts)
+        parts = tuple(
+            replace(
+                part, saved=frozenset(i for i in part.saved if part.given[i].storage in planned)
+            )
+            for part in parts
+        )
         return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
@@ -205,7 +251,13 @@ class _Reader:
             if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
                 self.storages[value.storage].owner = Owner.RETURNED
 
-    def read(self, graph: torch.fx.GraphModule, given: Sequence[Any] | None, symbols: dict[Any, int], known: Mapping[str, Any]) -> Part:
+    def read(
+        self,
+        graph: torch.fx.GraphModule,
+        given: Sequence[Any] | None,
+        symbols: dict[Any, int],
+        known: Mapping[str, Any],
+    ) -> Part:
         values: dict[torch.fx.Node, Any] = {}
         slots: list[Any] = []
         saved: set[int] = set()
@@ -218,13 +270,17 @@ class _Reader:
                     if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
                         saved.add(len(slots))
                 else:
-                    value = self._placeholder(node, None if given is None else given[len(slots)], symbols)
+                    value = self._placeholder(
+                        node, None if given is None else given[len(slots)], symbols
+                    )
                 slots.append(value)
                 values[node] = value
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
             elif node.op == "call_function":
-                arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                arguments, keywords = torch.fx.node.map_arg(
+                    (node.args, node.kwargs), values.__getitem__
+                )
                 values[node] = self._call(node, tuple(arguments), dict(keywords))
             elif node.op == "output":
                 returned = tuple(torch.fx.node.map_arg(node.args[0], values.__getitem__))
@@ -244,12 +300,16 @@ class _Reader:
             if shape is None or isinstance(shape, bool | float | str):
                 return shape
             raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
-        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(shape, torch._subclasses.FakeTensor):
+        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(
+            shape, torch._subclasses.FakeTensor
+        ):
             raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
         if shape.layout is not torch.strided or shape.is_quantized:
             raise NotPlannable(f"input {node.name} that is not strided")
         if given is not None and isinstance(meta, torch.Tensor):
-            for symbolic, size in zip((*meta.shape, *meta.stride()), (*given.shape, *given.stride()), strict=True):
+            for symbolic, size in zip(
+                (*meta.shape, *meta.stride()), (*given.shape, *given.stride()), strict=True
+            ):
                 _note(symbolic, size, symbols)
         size = [_number(n, symbols) for n in shape.shape]
         stride = [_number(n, symbols) for n in shape.stride()]
@@ -261,7 +321,9 @@ class _Reader:
         if not isinstance(value, torch.Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
         with self.mode:
-            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+            fake = torch.empty_strided(
+                value.size(), value.stride(), dtype=value.dtype, device=value.device
+            )
         view = self._view(fake, node.name, Owner.CALLER)
         self.constants[view.storage] = value
         return view
@@ -269,7 +331,9 @@ class _Reader:
     def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
-        if fake.device.type not in ("cpu", "cuda") or (self.storages and fake.device.type != self.device.type and fake.dim()):
+        if fake.device.type not in ("cpu", "cuda") or (
+            self.storages and fake.device.type != self.device.type and fake.dim()
+        ):
             raise NotPlannable(f"{name} on {fake.device}, beside tensors on {self.device}")
         if fake.device.type == "cuda":
             self.device = fake.device
@@ -288,29 +352,52 @@ class _Reader:
         self._fakes.setdefault(view, fake)
         return view
 
-    def _call(self, node: torch.fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _call(
+        self, node: torch.fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         target: Any = node.target
         if target is operator.getitem:
             return arguments[0][arguments[1]]
         if not isinstance(target, torch._ops.OpOverload):
-            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=is_view)):
+            if any(
+                isinstance(leaf, View)
+                for leaf in tree_leaves((arguments, keywords), is_leaf=is_view)
+            ):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
-        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf, (arguments, keywords), is_leaf=is_view)
+        fakes, named = tree_map(
+            lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf,
+            (arguments, keywords),
+            is_leaf=is_view,
+        )
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
                 out = target(*fakes, **named)
         except Exception as error:
-            raise NotPlannable(f"operator {target}, which has no result of known shape ({type(error).__name__})") from None
+            raise NotPlannable(
+                f"operator {target}, which has no result of known shape ({type(error).__name__})"
+            ) from None
         several = isinstance(out, tuple | list)
-        results = tuple(self._result(value, f"{node.name}") for value in (out if several else (out,)))
+        results = tuple(
+            self._result(value, f"{node.name}") for value in (out if several else (out,))
+        )
         reads, writes = _uses(target, arguments, keywords)
         fresh = tuple(range(before, len(self.storages)))
         if fresh or writes or not any(isinstance(value, View) for value in results):
             if not fresh and not writes and not any(value is None for value in results):
                 return results if several else results[0]  # numbers
-            self.calls.append(Call(node.name, target, arguments, keywords, results, reads, tuple(dict.fromkeys(writes + fresh))))
+            self.calls.append(
+                Call(
+                    node.name,
+                    target,
+                    arguments,
+                    keywords,
+                    results,
+                    reads,
+                    tuple(dict.fromkeys(writes + fresh)),
+                )
+            )
         return results if several else results[0]
 
     def _result(self, value: Any, name: str) -> Any:
@@ -331,12 +418,17 @@ def views(values: Any) -> Iterator[View]:
     return (leaf for leaf in tree_leaves(values, is_leaf=is_view) if isinstance(leaf, View))
 
 
-def _uses(target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _uses(
+    target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Storages that a call reads, and those that it updates in place."""
     reads: dict[int, None] = {}
     writes: dict[int, None] = {}
     named = {argument.name: argument for argument in target._schema.arguments}
-    pairs = [*zip(target._schema.arguments, arguments, strict=False), *((named[name], value) for name, value in keywords.items())]
+    pairs = [
+        *zip(target._schema.arguments, arguments, strict=False),
+        *((named[name], value) for name, value in keywords.items()),
+    ]
     for argument, value in pairs:
         for view in views(value):
             reads[view.storage] = None

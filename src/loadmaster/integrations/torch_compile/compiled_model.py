@@ -1,4 +1,5 @@
-"""The model of one call of ``torch.compile``: options, memories and the budget, which all its graphs share."""
+"""The model of one call of ``torch.compile``: options, memories and the budget, which all its
+graphs share."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMe
 from loadmaster.integrations.torch_compile.executor import Session
 from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
-from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor, PersistentTensors, can_offload
+from loadmaster.integrations.torch_compile.persistent import (
+    SMALLEST,
+    PersistentTensor,
+    PersistentTensors,
+    can_offload,
+)
 from loadmaster.integrations.torch_compile.planned import Planned, Surroundings
 from loadmaster.integrations.torch_compile.program import Program
 from loadmaster.integrations.torch_compile.seen_steps import SeenSteps
@@ -36,10 +42,12 @@ class Fallback:
 
 
 class Model:
-    """What the graphs of one compiled function or module share: settings, fast and slow memory, one budget.
+    """What the graphs of one compiled function or module share: settings, fast and slow memory, one
+    budget.
 
-    A model owns its lists of plans and fallbacks, the persistent tensors, and the updates of parameters; graphs change these only by its
-    methods, under ``lock``. ``steps`` is what is known of whole steps.
+    A model owns its lists of plans and fallbacks, the persistent tensors, and the updates of
+    parameters; graphs change these only by its methods, under ``lock``. ``steps`` is what is known
+    of whole steps.
     """
 
     def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
@@ -88,7 +96,8 @@ class Model:
 
     @property
     def unmoved_peak(self) -> int:
-        """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so far."""
+        """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so
+        far."""
         return self.steps.peak + (0 if self._persistent is None else self._persistent.bytes())
 
     @property
@@ -98,39 +107,51 @@ class Model:
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory that tensors may take in a step; None if there is no limit. A share is of the steps seen so far."""
+        """Bytes of fast memory that tensors may take in a step; None if there is no limit. A share
+        is of the steps seen so far."""
         given = self.settings.fast_memory
         if given is None:
             return None
-        whole = int(given * (self.unmoved_peak + self.objects)) if isinstance(given, float) else given
+        whole = (
+            int(given * (self.unmoved_peak + self.objects)) if isinstance(given, float) else given
+        )
         return whole - self.objects
 
     @property
     def of_last_step(self) -> list[Planned]:
-        """Graphs of the step under way, or of the last one; others were compiled for steps before, as for the first, and run no more."""
+        """Graphs of the step under way, or of the last one; others were compiled for steps before,
+        as for the first, and run no more."""
         return list(self.steps.now)
 
     def begin(self, plan: Planned) -> None:
-        """Note that the forward part of a graph is about to run; a new step begins if no backward part is outstanding."""
+        """Note that the forward part of a graph is about to run; a new step begins if no backward
+        part is outstanding."""
         if all(session.finished for session in self._waiting):
             self.steps.begin()
         self.steps.join(plan)
 
     def account(self, plan: Planned, taken: Footprint, objects: tuple[int, int]) -> None:
-        """Note what a graph that is about to run takes in a step when nothing moves, and whose ``objects`` take how many bytes.
+        """Note what a graph that is about to run takes in a step when nothing moves, and whose
+        ``objects`` take how many bytes.
 
         Plans for several shapes share the objects of one captured graph.
         """
         self._objects |= [objects]
         self.steps.account(plan, taken)
 
-    def note_gradients(self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device) -> None:
-        """Note the gradients of earlier backward passes that are there when a part of a graph begins."""
+    def note_gradients(
+        self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device
+    ) -> None:
+        """Note the gradients of earlier backward passes that are there when a part of a graph
+        begins."""
         known = self.gradients(device)
-        self.steps.note_gradients(plan, part, sum(known.of(tensor, movable=True).bytes for tensor in tensors))
+        self.steps.note_gradients(
+            plan, part, sum(known.of(tensor, movable=True).bytes for tensor in tensors)
+        )
 
     def rest_gradients(self, plan: Planned) -> None:
-        """Offload gradients of earlier backward passes if a graph needs the room, and drop what the page cache holds of them."""
+        """Offload gradients of earlier backward passes if a graph needs the room, and drop what the
+        page cache holds of them."""
         known, budget = self._gradients, self.budget
         if known is None or known.file is None or budget is None:
             return
@@ -140,34 +161,42 @@ class Model:
             known.forget_cached()
 
     def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
-        """Return what other graphs take, without the plan's ``own`` tensors, and the budget for all."""
-        persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
+        """Return what other graphs take, without the plan's ``own`` tensors, and the budget for
+        all."""
+        persistent = (
+            0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
+        )
         left = self.steps.left_after(plan, self._offload_idle)
-        return Surroundings(persistent, left, self.steps.results_beside(plan), self._offload_idle, self.budget)
+        return Surroundings(
+            persistent, left, self.steps.results_beside(plan), self._offload_idle, self.budget
+        )
 
     def start_offloading_idle(self, plan: Planned, own: Iterable[PersistentTensor]) -> bool:
-        """Offload what graphs keep while others run, from now on; say whether that leaves more room for a graph, beside its ``own``."""
+        """Offload what graphs keep while others run, from now on; say whether that leaves more room
+        for a graph, beside its ``own``."""
         known, kept = self._persistent, list(own)
         if self._offload_idle or known is None:
             return False
-        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self.steps.left_after(plan, True) == self.steps.left_after(
-            plan, False
-        ):
+        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self.steps.left_after(
+            plan, True
+        ) == self.steps.left_after(plan, False):
             return False
         self._offload_idle = True
         known.offload_movable(kept)
         return True
 
     def check_share(self) -> None:
-        """Check the plans of a step against the share, once all its graphs are known. Raises `BudgetError` if a graph takes more."""
+        """Check the plans of a step against the share, once all its graphs are known. Raises
+        `BudgetError` if a graph takes more."""
         budget, share = self.budget, self.settings.fast_memory
         if budget is None or not isinstance(share, float):
             return
         for plan in self.steps.now:
             if plan.refused is not None and plan.refused.smallest > budget:
                 raise BudgetError(
-                    f"fast_memory {share:.4g} of what a step takes ({format_bytes(self.unmoved_peak)}) is {format_bytes(budget)}, "
-                    f"which is too small: {plan.refused.why}"
+                    f"fast_memory {share:.4g} of what a step takes"
+                    f" ({format_bytes(self.unmoved_peak)}) is {format_bytes(budget)}, which is too"
+                    f" small: {plan.refused.why}"
                 )
 
     def add(self, plan: Planned) -> None:
@@ -176,26 +205,43 @@ class Model:
             self.plans.append(plan)
 
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
-        """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the optimizer, which sees all gradients."""
+        """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the
+        optimizer, which sees all gradients."""
         self.fallbacks.append(Fallback(graph, reason))
         if not self.plans:
             self.reload_parameters()  # `make_room_to_compile` may have offloaded them
-        self.updates.leave(id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad)
+        self.updates.leave(
+            id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad
+        )
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
-        """Offload what other runs have left in arenas, if the budget needs the room or the program's own arena holds it."""
-        others = [plan.program for plan in self.plans if plan.program is not None and plan.program is not program]
+        """Offload what other runs have left in arenas, if the budget needs the room or the
+        program's own arena holds it."""
+        others = [
+            plan.program
+            for plan in self.plans
+            if plan.program is not None and plan.program is not program
+        ]
         budget = self.budget
-        tight = budget is not None and program.placed.peak + sum(other.arena.bytes for other in others) > budget
+        tight = (
+            budget is not None
+            and program.placed.peak + sum(other.arena.bytes for other in others) > budget
+        )
         for waiting in list(self._waiting):
-            if waiting is not session and waiting.offload_slot is None and not waiting.finished and (tight or waiting.program is program):
+            if (
+                waiting is not session
+                and waiting.offload_slot is None
+                and not waiting.finished
+                and (tight or waiting.program is program)
+            ):
                 waiting.offload()
         if tight:
             for other in others:
                 other.arena.drop()
 
     def clear_arenas(self) -> None:
-        """Empty all arenas before kernels are profiled with operands of their own, if there is a budget."""
+        """Empty all arenas before kernels are profiled with operands of their own, if there is a
+        budget."""
         if self.settings.fast_memory is not None:
             for waiting in list(self._waiting):
                 if waiting.offload_slot is None and not waiting.finished:
@@ -203,27 +249,43 @@ class Model:
         self.release_idle()
 
     def make_room_to_compile(self, inputs: Iterable[Any]) -> None:
-        """Offload the parameters among a new graph's inputs, and what is in arenas, if they and PyTorch's compiler exceed a budget.
+        """Offload the parameters among a new graph's inputs, and what is in arenas, if they and
+        PyTorch's compiler exceed a budget.
 
-        The compiler takes a graph apart before anything is known of it; a share is then taken of the parameters alone.
+        The compiler takes a graph apart before anything is known of it; a share is then taken of
+        the parameters alone.
         """
         given = self.settings.fast_memory
-        own = {id(one): one for one in inputs if type(one) is torch.nn.Parameter and one.device.type == "cpu" and one.nbytes >= SMALLEST}
+        own = {
+            id(one): one
+            for one in inputs
+            if type(one) is torch.nn.Parameter
+            and one.device.type == "cpu"
+            and one.nbytes >= SMALLEST
+        }
         whole = [one for one in own.values() if one.untyped_storage().nbytes() == one.nbytes]
-        if given is None or given == 1.0 or not whole or self.persistent(torch.device("cpu")).file is None:
+        if (
+            given is None
+            or given == 1.0
+            or not whole
+            or self.persistent(torch.device("cpu")).file is None
+        ):
             return
         with self.lock:
             known = self.persistent(torch.device("cpu"))
             entries = [known.of(one, movable=True) for one in whole]
             known.find_in_files(entries)
-            held = known.fast_bytes([]) + sum(plan.program.arena.bytes for plan in self.plans if plan.program is not None)
+            held = known.fast_bytes([]) + sum(
+                plan.program.arena.bytes for plan in self.plans if plan.program is not None
+            )
             unmoved = max(self.unmoved_peak, known.bytes())
             if held + COMPILER > (int(given * unmoved) if isinstance(given, float) else given):
                 self.clear_arenas()
                 known.offload_movable([])
 
     def make_room_for_trials(self, most: int, budget: int, device: torch.device) -> None:
-        """Offload persistent tensors if they and the operands of a kernel that is profiled, at ``most`` so many bytes, exceed a budget."""
+        """Offload persistent tensors if they and the operands of a kernel that is profiled, at
+        ``most`` so many bytes, exceed a budget."""
         known = self.persistent(device)
         if known.file is not None and known.fast_bytes([]) + min(most, budget) > budget:
             known.offload_movable([])
@@ -231,7 +293,11 @@ class Model:
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
-            busy = {id(session.program) for session in self._waiting if session.offload_slot is None and not session.finished}
+            busy = {
+                id(session.program)
+                for session in self._waiting
+                if session.offload_slot is None and not session.finished
+            }
             for plan in self.plans:
                 if plan.program is not None and id(plan.program) not in busy:
                     plan.program.arena.drop()
@@ -249,7 +315,8 @@ class Model:
         return self._persistent
 
     def updates_of(self, optimizer: torch.optim.Optimizer) -> Updates:
-        """Updates that are made when an optimizer is called; they are kept on it, and gone when it is."""
+        """Updates that are made when an optimizer is called; they are kept on it, and gone when it
+        is."""
         updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
         if self not in updates:
             updates[self] = Updates(optimizer)
@@ -257,23 +324,37 @@ class Model:
         return found
 
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
-        """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in the fast one."""
+        """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in
+        the fast one."""
         for known in (self._persistent, self._gradients):
             one = None if known is None else known.known(tensor)
-            if one is not None and one.region is not None and tensor.untyped_storage().data_ptr() == one.address:
+            if (
+                one is not None
+                and one.region is not None
+                and tensor.untyped_storage().data_ptr() == one.address
+            ):
                 return one
         return None
 
     def keep_state(self, state: Iterable[torch.Tensor], fresh: bool = False) -> None:
-        """Count optimizer state, ``fresh`` if nothing was written to it, and offload it unless all fits beside the plans."""
+        """Count optimizer state, ``fresh`` if nothing was written to it, and offload it unless all
+        fits beside the plans."""
         assert self._persistent is not None
         known = self._persistent
-        new = [(tensor, known.of(tensor, fresh, movable=True)) for tensor in state if known.known(tensor) is None]
+        new = [
+            (tensor, known.of(tensor, fresh, movable=True))
+            for tensor in state
+            if known.known(tensor) is None
+        ]
         if not new:
             return
         kept, budget = sum(one.bytes for _, one in new), self.budget
         taken = max((plan.placed_peak for plan in self.plans), default=0)
-        if budget is not None and known.file is not None and (self.offloaded_bytes() or taken + kept > budget):
+        if (
+            budget is not None
+            and known.file is not None
+            and (self.offloaded_bytes() or taken + kept > budget)
+        ):
             known.reserve([one for _, one in new])
             for tensor, one in new:
                 known.offload(one, tensor)
@@ -285,24 +366,32 @@ class Model:
             self.fallbacks.append(fallback)
 
     def leave_shared_updates(self, plan: Planned) -> bool:
-        """Leave parameters that another run under way updates too to the optimizer; say whether there were new ones."""
-        others = [session.parameters for session in self._waiting if not session.finished and session.program is not plan.program]
+        """Leave parameters that another run under way updates too to the optimizer; say whether
+        there were new ones."""
+        others = [
+            session.parameters
+            for session in self._waiting
+            if not session.finished and session.program is not plan.program
+        ]
         shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
         self.updates.leave(shared)
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
-        """Bytes of parameters, buffers and optimizer state that are in the slow memory between steps."""
+        """Bytes of parameters, buffers and optimizer state that are in the slow memory between
+        steps."""
         return 0 if self._persistent is None else self._persistent.offloaded_bytes()
 
     def reload_parameters(self) -> None:
-        """Put parameters, buffers and optimizer state where they are without a plan, before somebody else runs the module."""
+        """Put parameters, buffers and optimizer state where they are without a plan, before
+        somebody else runs the module."""
         with self.lock:
             if self._persistent is not None:
                 self._persistent.reload_all()
 
     def place_parameters(self) -> None:
-        """Put parameters, buffers and optimizer state where the plans expect them, before the module runs by its plans again."""
+        """Put parameters, buffers and optimizer state where the plans expect them, before the
+        module runs by its plans again."""
         with self.lock:
             for plan in self.plans:
                 plan.place_parameters()
@@ -314,7 +403,10 @@ class Model:
     def resume(self, session: Session) -> None:
         """Prepare the second part of a run. Raises `LoadmasterError` if the run is over already."""
         if session.finished:
-            raise LoadmasterError("backward was called twice for one forward (retain_graph): the plan has given its tensors back")
+            raise LoadmasterError(
+                "backward was called twice for one forward (retain_graph): the plan has given its"
+                " tensors back"
+            )
         self.make_room(session.program, session)
         if session.offload_slot is not None:
             session.reload()

@@ -1,4 +1,5 @@
-"""Runs prepared plans: calls in order, with copies before and during them, under one budget for all graphs of a model."""
+"""Runs prepared plans: calls in order, with copies before and during them, under one budget for all
+graphs of a model."""
 
 from __future__ import annotations
 
@@ -33,15 +34,18 @@ class Runner(Protocol):
 
 
 class Session:
-    """One run through a plan, from the start of its first part to the end of its last; between them its tensors may be offloaded.
+    """One run through a plan, from the start of its first part to the end of its last; between them
+    its tensors may be offloaded.
 
-    A session exists as long as the tensors that autograd has saved from it; then its slow memory is released. ``tensors`` are those of the
-    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move, in ``files`` of weights for
-    some, where they begin ``shifts`` bytes after them. ``gradients`` are those that
-    move, by storage: they are in the slow memory when the second part returns them. ``updates`` are those that
-    the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
-    update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` runs the second
-    part. ``offload_slot`` is the place in the slow memory of what was offloaded between the parts, None if nothing is.
+    A session exists as long as the tensors that autograd has saved from it; then its slow memory is
+    released. ``tensors`` are those of the caller that any part may use, by storage, and ``slots``
+    the places in the slow memory of those that move, in ``files`` of weights for some, where they
+    begin ``shifts`` bytes after them. ``gradients`` are those that move, by storage: they are in
+    the slow memory when the second part returns them. ``updates`` are those that the run is to
+    make, by the position of the gradient, with how many there were of each when it began, and
+    ``parameters`` what they update (by ``id``); ``callers`` are the addresses of PyTorch's storages
+    that the caller gave, by storage. ``runner`` runs the second part. ``offload_slot`` is the place
+    in the slow memory of what was offloaded between the parts, None if nothing is.
     """
 
     def __init__(
@@ -55,7 +59,13 @@ class Session:
         parameters: frozenset[int],
         callers: Mapping[int, int],
     ) -> None:
-        self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
+        self.runner, self.program, self.memory, self.tensors, self.slots = (
+            runner,
+            program,
+            memory,
+            tensors,
+            slots,
+        )
         self.updates, self.parameters, self.callers = updates, parameters, callers
         self.files: dict[int, WeightFile] = {}
         self.shifts: Mapping[int, int] = {}
@@ -70,9 +80,15 @@ class Session:
     def resting(self, view: View) -> SlowTensor:
         """A tensor that rests in the slow memory throughout the run."""
         if view.storage in self.program.resting:
-            return SlowTensor(view, self._own_file(), self.slot + self.program.resting[view.storage])
+            return SlowTensor(
+                view, self._own_file(), self.slot + self.program.resting[view.storage]
+            )
         file = self.files.get(view.storage)
-        return SlowTensor(view, file or self._own_file(), self.slots[view.storage] + self.shifts.get(view.storage, 0))
+        return SlowTensor(
+            view,
+            file or self._own_file(),
+            self.slots[view.storage] + self.shifts.get(view.storage, 0),
+        )
 
     def _own_file(self) -> SlowFile:
         assert self.memory.file is not None
@@ -88,7 +104,8 @@ class Session:
         _drain(self.pending)
 
     def save_changes(self, stopped: int) -> None:
-        """Write to the slow memory what updates have changed, when a step has stopped before its end, at call ``stopped``."""
+        """Write to the slow memory what updates have changed, when a step has stopped before its
+        end, at call ``stopped``."""
         for i, last in self.program.changed.items():
             if last < stopped <= self.program.placed.placement.moves[i].start:
                 _start(self, i).wait()
@@ -149,16 +166,20 @@ def _drain(pending: dict[int, Pending]) -> None:
     pending.clear()
 
 
-def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Pending]) -> None:
+def _release(
+    memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Pending]
+) -> None:
     _drain(pending)
     while held:
         memory.release(*held.pop())
 
 
 class Times:
-    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that ``starting`` them, and all ``inside``.
+    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that
+    ``starting`` them, and all ``inside``.
 
-    ``copied_results`` counts results that were not written to their planned address, ``unforeseen`` allocations outside of the plan.
+    ``copied_results`` counts results that were not written to their planned address, ``unforeseen``
+    allocations outside of the plan.
     """
 
     def __init__(self, kernels: int, copies: int) -> None:
@@ -170,7 +191,8 @@ class Times:
 
 
 def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Times) -> list[Any]:
-    """Run the calls of a part and return its results, with handles for tensors that stay in the arena or the slow memory."""
+    """Run the calls of a part and return its results, with handles for tensors that stay in the
+    arena or the slow memory."""
     program = session.program
     resting = program.captured.streamed
     known: dict[View, torch.Tensor] = {}
@@ -188,11 +210,17 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         if view not in known:
             root = roots[view.storage]
             start = root.storage_offset() * root.dtype.itemsize // view.dtype.itemsize
-            known[view] = on_storage(root.untyped_storage(), view._replace(offset=view.offset + start))
+            known[view] = on_storage(
+                root.untyped_storage(), view._replace(offset=view.offset + start)
+            )
         return known[view]
 
     def operand(view: Any) -> Any:
-        return session.resting(view) if isinstance(view, View) and view.storage in resting else find(view)
+        return (
+            session.resting(view)
+            if isinstance(view, View) and view.storage in resting
+            else find(view)
+        )
 
     base = program.arena.base
     free_library_buffers()  # those of whoever has run before
@@ -235,16 +263,23 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         if _planned(program, value):
             return _handle(session, value)
         if isinstance(value, View) and value.storage in session.gradients:
-            return session.gradients.pop(value.storage)  # autograd keeps it as it is only if nobody else holds it
+            return session.gradients.pop(
+                value.storage
+            )  # autograd keeps it as it is only if nobody else holds it
         return find(value)
 
     return [given_back(value) for value in part.returned]
 
 
 def _called(launch: Launch, operand: Callable[[Any], Any], base: int, times: Times) -> Any:
-    """What the target of a launch returns; what it allocates meanwhile gets the addresses of its script."""
+    """What the target of a launch returns; what it allocates meanwhile gets the addresses of its
+    script."""
     given, named = _filled(launch, operand) if launch.loose else (launch.arguments, launch.keywords)
-    script = launch.script if launch.first is None or getattr(launch.target, "begun", True) else launch.first
+    script = (
+        launch.script
+        if launch.first is None or getattr(launch.target, "begun", True)
+        else launch.first
+    )
     if script is None:
         return launch.target(*given, **named)
     try:
@@ -272,7 +307,8 @@ def _copy_around(session: Session, k: int, times: Times) -> None:
 
 
 def _wait(session: Session, i: int, times: Times) -> None:
-    """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost on an interrupt."""
+    """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost on
+    an interrupt."""
     if i in session.pending:
         times.copies[i] = session.pending[i].wait()
         del session.pending[i]
@@ -288,9 +324,20 @@ def _start(session: Session, i: int) -> Pending:
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arguments = tuple(
-        find(a) if isinstance(a, View) else tree_map(find, a, is_leaf=is_view) if isinstance(a, list) else a for a in launch.arguments
+        (
+            find(a)
+            if isinstance(a, View)
+            else tree_map(find, a, is_leaf=is_view)
+            if isinstance(a, list)
+            else a
+        )
+        for a in launch.arguments
     )
-    keywords = {name: find(a) for name, a in launch.keywords.items()} if launch.keywords else launch.keywords
+    keywords = (
+        {name: find(a) for name, a in launch.keywords.items()}
+        if launch.keywords
+        else launch.keywords
+    )
     return arguments, keywords
 
 
@@ -299,22 +346,29 @@ def _planned(program: Program, value: Any) -> bool:
 
 
 def _handle(session: Session, view: View) -> torch.Tensor:
-    """Make what autograd keeps for a tensor that the plan manages: its shape and the session, but not its bytes."""
+    """Make what autograd keeps for a tensor that the plan manages: its shape and the session, but
+    not its bytes."""
     program = session.program
     offset, bytes = program.handles[view]
     if bytes:
         handle = program.arena.tensor(view, offset, bytes)
     else:
-        handle = torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=program.captured.device)
+        handle = torch.empty_strided(
+            view.size, view.stride, dtype=view.dtype, device=program.captured.device
+        )
     setattr(handle, _SESSION, session)
     return handle
 
 
 def session_of(part: Part, arguments: Sequence[Any]) -> Session | None:
-    """Return the run whose saved tensors are among ``arguments``; None if the part has none. Raises `LoadmasterError`."""
+    """Return the run whose saved tensors are among ``arguments``; None if the part has none. Raises
+    `LoadmasterError`."""
     for i in part.saved:
         session = getattr(arguments[i], _SESSION, None)
         if session is None:
-            raise LoadmasterError("saved tensors were replaced between forward and backward (saved_tensors_hooks): the plan cannot go on")
+            raise LoadmasterError(
+                "saved tensors were replaced between forward and backward (saved_tensors_hooks):"
+                " the plan cannot go on"
+            )
         return session  # type: ignore[no-any-return]
     return None

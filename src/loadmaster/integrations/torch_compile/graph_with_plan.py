@@ -1,4 +1,5 @@
-"""Makes the plan of a captured graph: captures and profiles it, decides under the budget, and prepares the program."""
+"""Makes the plan of a captured graph: captures and profiles it, decides under the budget, and
+prepares the program."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ from loadmaster.integrations.torch_compile.executor import Times
 from loadmaster.integrations.torch_compile.graph_objects import object_bytes
 from loadmaster.integrations.torch_compile.history import History
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
-from loadmaster.integrations.torch_compile.placing import Placed, Problem, Search, TooSmall, problem_of
+from loadmaster.integrations.torch_compile.placing import (
+    Placed,
+    Problem,
+    Search,
+    TooSmall,
+    problem_of,
+)
 from loadmaster.integrations.torch_compile.planned import Surroundings
 from loadmaster.integrations.torch_compile.program import Program, prepare
 from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left, live_bytes
@@ -38,8 +45,9 @@ from loadmaster.integrations.torch_compile.updates import Update, Updated, with_
 class Plan:
     """A problem with its decisions, ready to run.
 
-    ``surroundings`` are what other graphs took when the plan was made. ``refused`` says why the plan takes more than its share, if it
-    does: a share is known in full only after the first whole step.
+    ``surroundings`` are what other graphs took when the plan was made. ``refused`` says why the
+    plan takes more than its share, if it does: a share is known in full only after the first whole
+    step.
     """
 
     problem: Problem
@@ -51,13 +59,28 @@ class Plan:
 
 
 class GraphWithPlan:
-    """A graph, or a forward and a backward graph, for given shapes, with its plan and what the plan says of itself.
+    """A graph, or a forward and a backward graph, for given shapes, with its plan and what the plan
+    says of itself.
 
-    ``traced`` is the graph as it runs, with kernels in blocks where they need to be; ``versions`` are the whole one and others.
+    ``traced`` is the graph as it runs, with kernels in blocks where they need to be; ``versions``
+    are the whole one and others.
     """
 
-    def __init__(self, model: Model, name: str, graphs: list[torch.fx.GraphModule], kept: int | None, shapes: Any = None) -> None:
-        self.model, self.name, self.graphs, self.kept, self.shapes = model, name, graphs, kept, shapes
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        graphs: list[torch.fx.GraphModule],
+        kept: int | None,
+        shapes: Any = None,
+    ) -> None:
+        self.model, self.name, self.graphs, self.kept, self.shapes = (
+            model,
+            name,
+            graphs,
+            kept,
+            shapes,
+        )
         self.traced: Traced | None = None
         self.versions: Versions | None = None
         self.plan: Plan | None = None
@@ -73,7 +96,11 @@ class GraphWithPlan:
         if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
             updated = with_updates(captured, given, self.model.updates)
         captured = updated.captured
-        large = {s for s, storage in enumerate(captured.storages) if storage.bytes >= SMALLEST and captured.device.type == "cpu"}
+        large = {
+            s
+            for s, storage in enumerate(captured.storages)
+            if storage.bytes >= SMALLEST and captured.device.type == "cpu"
+        }
         movable = movable_storages(captured, self.kept).intersection(large)
         gradients = movable_gradients(captured, given).intersection(large)
         for update in updated.updates.values():
@@ -81,14 +108,20 @@ class GraphWithPlan:
         memory = self.model.memory(captured.device)  # from now on, allocations are seen
         self.model.clear_arenas()
         persistent = persistent_inputs(captured, given)
-        gradients = gradients if self.model.persistent(captured.device).file is not None else frozenset()
-        self.traced = Traced(captured, [], updated.updates, updated.states, persistent, movable, gradients)
+        gradients = (
+            gradients if self.model.persistent(captured.device).file is not None else frozenset()
+        )
+        self.traced = Traced(
+            captured, [], updated.updates, updated.states, persistent, movable, gradients
+        )
         self._persistent(self.traced.tensors(given))
         about = self._about(captured)
         if about is not None:
             most = max(map(captured.operand_bytes, captured.calls), default=0)
             self.model.make_room_for_trials(most, about, captured.device)
-        self.versions = Versions(self.traced, self._movable(), memory.link, self.model.profiles, about)
+        self.versions = Versions(
+            self.traced, self._movable(), memory.link, self.model.profiles, about
+        )
         self.traced = self.versions.whole
         self.history = History(memory.link)
         self._account(given)
@@ -96,13 +129,21 @@ class GraphWithPlan:
     def _about(self, captured: Captured) -> int | None:
         """The budget, as far as it is known before calls are profiled; a share is of no less."""
         given = self.model.settings.fast_memory
-        return int(given * max(live_bytes(captured), self.model.unmoved_peak)) if isinstance(given, float) else self.budget
+        return (
+            int(given * max(live_bytes(captured), self.model.unmoved_peak))
+            if isinstance(given, float)
+            else self.budget
+        )
 
     def _movable(self) -> frozenset[int]:
         """Storages of the caller, and gradients, that may be in the slow memory."""
         assert self.traced is not None
         can_move = self.model.persistent(self.traced.captured.device).file is not None
-        return self.traced.movable.intersection(self._mine) | self.traced.gradients if can_move else frozenset()
+        return (
+            self.traced.movable.intersection(self._mine) | self.traced.gradients
+            if can_move
+            else frozenset()
+        )
 
     def _account(self, given: Sequence[Any]) -> None:
         """Tell the model what a step of this graph takes when nothing moves."""
@@ -110,7 +151,9 @@ class GraphWithPlan:
         mine = self._persistent(self.traced.tensors(given))
         unmoved = self._problem(self.traced, frozenset(), Surroundings(0, 0, (0, 0), False, None))
         objects = object_bytes(len(self.traced.captured.calls), symbolic=self.shapes is not None)
-        self.model.account(self, footprint(self.traced.captured, unmoved, mine), (id(self.graphs), objects))
+        self.model.account(
+            self, footprint(self.traced.captured, unmoved, mine), (id(self.graphs), objects)
+        )
 
     def _make_plan(self, given: Sequence[Any]) -> None:
         assert self.traced is not None
@@ -119,14 +162,24 @@ class GraphWithPlan:
         if self.budget is not None:
             self.model.release_idle()  # planning takes memory of its own
         known = self.model.persistent(self.traced.captured.device)
-        known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
+        known.leave_files(
+            (one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None
+        )
         if self.budget is not None and self.plan is not None and self.plan.program.copies:
             known.rest(mine.values())
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
         movable = self._movable()
         self.traced, problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection((*problem.storage, *self.traced.captured.streamed))
-        program = prepare(self.traced.captured, self.traced.profiles, problem, placed, self.memory, moving, self._shifts)
+        program = prepare(
+            self.traced.captured,
+            self.traced.profiles,
+            problem,
+            placed,
+            self.memory,
+            moving,
+            self._shifts,
+        )
         assert self.versions is not None
         before, unmoved = self.plan, self._problem(self.versions.whole, frozenset(), around).peak()
         self.plan = Plan(problem, program, moving, unmoved, around, refused)
@@ -138,18 +191,31 @@ class GraphWithPlan:
         if around.budget is not None:
             return_freed_blocks()
 
-    def _decided(self, movable: frozenset[int]) -> tuple[Traced, Problem, Placed, Surroundings, TooSmall | None]:
-        """Decide under the budget: with whole kernels if that is possible, else with those in blocks that need to be.
+    def _decided(
+        self, movable: frozenset[int]
+    ) -> tuple[Traced, Problem, Placed, Surroundings, TooSmall | None]:
+        """Decide under the budget: with whole kernels if that is possible, else with those in
+        blocks that need to be.
 
-        If the budget is a share of a step that is not known in full yet, take the smallest that works.
+        If the budget is a share of a step that is not known in full yet, take the smallest that
+        works.
         """
         assert self.versions is not None
         around, mode = self.model.surroundings(self, self._mine.values()), self.model.settings.mode
-        provisional = self.history is not None and self.history.awaited(self.model.settings.refine_after)
+        provisional = self.history is not None and self.history.awaited(
+            self.model.settings.refine_after
+        )
         search, failed = None, 0
-        for version in self.versions.finer(around.budget, lambda whole: self._problem(whole, movable, around)):
+        for version in self.versions.finer(
+            around.budget, lambda whole: self._problem(whole, movable, around)
+        ):
             search = Search(
-                partial(self._problem, version, around=around), movable, mode, around.offload_idle, self.model.objects, provisional
+                partial(self._problem, version, around=around),
+                movable,
+                mode,
+                around.offload_idle,
+                self.model.objects,
+                provisional,
             )
             found = search.attempt(around.budget)
             if not isinstance(found, int):
@@ -160,7 +226,11 @@ class GraphWithPlan:
         if self.model.start_offloading_idle(self, self._mine.values()):
             return self._decided(movable)
         refusal = search.refusal(around.budget, failed)
-        if not isinstance(self.model.settings.fast_memory, float) or self.history is None or self.history.steps:
+        if (
+            not isinstance(self.model.settings.fast_memory, float)
+            or self.history is None
+            or self.history.steps
+        ):
             raise refusal
         found = search.attempt(refusal.smallest)
         assert not isinstance(found, int)
@@ -184,11 +254,14 @@ class GraphWithPlan:
             self._shifts,
         )
         if not self.memory.shrinks:
-            problem.elsewhere[:] = problem.elsewhere.max(initial=0)  # the arena has its full size while they are at their most
+            problem.elsewhere[:] = problem.elsewhere.max(
+                initial=0
+            )  # the arena has its full size while they are at their most
         return problem
 
     def _outgrown(self) -> bool:
-        """Whether the plan is out of date: other graphs take more memory than it left them, or the budget has changed."""
+        """Whether the plan is out of date: other graphs take more memory than it left them, or the
+        budget has changed."""
         assert self.plan is not None
         before, now = self.plan.surroundings, self.model.surroundings(self, self._mine.values())
         if now.budget is None:
@@ -201,16 +274,26 @@ class GraphWithPlan:
 
     def _persistent(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, PersistentTensor]:
         assert self.traced is not None
-        known, fresh, movable = self.model.persistent(self.traced.captured.device), self.traced.fresh(), self.traced.movable
-        self._mine = {storage: known.of(tensor, storage in fresh, storage in movable) for storage, tensor in tensors.items()}
+        known, fresh, movable = (
+            self.model.persistent(self.traced.captured.device),
+            self.traced.fresh(),
+            self.traced.movable,
+        )
+        self._mine = {
+            storage: known.of(tensor, storage in fresh, storage in movable)
+            for storage, tensor in tensors.items()
+        }
         known.find_in_files(self._mine.values())
-        for storage in {s for call in self.traced.captured.calls for s in call.writes if s in self._mine}:
+        for storage in {
+            s for call in self.traced.captured.calls for s in call.writes if s in self._mine
+        }:
             if self._mine[storage].in_file is not None:
                 self._mine[storage].leave_file()
         return self._mine
 
     def _left_files(self) -> bool:
-        """Whether tensors that the plan reads from files of weights have changed since, so that they are there no more."""
+        """Whether tensors that the plan reads from files of weights have changed since, so that
+        they are there no more."""
         assert self.plan is not None
         if not self._shifts:
             return False
@@ -218,15 +301,19 @@ class GraphWithPlan:
         return any(self._mine[s].in_file is None for s in self._shifts.keys() & self.plan.moving)
 
     def place_parameters(self) -> None:
-        """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
+        """Offload or reload parameters, buffers and optimizer state so that each is where the plan
+        expects it."""
         if self.traced is not None and self.plan is not None:
             there = [(one, one.tensor(), s in self.plan.moving) for s, one in self._mine.items()]
             known = self.model.persistent(self.traced.captured.device)
-            known.place([(one, tensor, offload) for one, tensor, offload in there if tensor is not None])
+            known.place(
+                [(one, tensor, offload) for one, tensor, offload in there if tensor is not None]
+            )
 
     @property
     def updates(self) -> dict[int, Update]:
-        """Optimizer updates by the position of their gradient among the results of the backward graph."""
+        """Optimizer updates by the position of their gradient among the results of the backward
+        graph."""
         return {} if self.traced is None else self.traced.updates
 
     @property
@@ -252,7 +339,8 @@ class GraphWithPlan:
 
     @property
     def refused(self) -> TooSmall | None:
-        """Why the plan takes more than its budget, if the step was not known in full when the plan was made; else None."""
+        """Why the plan takes more than its budget, if the step was not known in full when the plan
+        was made; else None."""
         return None if self.plan is None else self.plan.refused
 
     @property
@@ -262,16 +350,20 @@ class GraphWithPlan:
 
     @property
     def unmoved_peak(self) -> int:
-        """Most bytes of fast memory in use at once when nothing moves, with the parameters of other graphs."""
+        """Most bytes of fast memory in use at once when nothing moves, with the parameters of other
+        graphs."""
         return 0 if self.plan is None else self.plan.unmoved_peak
 
     @property
     def predicted_seconds(self) -> float:
-        """Seconds that a step should take, by the times of kernels and copies in the steps that are known."""
+        """Seconds that a step should take, by the times of kernels and copies in the steps that are
+        known."""
         assert self.plan is not None
         assert self.traced is not None
         assert self.history is not None
-        return self.history.predicted_seconds(self.traced, self.plan.problem.sequence, self.plan.program.placed.placement)
+        return self.history.predicted_seconds(
+            self.traced, self.plan.problem.sequence, self.plan.program.placed.placement
+        )
 
     @property
     def costs(self) -> tuple[Provenance, ...]:
@@ -284,7 +376,8 @@ class GraphWithPlan:
         return 0 if self.plan is None else self.plan.program.placed.peak
 
     def gradients_left(self, at_least: bool) -> int:
-        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that may move do."""
+        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that
+        may move do."""
         if self.traced is None:
             return 0
         moved = self.traced.gradients if at_least or self.plan is None else self.plan.moving
@@ -293,7 +386,8 @@ class GraphWithPlan:
 
     @property
     def kernels_in_blocks(self) -> tuple[str, ...]:
-        """Operators of the kernels that run block by block, as the budget has no room for their operands."""
+        """Operators of the kernels that run block by block, as the budget has no room for their
+        operands."""
         calls = [] if self.plan is None else self.plan.program.captured.calls
         return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
 
@@ -302,7 +396,9 @@ class GraphWithPlan:
         """Bytes that a step copies, both ways."""
         if self.plan is None or self.traced is None:
             return 0
-        return sum(copy.bytes for copy in self.plan.program.copies) + sum(profile.transferred for profile in self.traced.profiles)
+        return sum(copy.bytes for copy in self.plan.program.copies) + sum(
+            profile.transferred for profile in self.traced.profiles
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each kernel with its predicted seconds and those of the last step."""
@@ -318,7 +414,9 @@ class GraphWithPlan:
                 "workspace": kernel.algorithms[0].workspace,
                 "elsewhere": int(elsewhere),
             }
-            for kernel, measured, elsewhere in zip(problem.sequence.kernels, self.times.kernels, problem.elsewhere, strict=True)
+            for kernel, measured, elsewhere in zip(
+                problem.sequence.kernels, self.times.kernels, problem.elsewhere, strict=True
+            )
         ]
 
     def refresh_prediction(self) -> None:
@@ -327,7 +425,9 @@ class GraphWithPlan:
         assert self.plan is not None
         assert self.traced is not None
         self.history.adopt_recent_times(self.traced, self.plan.program)
-        self.plan = replace(self.plan, problem=self._problem(self.traced, self.plan.moving, self.plan.surroundings))
+        self.plan = replace(
+            self.plan, problem=self._problem(self.traced, self.plan.moving, self.plan.surroundings)
+        )
 
     def forget_times(self) -> None:
         """Predict from the steps that follow: those so far ran under other conditions."""

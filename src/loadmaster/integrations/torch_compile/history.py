@@ -35,7 +35,8 @@ class StepTimes:
     beside
         Seconds of the step beside its calls and the copies themselves.
     pace
-        Seconds of all calls in units of those of their profiles: a profile is made while others compile, or on cold memory.
+        Seconds of all calls in units of those of their profiles: a profile is made while others
+        compile, or on cold memory.
     """
 
     calls: Sequence[Call]
@@ -45,7 +46,8 @@ class StepTimes:
     pace: float
 
     def kernel_seconds(self, traced: Traced) -> Floats:
-        """Seconds of every call of a version of the graph: as in this step, if it was made in it, else by its profile and the pace."""
+        """Seconds of every call of a version of the graph: as in this step, if it was made in it,
+        else by its profile and the pace."""
         found = [profile.seconds * self.pace for profile in traced.profiles]
         for k, (call, seen) in enumerate(zip(traced.captured.calls, self.calls, strict=True)):
             if call is seen:
@@ -54,7 +56,8 @@ class StepTimes:
 
 
 class History:
-    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a plan."""
+    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a
+    plan."""
 
     def __init__(self, link: CopyLink) -> None:
         self.link = link
@@ -64,16 +67,20 @@ class History:
         self._recent: deque[Times] = deque(maxlen=_RECENT)
 
     def kernel_seconds(self, traced: Traced) -> Floats:
-        """Median seconds of every call over the known steps; those of its profile, if there are none."""
+        """Median seconds of every call over the known steps; those of its profile, if there are
+        none."""
         if not self._known:
             return np.array([profile.seconds for profile in traced.profiles])
         return np.median([step.kernel_seconds(traced) for step in self._known], axis=0)
 
-    def predicted_seconds(self, traced: Traced, sequence: KernelSequence, placement: TensorPlacement) -> float:
-        """Seconds of a step under a placement: the median of what each known step would have taken under it.
+    def predicted_seconds(
+        self, traced: Traced, sequence: KernelSequence, placement: TensorPlacement
+    ) -> float:
+        """Seconds of a step under a placement: the median of what each known step would have taken
+        under it.
 
-        Other load on the machine slows down many kernels of one step. The median of steps has its part of that; a step of median kernels
-        has not, and is shorter.
+        Other load on the machine slows down many kernels of one step. The median of steps has its
+        part of that; a step of median kernels has not, and is shorter.
         """
         if not self._known:
             return time_moves(sequence, placement).total
@@ -89,7 +96,8 @@ class History:
         self._recent.append(times)
 
     def forget(self) -> None:
-        """Drop the times of recent steps: a new plan has other copies, or those that follow run under other conditions."""
+        """Drop the times of recent steps: a new plan has other copies, or those that follow run
+        under other conditions."""
         self._recent.clear()
 
     def awaited(self, after: int) -> bool:
@@ -104,18 +112,27 @@ class History:
         return True
 
     def adopt_recent_times(self, traced: Traced, program: Program) -> None:
-        """Use the times of recent steps from now on, without the first of a plan, in which memory is touched for the first time."""
+        """Use the times of recent steps from now on, without the first of a plan, in which memory
+        is touched for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
         if recent:
             self._known = [_step_times(times, traced, program, self.link) for times in recent]
             seconds = np.median([times.copies for times in recent], axis=0)
-            self.link = link_with_measured_bandwidths(self.link, program.copies, program.blocking, seconds)
+            self.link = link_with_measured_bandwidths(
+                self.link, program.copies, program.blocking, seconds
+            )
 
 
 def _step_times(times: Times, traced: Traced, program: Program, link: CopyLink) -> StepTimes:
     measured = link_with_measured_bandwidths(link, program.copies, program.blocking, times.copies)
     beside = max(times.inside - float(times.kernels.sum()) - times.waiting + times.starting, 0.0)
-    return StepTimes(program.captured.calls, times.kernels, measured, beside, _pace(times.kernels, traced.profiles))
+    return StepTimes(
+        program.captured.calls,
+        times.kernels,
+        measured,
+        beside,
+        _pace(times.kernels, traced.profiles),
+    )
 
 
 def _pace(kernels: Floats, profiles: Sequence[CallProfile]) -> float:
@@ -126,5 +143,8 @@ def _pace(kernels: Floats, profiles: Sequence[CallProfile]) -> float:
 def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
     """Return the sequence with other times of its kernels, shape (kernels,)."""
     pairs = zip(sequence.kernels, seconds.tolist(), strict=True)
-    kernels = (replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=value),)) for kernel, value in pairs)
+    kernels = (
+        replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=value),))
+        for kernel, value in pairs
+    )
     return replace(sequence, kernels=tuple(kernels))

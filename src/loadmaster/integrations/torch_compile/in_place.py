@@ -1,8 +1,10 @@
-"""Results that take the place of an operand, which nobody reads afterwards: one tensor in fast memory instead of two.
+"""Results that take the place of an operand, which nobody reads afterwards: one tensor in fast
+memory instead of two.
 
-Eager steps keep operand and result beside each other, and so does a graph as AOTAutograd makes it, which has no updates in place. An
-operator that reads every element before it writes the result's element of the same index can do without, whatever the order of elements:
-the bits are those of the call with a result of its own.
+Eager steps keep operand and result beside each other, and so does a graph as AOTAutograd makes it,
+which has no updates in place. An operator that reads every element before it writes the result's
+element of the same index can do without, whatever the order of elements: the bits are those of the
+call with a result of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, is_view, views
+from loadmaster.integrations.torch_compile.captured import (
+    Call,
+    Captured,
+    Owner,
+    View,
+    is_view,
+    views,
+)
 
 aten: Any = torch.ops.aten
 
@@ -35,23 +44,31 @@ IN_PLACE: frozenset[Any] = frozenset(
     }.items()
     for overload in (getattr(packet, name) for name in names.split())
 )  # fmt: skip
-"""Operators whose first result may take the place of any operand of its type and layout: they pass over the elements once. The gradients of
-normalisation are not among them, as PyTorch has a way to compute those in two passes, the first of which writes."""
+"""Operators whose first result may take the place of any operand of its type and layout: they pass
+over the elements once. The gradients of normalisation are not among them, as PyTorch has a way to
+compute those in two passes, the first of which writes."""
 
 
 def in_place(captured: Captured) -> Captured:
-    """Let results take the place of operands, wherever a call is the last that needs the operand. O(uses of storages).
+    """Let results take the place of operands, wherever a call is the last that needs the operand.
+    O(uses of storages).
 
     Calls and storages keep their numbers; a storage whose place was not needed is used by no call.
     """
     last = {s: k for k, call in enumerate(captured.calls) for s in (*call.reads, *call.writes)}
     boundary = captured.parts[0].end
-    for view in views([part.returned for part in captured.parts]):  # what the first part saves is needed by the second
+    for view in views(
+        [part.returned for part in captured.parts]
+    ):  # what the first part saves is needed by the second
         last[view.storage] = max(last.get(view.storage, 0), boundary)
     place: dict[int, int] = {}
 
     def moved(leaf: Any) -> Any:
-        return leaf._replace(storage=place[leaf.storage]) if isinstance(leaf, View) and leaf.storage in place else leaf
+        return (
+            leaf._replace(storage=place[leaf.storage])
+            if isinstance(leaf, View) and leaf.storage in place
+            else leaf
+        )
 
     def renamed(values: Any) -> Any:
         return tree_map(moved, values, is_leaf=is_view)
@@ -59,8 +76,18 @@ def in_place(captured: Captured) -> Captured:
     calls = []
     for k, call in enumerate(captured.calls):
         arguments, keywords, results = renamed((call.arguments, call.keywords, call.results))
-        reads, writes = (tuple(dict.fromkeys(place.get(s, s) for s in some)) for some in (call.reads, call.writes))
-        call = replace(call, arguments=arguments, keywords=keywords, results=results, reads=reads, writes=writes)
+        reads, writes = (
+            tuple(dict.fromkeys(place.get(s, s) for s in some))
+            for some in (call.reads, call.writes)
+        )
+        call = replace(
+            call,
+            arguments=arguments,
+            keywords=keywords,
+            results=results,
+            reads=reads,
+            writes=writes,
+        )
         operand = next((s for s in _dying(captured, call) if last[s] <= k), None)
         if operand is not None:
             result = call.results[0].storage  # type: ignore[union-attr]
@@ -68,7 +95,10 @@ def in_place(captured: Captured) -> Captured:
             written = tuple(operand if s == result else s for s in call.writes)
             call = replace(call, results=renamed(call.results), writes=written, in_place=True)
         calls.append(call)
-    parts = tuple(replace(part, returned=renamed(part.returned), given=renamed(part.given)) for part in captured.parts)
+    parts = tuple(
+        replace(part, returned=renamed(part.returned), given=renamed(part.given))
+        for part in captured.parts
+    )
     return replace(captured, calls=calls, parts=parts)
 
 
@@ -80,7 +110,12 @@ def _dying(captured: Captured, call: Call) -> Iterator[int]:
     operands = list(views((call.arguments, call.keywords)))
     for operand in operands:
         once = all(other == operand for other in operands if other.storage == operand.storage)
-        if operand[1:] == result[1:] and once and _alone(captured, operand) and operand.storage not in call.writes:
+        if (
+            operand[1:] == result[1:]
+            and once
+            and _alone(captured, operand)
+            and operand.storage not in call.writes
+        ):
             yield operand.storage
 
 

@@ -1,10 +1,12 @@
-"""Makes the step of an optimizer under a model's budget: what rests in the slow memory passes through a small buffer, block by block.
+"""Makes the step of an optimizer under a model's budget: what rests in the slow memory passes
+through a small buffer, block by block.
 
-PyTorch calls the hooks of this module around the step of every optimizer, so that no option is needed. Before the step, each large
-parameter of a model with a budget is updated by `Update`: PyTorch's own arithmetic, on one MiB at a time. The gradients of these
-parameters are hidden from the step itself, which does what is left, and shown again after it. Steps that cannot be made so (not element by
-element, with a closure or hooks) run as they are, on tensors in the slow memory through the page cache; their state is offloaded once they
-have ended.
+PyTorch calls the hooks of this module around the step of every optimizer, so that no option is
+needed. Before the step, each large parameter of a model with a budget is updated by `Update`:
+PyTorch's own arithmetic, on one MiB at a time. The gradients of these parameters are hidden from
+the step itself, which does what is left, and shown again after it. Steps that cannot be made so
+(not element by element, with a closure or hooks) run as they are, on tensors in the slow memory
+through the page cache; their state is offloaded once they have ended.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
@@ -28,21 +33,26 @@ from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
 _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""
 _OPERANDS = 5
-"""Most operands of an update: parameter, gradient, and what the elementwise optimizers of PyTorch keep of each element."""
+"""Most operands of an update: parameter, gradient, and what the elementwise optimizers of PyTorch
+keep of each element."""
 _MODELS: weakref.WeakSet[Model] = weakref.WeakSet()
 """Models with a budget, or with the option ``optimizer``."""
-_HIDDEN: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]] = weakref.WeakKeyDictionary()
+_HIDDEN: weakref.WeakKeyDictionary[
+    torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]
+] = weakref.WeakKeyDictionary()
 """Parameters that were updated before a step that is under way, with their gradients."""
 
 
 def watch(model: Model) -> None:
-    """Make steps of optimizers of the model's parameters under its budget, from now on, and see that they are those of its options."""
+    """Make steps of optimizers of the model's parameters under its budget, from now on, and see
+    that they are those of its options."""
     if model.settings.fast_memory is not None or model.settings.optimizer is not None:
         _MODELS.add(model)
 
 
 def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-    """Update large parameters of models with a budget; called by PyTorch before the step of any optimizer."""
+    """Update large parameters of models with a budget; called by PyTorch before the step of any
+    optimizer."""
     if torch.compiler.is_compiling() or not _MODELS:
         return
     _check_owner(optimizer)
@@ -61,12 +71,14 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
 
 
 def _models_of(optimizer: torch.optim.Optimizer) -> list[Model]:
-    """Models under whose budget an optimizer steps: not those that have another one as their option, whose state alone is theirs."""
+    """Models under whose budget an optimizer steps: not those that have another one as their
+    option, whose state alone is theirs."""
     return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
 
 
 def _check_owner(optimizer: torch.optim.Optimizer) -> None:
-    """Raise `LoadmasterError` where backward passes have updated parameters of this optimizer by another one, which it has replaced."""
+    """Raise `LoadmasterError` where backward passes have updated parameters of this optimizer by
+    another one, which it has replaced."""
     models = [model for model in list(_MODELS) if model.updates.optimizer is not None]
     own = [model for model in models if model.updates.optimizer is optimizer]
     for model in own:
@@ -75,13 +87,16 @@ def _check_owner(optimizer: torch.optim.Optimizer) -> None:
     for model in models:
         if not mine.isdisjoint(model.updates.made):
             raise LoadmasterError(
-                f"the backward pass has updated these parameters by the {type(model.updates.optimizer).__name__} that the option optimizer "
-                f"named, and this {type(optimizer).__name__} is another optimizer: call torch.compile again, with it as the option"
+                "the backward pass has updated these parameters by the"
+                f" {type(model.updates.optimizer).__name__} that the option optimizer named, and"
+                f" this {type(optimizer).__name__} is another optimizer: call torch.compile again,"
+                " with it as the option"
             )
 
 
 def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-    """Show the gradients again, and offload state; called by PyTorch after the step of any optimizer."""
+    """Show the gradients again, and offload state; called by PyTorch after the step of any
+    optimizer."""
     if torch.compiler.is_compiling() or not _MODELS:
         return
     for parameter, gradient in _HIDDEN.pop(optimizer, ()):
@@ -102,12 +117,23 @@ def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Te
     known = model.persistent_if_any()
     if known is None or known.file is None:
         return []
-    parameters = (p for group in optimizer.param_groups for p in group["params"] if p.nbytes >= SMALLEST and p.grad is not None)
+    parameters = (
+        p
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.nbytes >= SMALLEST and p.grad is not None
+    )
     places = ((parameter, known.known(parameter)) for parameter in parameters)
-    return [parameter for parameter, place in places if place is not None and place.tensor() is parameter]  # not a part of one
+    return [
+        parameter
+        for parameter, place in places
+        if place is not None and place.tensor() is parameter
+    ]  # not a part of one
 
 
-def _reason_against(optimizer: torch.optim.Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]) -> str:
+def _reason_against(
+    optimizer: torch.optim.Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> str:
     """Why a step cannot be made parameter by parameter and block by block; empty if it can."""
     if not is_elementwise(optimizer):
         return "it does not treat each element by itself"
@@ -117,7 +143,9 @@ def _reason_against(optimizer: torch.optim.Optimizer, arguments: Sequence[Any], 
         return "hooks come before its step"
     if any(getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")):
         return "it unscales gradients itself"
-    if any(group.get("capturable") or group.get("differentiable") for group in optimizer.param_groups):
+    if any(
+        group.get("capturable") or group.get("differentiable") for group in optimizer.param_groups
+    ):
         return "it is capturable or differentiable"
     return ""
 
@@ -133,9 +161,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _update(
-    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], hidden: list[tuple[torch.Tensor, torch.Tensor]]
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[torch.Tensor],
+    hidden: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
-    """Update parameters, and hide the gradients of those that were; the others are left to the step."""
+    """Update parameters, and hide the gradients of those that were; the others are left to the
+    step."""
     file = model.memory(torch.device("cpu")).file
     assert file is not None
     for whole in _stream(file, _prepared(model, optimizer, parameters)):
@@ -144,12 +176,18 @@ def _update(
         parameter.grad = None
 
 
-def _prepared(model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> Iterator[_Whole]:
+def _prepared(
+    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
+) -> Iterator[_Whole]:
     """Prepare one update after another, with its state where it is to be."""
     updates = model.updates_of(optimizer)
     for parameter in parameters:
         gradient = parameter.grad
-        if gradient is None or not (_is_plain(parameter) and _is_plain(gradient)) or gradient.stride() != parameter.stride():
+        if (
+            gradient is None
+            or not (_is_plain(parameter) and _is_plain(gradient))
+            or gradient.stride() != parameter.stride()
+        ):
             continue
         try:
             update = updates.of(parameter)
@@ -158,15 +196,24 @@ def _prepared(model: Model, optimizer: torch.optim.Optimizer, parameters: Sequen
             return
         update.adopt_state()
         state = list(update.tensors.values())
-        if len(state) > _OPERANDS - 2 or any((one.shape, one.stride()) != (parameter.shape, parameter.stride()) for one in state):
+        if len(state) > _OPERANDS - 2 or any(
+            (one.shape, one.stride()) != (parameter.shape, parameter.stride()) for one in state
+        ):
             continue
         model.keep_state(state, fresh=not update.begun)
-        yield _Whole(update, [_Operand(one, model.place_of(one), one is not gradient) for one in (parameter, gradient, *state)])
+        yield _Whole(
+            update,
+            [
+                _Operand(one, model.place_of(one), one is not gradient)
+                for one in (parameter, gradient, *state)
+            ],
+        )
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """A tensor of an update, and its place in the slow memory, None if it is in the fast one. ``changes`` says whether updates write it."""
+    """A tensor of an update, and its place in the slow memory, None if it is in the fast one.
+    ``changes`` says whether updates write it."""
 
     tensor: torch.Tensor
     place: PersistentTensor | None
@@ -174,7 +221,9 @@ class _Operand:
 
     def flat(self, start: int, count: int) -> torch.Tensor:
         """Elements where the tensor is, in the order of their addresses."""
-        return on_storage(self.tensor.untyped_storage(), View(0, self.tensor.dtype, (count,), (1,), start))
+        return on_storage(
+            self.tensor.untyped_storage(), View(0, self.tensor.dtype, (count,), (1,), start)
+        )
 
 
 class _Whole:
@@ -186,7 +235,8 @@ class _Whole:
         self.after: dict[str, Any] = {}
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """Starts and counts of elements; each block but the last is a number of whole pages of every operand."""
+        """Starts and counts of elements; each block but the last is a number of whole pages of
+        every operand."""
         count = self.update.parameter.numel()
         most = _BLOCK // max(operand.tensor.itemsize for operand in self.operands)
         return ((start, min(most, count - start)) for start in range(0, count, most))
@@ -205,11 +255,14 @@ class _Whole:
 def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
     """Make updates block by block; yields each once it is complete.
 
-    Copies are made here, one after the other: handing a block to a thread and back takes longer on a busy machine.
+    Copies are made here, one after the other: handing a block to a thread and back takes longer on
+    a busy machine.
     """
     arena = Arena(_OPERANDS * _BLOCK)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that wait for each other at every operator on a block take far longer on a busy machine
+    torch.set_num_threads(
+        1
+    )  # threads that wait for each other at every operator on a block take far longer on a busy machine
     try:
         for whole in updates:
             for start, count in whole.blocks():
@@ -231,7 +284,9 @@ def _update_block(file: SlowFile, arena: Arena, whole: _Whole, start: int, count
         if not operand.place.fresh:
             with arena.part(i * _BLOCK, count * size) as memory:
                 file.read(memory, operand.place.slot + start * size)
-        tensors.append(arena.tensor(View(0, operand.tensor.dtype, (count,), (1,), 0), i * _BLOCK, count * size))
+        tensors.append(
+            arena.tensor(View(0, operand.tensor.dtype, (count,), (1,), 0), i * _BLOCK, count * size)
+        )
     whole.after = whole.update.step_on(whole.scalars, *tensors)
     for i, operand in enumerate(whole.operands):
         if operand.place is not None and operand.changes:

@@ -1,8 +1,11 @@
-"""Finds the call of ``torch.compile`` that a graph runs for: each call has its own budget, shared by all graphs of its function or module.
+"""Finds the call of ``torch.compile`` that a graph runs for: each call has its own budget, shared
+by all graphs of its function or module.
 
-Dynamo may run one captured graph for several modules: equal code under equal options is captured once. So the owner of a run is found when
-the graph runs. Dynamo calls what was compiled from a frame of its own, which holds the context that ``torch.compile`` has made; the nearest
-such frame on the stack names the owner. Only the class of the context is relied on; where there is none, each graph has its own budget.
+Dynamo may run one captured graph for several modules: equal code under equal options is captured
+once. So the owner of a run is found when the graph runs. Dynamo calls what was compiled from a
+frame of its own, which holds the context that ``torch.compile`` has made; the nearest such frame on
+the stack names the owner. Only the class of the context is relied on; where there is none, each
+graph has its own budget.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ _LOCK = threading.Lock()
 
 
 def model_of_run(options: Mapping[str, Any]) -> Model | None:
-    """Return the model that the calling code runs for, made with ``options`` at the first call; None outside of compiled functions.
+    """Return the model that the calling code runs for, made with ``options`` at the first call;
+    None outside of compiled functions.
 
     O(depth of the stack down to the compiled function), about twenty frames.
     """
@@ -36,12 +40,15 @@ def model_of_run(options: Mapping[str, Any]) -> Model | None:
 
 
 def model_of(compiled: Callable[..., Any]) -> Model:
-    """Return the model of what ``torch.compile`` returned, or of a module on which ``compile`` was called. Raises `LoadmasterError`."""
+    """Return the model of what ``torch.compile`` returned, or of a module on which ``compile`` was
+    called. Raises `LoadmasterError`."""
     inner = getattr(compiled, "_compiled_call_impl", None) or compiled
     context = getattr(inner, "dynamo_ctx", None)
     if context is None:
         cells = getattr(inner, "__closure__", None) or ()
-        context = next((cell.cell_contents for cell in cells if isinstance(cell.cell_contents, _CONTEXT)), None)
+        context = next(
+            (cell.cell_contents for cell in cells if isinstance(cell.cell_contents, _CONTEXT)), None
+        )
     if context is None:
         raise LoadmasterError(f"{compiled!r} was not compiled: give what torch.compile returned")
     backend = context.callback

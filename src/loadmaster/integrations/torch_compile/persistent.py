@@ -1,8 +1,10 @@
-"""Tensors that persist beyond a step (parameters, buffers, optimizer state, gradients), and how they are offloaded between steps.
+"""Tensors that persist beyond a step (parameters, buffers, optimizer state, gradients), and how
+they are offloaded between steps.
 
-A tensor that a plan moves is offloaded to the slow memory: its storage points at a mapping of its region of the file, so that the same
-tensor and its aliases read and write the right values at any time, through the page cache. Steps read and write the region without the
-cache; what the cache holds is dropped before each. A tensor that no plan moves has memory of PyTorch's own, as before.
+A tensor that a plan moves is offloaded to the slow memory: its storage points at a mapping of its
+region of the file, so that the same tensor and its aliases read and write the right values at any
+time, through the page cache. Steps read and write the region without the cache; what the cache
+holds is dropped before each. A tensor that no plan moves has memory of PyTorch's own, as before.
 """
 
 from __future__ import annotations
@@ -20,17 +22,23 @@ import torch
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
-from loadmaster.integrations.torch_compile.devices.weight_file import FilePlace, file_mappings, place_in_file
+from loadmaster.integrations.torch_compile.devices.weight_file import (
+    FilePlace,
+    file_mappings,
+    place_in_file,
+)
 from loadmaster.integrations.torch_compile.slow_tensor import BlockFile, SlowTensor
 
 _DATA_POINTER = 16
-"""Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to 2.13; tried before the first use."""
+"""Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to
+2.13; tried before the first use."""
 _POINTER_BYTES = 32
 SMALLEST = 64 << 10
 """The least bytes of a tensor that is worth moving."""
 _AT_ONCE = 16 << 20
 _READ_AT_ONCE = 2 << 20
-"""Bytes read at a time when a tensor comes back: two such blocks are beside it, and larger reads are no faster."""
+"""Bytes read at a time when a tensor comes back: two such blocks are beside it, and larger reads
+are no faster."""
 
 
 class _Region:
@@ -44,7 +52,8 @@ class _Region:
         self.base = ctypes.addressof(self._anchor)
 
     def forget(self, changed: bool) -> None:
-        """Drop pages that user code has touched since the last step from the page cache; if ``changed``, write them first."""
+        """Drop pages that user code has touched since the last step from the page cache; if
+        ``changed``, write them first."""
         if changed:
             self.map.flush()
         self.map.madvise(mmap.MADV_DONTNEED)
@@ -52,7 +61,8 @@ class _Region:
 
 
 class PersistentTensor:
-    """A tensor that persists from step to step, by its storage. ``slot`` is its offset in the slow file, -1 before it has one."""
+    """A tensor that persists from step to step, by its storage. ``slot`` is its offset in the slow
+    file, -1 before it has one."""
 
     def __init__(self, tensor: torch.Tensor, fresh: bool) -> None:
         self.bytes = tensor.untyped_storage().nbytes()
@@ -63,7 +73,8 @@ class PersistentTensor:
         """Nothing was written to it yet, so there is nothing to keep."""
         self.region: _Region | None = None
         self.in_file: FilePlace | None = None
-        """Where it is in a file of weights, which is its slow memory as long as nobody changes it."""
+        """Where it is in a file of weights, which is its slow memory as long as nobody changes
+        it."""
         self.home: torch.UntypedStorage | None = None
         """The mapping of that file, while the tensor has memory of PyTorch's own."""
         self.slot = -1
@@ -81,7 +92,8 @@ class PersistentTensor:
         return self.region.base + self.slot - self.region.slot
 
     def leave_file(self) -> None:
-        """Have a place in the slow file instead of the one in a file of weights, because it has changed or is to change."""
+        """Have a place in the slow file instead of the one in a file of weights, because it has
+        changed or is to change."""
         self.in_file, self.home, self.offloaded, self.slot = None, None, False, -1
 
     def written(self) -> None:
@@ -91,7 +103,9 @@ class PersistentTensor:
     def changed(self) -> bool:
         """Whether it was changed, or may have been, since the last call of this method."""
         tensor = self.tensor()
-        if tensor is None:  # others on the storage, such as what autograd has made of a gradient, have versions of their own
+        if (
+            tensor is None
+        ):  # others on the storage, such as what autograd has made of a gradient, have versions of their own
             return True
         before, self._version = self._version, tensor._version
         return self._version != before
@@ -104,8 +118,11 @@ class PersistentTensors:
         self.file = file
         self._known: dict[int, PersistentTensor] = {}
 
-    def of(self, tensor: torch.Tensor, fresh: bool = False, movable: bool = False) -> PersistentTensor:
-        """Return the entry of a tensor's storage, made at the first call. It is movable from the first plan on that may move it."""
+    def of(
+        self, tensor: torch.Tensor, fresh: bool = False, movable: bool = False
+    ) -> PersistentTensor:
+        """Return the entry of a tensor's storage, made at the first call. It is movable from the
+        first plan on that may move it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._known:
@@ -116,13 +133,20 @@ class PersistentTensors:
         return one
 
     def find_in_files(self, wanted: Iterable[PersistentTensor]) -> None:
-        """Find out which tensors lie in files of weights; each is looked up once, before it is first offloaded."""
-        new = [one for one in wanted if not one.looked_up and one.bytes >= SMALLEST and self.file is not None]
+        """Find out which tensors lie in files of weights; each is looked up once, before it is
+        first offloaded."""
+        new = [
+            one
+            for one in wanted
+            if not one.looked_up and one.bytes >= SMALLEST and self.file is not None
+        ]
         mappings = file_mappings() if new else []
         for one in new:
             tensor, one.looked_up = one.tensor(), True
             if tensor is not None and one.region is None:
-                one.in_file = place_in_file(tensor.untyped_storage().data_ptr(), one.bytes, mappings)
+                one.in_file = place_in_file(
+                    tensor.untyped_storage().data_ptr(), one.bytes, mappings
+                )
                 one.slot = -1 if one.in_file is None else one.in_file.slot
 
     def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
@@ -130,7 +154,8 @@ class PersistentTensors:
         return self._known.get(tensor.untyped_storage()._cdata)
 
     def created(self, wanted: Mapping[int, View]) -> tuple[dict[int, torch.Tensor], dict[int, int]]:
-        """Make tensors in the slow memory, contents undefined, one for each storage; also their places. Raises `SlowMemoryError`."""
+        """Make tensors in the slow memory, contents undefined, one for each storage; also their
+        places. Raises `SlowMemoryError`."""
         assert self.file is not None
         tensors: dict[int, torch.Tensor] = {}
         slots: dict[int, int] = {}
@@ -147,13 +172,17 @@ class PersistentTensors:
         return tensors, slots
 
     def fast_bytes(self, but: Iterable[PersistentTensor], at_least: bool = False) -> int:
-        """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan may move."""
+        """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan
+        may move."""
         left_out = set(map(id, but))
-        here = (one for one in self._known.values() if not one.offloaded and id(one) not in left_out)
+        here = (
+            one for one in self._known.values() if not one.offloaded and id(one) not in left_out
+        )
         return sum(one.bytes for one in here if not (at_least and one.movable))
 
     def bytes(self, but: Collection[int] = ()) -> int:
-        """Bytes of all persistent tensors, in either memory, but for some storages (by their ``_cdata``)."""
+        """Bytes of all persistent tensors, in either memory, but for some storages (by their
+        ``_cdata``)."""
         return sum(one.bytes for key, one in list(self._known.items()) if key not in but)
 
     def offloaded_bytes(self) -> int:
@@ -175,19 +204,32 @@ class PersistentTensors:
     def offload_movable(self, but: Iterable[PersistentTensor]) -> None:
         """Offload all that may move but some."""
         left_out = set(map(id, but))
-        there = [(one, one.tensor()) for one in self._known.values() if one.movable and not one.offloaded and id(one) not in left_out]
+        there = [
+            (one, one.tensor())
+            for one in self._known.values()
+            if one.movable and not one.offloaded and id(one) not in left_out
+        ]
         self.place([(one, tensor, True) for one, tensor in there if tensor is not None])
 
     def rest(self, wanted: Iterable[PersistentTensor]) -> None:
-        """Offload those that have a place in the slow memory already until they are placed again, if `leave_files` has seen them."""
+        """Offload those that have a place in the slow memory already until they are placed again,
+        if `leave_files` has seen them."""
         for one in wanted:
             tensor, has_place = one.tensor(), one.region is not None or one.in_file is not None
-            if one.movable and has_place and tensor is not None and tensor.untyped_storage().data_ptr() != one.address:
+            if (
+                one.movable
+                and has_place
+                and tensor is not None
+                and tensor.untyped_storage().data_ptr() != one.address
+            ):
                 self.offload(one, tensor)
 
     def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
-        """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of offloaded ones, before a step."""
-        self.leave_files((one, tensor) for one, tensor, offload in wanted if offload or one.home is None)
+        """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of
+        offloaded ones, before a step."""
+        self.leave_files(
+            (one, tensor) for one, tensor, offload in wanted if offload or one.home is None
+        )
         self.reserve([one for one, _, offload in wanted if offload])
         for one, tensor, offload in wanted:
             has_place = one.region is not None or one.in_file is not None
@@ -200,13 +242,15 @@ class PersistentTensors:
         self.forget_cached()
 
     def leave_files(self, wanted: Iterable[tuple[PersistentTensor, torch.Tensor]]) -> None:
-        """Have tensors that were changed leave their files of weights. A plan that reads a file is to be made after this."""
+        """Have tensors that were changed leave their files of weights. A plan that reads a file is
+        to be made after this."""
         for one, tensor in wanted:
             if one.in_file is not None and self._differs_from_file(one, tensor):
                 one.leave_file()
 
     def reload_all(self) -> None:
-        """Reload all into memory of PyTorch's own, so that somebody else can run the module as if there were no plan."""
+        """Reload all into memory of PyTorch's own, so that somebody else can run the module as if
+        there were no plan."""
         there = [(one, one.tensor()) for one in self._known.values() if one.offloaded]
         self.place([(one, tensor, False) for one, tensor in there if tensor is not None])
 
@@ -246,15 +290,20 @@ class PersistentTensors:
             one.changed()
 
     def _differs_from_file(self, one: PersistentTensor, tensor: torch.Tensor) -> bool:
-        """Whether a tensor with a place in a file of weights was changed: in its mapping, or in memory of PyTorch's own."""
+        """Whether a tensor with a place in a file of weights was changed: in its mapping, or in
+        memory of PyTorch's own."""
         assert one.in_file is not None
         if one.home is None:
             return tensor.untyped_storage().data_ptr() != one.address or one.in_file.changed()
         own = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-        return not all(torch.equal(own[start : start + len(block)], block) for start, block in self._stored(one))
+        return not all(
+            torch.equal(own[start : start + len(block)], block)
+            for start, block in self._stored(one)
+        )
 
     def _stored(self, one: PersistentTensor) -> Iterator[tuple[int, torch.Tensor]]:
-        """Read a tensor from its place in the slow memory, some bytes at a time, without the page cache; each with its first byte."""
+        """Read a tensor from its place in the slow memory, some bytes at a time, without the page
+        cache; each with its first byte."""
         file: BlockFile | None = self.file
         start = one.slot
         if one.in_file is not None:
@@ -272,7 +321,10 @@ class PersistentTensors:
                 one.in_file.forget()
             elif one.offloaded and one.region is not None:
                 changed = one.changed()
-                regions[id(one.region)] = one.region, changed or regions.get(id(one.region), (one.region, False))[1]
+                regions[id(one.region)] = (
+                    one.region,
+                    changed or regions.get(id(one.region), (one.region, False))[1],
+                )
         for region, changed in regions.values():
             region.forget(changed)
 
@@ -300,16 +352,24 @@ def _pointer(storage: torch.UntypedStorage) -> Any:
 
 @functools.cache
 def can_offload() -> bool:
-    """Whether storages of this build of PyTorch are laid out as `swap_memory` expects; tried in a process that may crash."""
+    """Whether storages of this build of PyTorch are laid out as `swap_memory` expects; tried in a
+    process that may crash."""
 
     def swaps() -> bool:
         one, other = torch.full((64,), 1.0), torch.full((64,), 2.0)
         storages = one.untyped_storage(), other.untyped_storage()
         addresses = [storage.data_ptr() for storage in storages]
-        if [ctypes.c_uint64.from_address(storage._cdata + _DATA_POINTER).value for storage in storages] != addresses:
+        if [
+            ctypes.c_uint64.from_address(storage._cdata + _DATA_POINTER).value
+            for storage in storages
+        ] != addresses:
             return False
         swap_memory(*storages)
-        right = [storage.data_ptr() for storage in storages] == addresses[::-1] and one[0] == 2 and other[63] == 1
+        right = (
+            [storage.data_ptr() for storage in storages] == addresses[::-1]
+            and one[0] == 2
+            and other[63] == 1
+        )
         del one, other, storages  # each gives back what it holds now
         return bool(right)
 

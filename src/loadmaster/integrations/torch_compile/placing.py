@@ -1,4 +1,5 @@
-"""Makes a plan from profiled calls under a budget: the kernel sequence, what stays in the arena, what moves, and every address."""
+"""Makes a plan from profiled calls under a budget: the kernel sequence, what stays in the arena,
+what moves, and every address."""
 
 from __future__ import annotations
 
@@ -20,7 +21,15 @@ from loadmaster.integrations.torch_compile.captured import Captured, Owner, view
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.placement.decisions import Mode, Stay, TensorPlacement, all_fast
-from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelSequence,
+    Operand,
+    StoredKind,
+    StoredTensor,
+)
 from loadmaster.placement.timing import time_moves
 
 _TIGHTER = 0.97
@@ -30,16 +39,23 @@ _ROUNDS = 12
 _FEW = 4
 """Rounds of packing at each budget that is tried in the search for the smallest that works."""
 _STEP, _CLOSE = 0.02, 0.01
-"""Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
+"""Fractions of the upper limit: the first step of the search for the smallest budget, and the
+distance at which it ends."""
 _PACKING_BUDGET_DIVISOR = 128
-"""Each packing has the usual budget divided by this. A search that fails at length remembers states: 100 MiB, which would be the peak of
-the step that plans. Other moves in the next round help as much."""
+"""Each packing has the usual budget divided by this. A search that fails at length remembers
+states: 100 MiB, which would be the peak of the step that plans. Other moves in the next round help
+as much."""
 _READS_AHEAD = (1, 2, 4)
-"""Numbers of the largest tensor that moves for which room is left in trials, so that it is read ahead."""
+"""Numbers of the largest tensor that moves for which room is left in trials, so that it is read
+ahead."""
 _GAP, _TRIAL_GAP = 0.01, 0.05
-"""Shares of the bound within which the choice of what stays ends, at first and in trials, whose predicted times are compared anyway."""
+"""Shares of the bound within which the choice of what stays ends, at first and in trials, whose
+predicted times are compared anyway."""
 _CANNOT = float("inf")
-_OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
+_OPERANDS, _SMALLER = (
+    "the operator itself",
+    "a smaller batch, shorter sequences or a smaller layer make it smaller",
+)
 _GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
     "inputs, and parameters that do not move",
     "results",
@@ -52,7 +68,10 @@ _CHANGES = {
     _GIVEN: "a smaller batch gives back what inputs take of it",
     _RESULTS: "a compiled module that returns only its loss gives back up to all of it",
     _HELD: "deleting the outputs of a step before the next one begins gives back up to all of it",
-    _GRADIENTS: "the option optimizer gives back up to all of it, where parameters have no hooks and belong to one graph",
+    _GRADIENTS: (
+        "the option optimizer gives back up to all of it, where parameters have no hooks and belong"
+        " to one graph"
+    ),
     _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
     _OUTSIDE: "a smaller batch gives back some of it",
 }
@@ -70,8 +89,9 @@ class Problem:
     storage
         The storage behind every tensor.
     elsewhere
-        Bytes of fast memory outside of the arena while each kernel runs, shape (kernels,): parameters that do not move, inputs, results
-        so far, other graphs' parameters, what operators allocate that cannot be planned.
+        Bytes of fast memory outside of the arena while each kernel runs, shape (kernels,):
+        parameters that do not move, inputs, results so far, other graphs' parameters, what
+        operators allocate that cannot be planned.
     holders
         The same by what holds it, a key of `_CHANGES`.
     """
@@ -90,7 +110,9 @@ class Problem:
         sizes = self.sequence.sizes
         return np.array(
             [
-                sum(int(sizes[o.tensor]) for o in kernel.operands) + kernel.algorithms[0].workspace + int(other)
+                sum(int(sizes[o.tensor]) for o in kernel.operands)
+                + kernel.algorithms[0].workspace
+                + int(other)
                 for kernel, other in zip(self.sequence.kernels, self.elsewhere, strict=True)
             ],
             dtype=np.int64,
@@ -99,16 +121,19 @@ class Problem:
     def peak(self) -> int:
         """Most bytes of fast memory in use at once when nothing moves.
 
-        A packed arena may take more than this, where it has gaps at the kernel with the most bytes elsewhere.
+        A packed arena may take more than this, where it has gaps at the kernel with the most bytes
+        elsewhere.
         """
         return int((self.sequence.live_bytes() + self.elsewhere).max(initial=0))
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement with the offset of every stay and of every kernel's workspace in the arena, and the arena's bytes.
+    """A placement with the offset of every stay and of every kernel's workspace in the arena, and
+    the arena's bytes.
 
-    ``peak`` is the most fast memory in use at once, the arena's and elsewhere; ``ceilings`` bound the offsets at every kernel.
+    ``peak`` is the most fast memory in use at once, the arena's and elsewhere; ``ceilings`` bound
+    the offsets at every kernel.
     """
 
     placement: TensorPlacement
@@ -134,15 +159,18 @@ def problem_of(
 ) -> Problem:
     """Make the kernel sequence of calls that take ``seconds`` each.
 
-    Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move; all others are where they are, and so
-    are ``others`` bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
-    ``results`` are bytes that were returned before and that somebody holds while the first, and while the second part runs; ``shifts``
-    are bytes that come before storages in their place, if they move.
+    Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move;
+    all others are where they are, and so are ``others`` bytes of other graphs, and, when the second
+    part runs, ``gradients`` bytes that those after this graph have made. ``results`` are bytes that
+    were returned before and that somebody holds while the first, and while the second part runs;
+    ``shifts`` are bytes that come before storages in their place, if they move.
     """
     storages = captured.storages
     away = moving | captured.streamed
     planned = [
-        storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) and s not in captured.streamed
+        storage.bytes > 0
+        and (storage.owner is Owner.PLAN or s in moving)
+        and s not in captured.streamed
         for s, storage in enumerate(storages)
     ]
     numbers: dict[int, int] = {}
@@ -153,7 +181,11 @@ def problem_of(
     kernels = []
     holders = {holder: np.zeros(len(captured.calls), dtype=np.int64) for holder in _CHANGES}
     holders[_OTHERS] += others
-    holders[_GIVEN] += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in away)
+    holders[_GIVEN] += sum(
+        storage.bytes
+        for s, storage in enumerate(storages)
+        if storage.owner is Owner.CALLER and s not in away
+    )
     boundary = captured.parts[0].end
     holders[_GRADIENTS][boundary:] += gradients
     holders[_HELD][:boundary] += results[0]
@@ -173,17 +205,39 @@ def problem_of(
             if s in numbers
         )
         workspace = -(-profile.workspace // alignment) * alignment
-        kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
-    kinds = {Owner.PLAN: StoredKind.INTERMEDIATE, Owner.CALLER: StoredKind.WEIGHT, Owner.RETURNED: StoredKind.OUTPUT}
+        kernels.append(
+            Kernel(
+                call.name,
+                call.kind,
+                operands,
+                (Algorithm("measured", float(seconds[k]), workspace),),
+            )
+        )
+    kinds = {
+        Owner.PLAN: StoredKind.INTERMEDIATE,
+        Owner.CALLER: StoredKind.WEIGHT,
+        Owner.RETURNED: StoredKind.OUTPUT,
+    }
     before = shifts or {}
-    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes + before.get(s, 0), kinds[storages[s].owner]) for s in numbers)
+    tensors = tuple(
+        StoredTensor(
+            storages[s].name, storages[s].bytes + before.get(s, 0), kinds[storages[s].owner]
+        )
+        for s in numbers
+    )
     elsewhere = np.sum(list(holders.values()), axis=0)
     costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
-    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs), tuple(numbers), elsewhere, holders)
+    return Problem(
+        KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs),
+        tuple(numbers),
+        elsewhere,
+        holders,
+    )
 
 
 class TooSmall(BudgetError):
-    """Raised for a budget that leaves tensors less than ``smallest`` bytes, the least that works; ``why`` gives the reason."""
+    """Raised for a budget that leaves tensors less than ``smallest`` bytes, the least that works;
+    ``why`` gives the reason."""
 
     def __init__(self, budget: int, smallest: int, why: str) -> None:
         super().__init__(f"fast_memory {format_bytes(budget)} is too small: {why}")
@@ -194,10 +248,12 @@ class TooSmall(BudgetError):
 class Search:
     """Placements of one graph for any budget of fast memory in bytes.
 
-    ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
-    those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move with ``offload_idle``. ``objects`` are bytes that the user's budget has beyond those here, for what is no tensor.
-    ``provisional`` plans are made again with measured times: until then, no room to read ahead is tried, which takes most of planning.
+    ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which
+    of them do is decided first, as if those that move could stay in the fast memory from one step
+    to the next; those that are there all the time keep PyTorch's own memory. All move with
+    ``offload_idle``. ``objects`` are bytes that the user's budget has beyond those here, for what
+    is no tensor. ``provisional`` plans are made again with measured times: until then, no room to
+    read ahead is tried, which takes most of planning.
     """
 
     make: Callable[[frozenset[int]], Problem]
@@ -208,7 +264,8 @@ class Search:
     provisional: bool = False
 
     def attempt(self, budget: int | None) -> tuple[Problem, Placed] | int:
-        """Place and pack; where that fails, return the kernel at which it does. A budget of None has no limit."""
+        """Place and pack; where that fails, return the kernel at which it does. A budget of None
+        has no limit."""
         free = self.make(frozenset())
         unmoved = _unmoved(free)
         if budget is None or (unmoved.peak <= budget and not self.offload_idle):
@@ -220,7 +277,8 @@ class Search:
         return found if isinstance(found, int) else self._with_room_to_prefetch(found, budget)
 
     def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
-        """Return the problem and its placement; where none is found, the kernel at which it fails."""
+        """Return the problem and its placement; where none is found, the kernel at which it
+        fails."""
         failed = 0
         staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
         for moving in dict.fromkeys((self.movable - staying, self.movable)):
@@ -230,22 +288,36 @@ class Search:
             failed = found
         return failed
 
-    def _moved(self, moving: frozenset[int], budget: int, rounds: int) -> tuple[Problem, Placed] | int:
+    def _moved(
+        self, moving: frozenset[int], budget: int, rounds: int
+    ) -> tuple[Problem, Placed] | int:
         problem = self.make(moving)
         found = _packed(problem, budget, self.mode, rounds)
         return found if isinstance(found, int) else (problem, found)
 
-    def _with_room_to_prefetch(self, first: tuple[Problem, Placed], budget: int) -> tuple[Problem, Placed]:
-        """Return the fastest of a placement and others in which less stays, so that reads of what moves may overlap more kernels.
+    def _with_room_to_prefetch(
+        self, first: tuple[Problem, Placed], budget: int
+    ) -> tuple[Problem, Placed]:
+        """Return the fastest of a placement and others in which less stays, so that reads of what
+        moves may overlap more kernels.
 
-        Where all room is taken by what stays, a read waits until the tensor before it has been used, and computing waits for the read.
+        Where all room is taken by what stays, a read waits until the tensor before it has been
+        used, and computing waits for the read.
         """
         problem, best = first
         tensors = problem.sequence.tensors
-        moved = [tensors[move.tensor].bytes for move in best.placement.moves if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE]
+        moved = [
+            tensors[move.tensor].bytes
+            for move in best.placement.moves
+            if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE
+        ]
         if self.mode is not Mode.ASYNC or self.offload_idle or self.provisional or not moved:
             return first
-        everything, tried, least = self.make(self.movable), {self.movable.intersection(problem.storage)}, _seconds(first)
+        everything, tried, least = (
+            self.make(self.movable),
+            {self.movable.intersection(problem.storage)},
+            _seconds(first),
+        )
         for number in _READS_AHEAD:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
             if _seconds_of_reads(everything, moving) >= least:
@@ -257,9 +329,11 @@ class Search:
         return first
 
     def refusal(self, budget: int, failed: int) -> TooSmall:
-        """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
+        """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the
+        smallest budget that works.
 
-        The smallest budget is what some kernel needs at once, if that can be packed; else a search finds it to about 1 %.
+        The smallest budget is what some kernel needs at once, if that can be packed; else a search
+        finds it to about 1 %.
         """
         problem, enough = self.make(self.movable), _unmoved(self.make(frozenset())).peak
         needed = problem.needed()
@@ -270,27 +344,38 @@ class Search:
         while low >= needed.max(initial=0) and high - low > high * _CLOSE:
             middle = (low + high) // 2
             kernel = self.within(middle, _FEW)
-            low, high, failed = (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
+            low, high, failed = (
+                (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
+            )
         stuck, least = problem.sequence.kernels[failed], int(needed[failed])
         beside = "" if least > budget else " beside what lives on"
         asked, whole = budget + self.objects, high + self.objects
-        objects = f", {format_bytes(self.objects)} of it for objects of the compiled graphs" if self.objects else ""
+        objects = (
+            f", {format_bytes(self.objects)} of it for objects of the compiled graphs"
+            if self.objects
+            else ""
+        )
         return TooSmall(
             asked,
             high,
-            f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
-            f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
-            f"without cutting kernels further the smallest budget that works is {whole} bytes ({format_bytes(whole)}{objects}); "
-            f"{_advice(problem, failed, least)}",
+            f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at"
+            f" once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results"
+            " and others that do not move; without cutting kernels further the smallest budget"
+            f" that works is {whole} bytes ({format_bytes(whole)}{objects});"
+            f" {_advice(problem, failed, least)}",
         )
 
 
 def _advice(problem: Problem, failed: int, least: int) -> str:
-    """Say what holds most of the memory at a kernel, and the change that would give most of it back."""
+    """Say what holds most of the memory at a kernel, and the change that would give most of it
+    back."""
     held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
     held[_OPERANDS] = least - sum(held.values())
     most = max(held, key=lambda holder: held[holder])
-    return f"most is held by {most}, {format_bytes(held[most])}: {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
+    return (
+        f"most is held by {most}, {format_bytes(held[most])}:"
+        f" {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
+    )
 
 
 def _seconds(found: tuple[Problem, Placed]) -> float:
@@ -301,8 +386,15 @@ def _seconds(found: tuple[Problem, Placed]) -> float:
 
 def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
     """Seconds in which weights that move can be read, each once: a step takes no less."""
-    weights = (tensor for s, tensor in zip(problem.storage, problem.sequence.tensors, strict=True) if s in moving)
-    read, link = sum(tensor.bytes for tensor in weights if tensor.kind is StoredKind.WEIGHT), problem.sequence.link
+    weights = (
+        tensor
+        for s, tensor in zip(problem.storage, problem.sequence.tensors, strict=True)
+        if s in moving
+    )
+    read, link = (
+        sum(tensor.bytes for tensor in weights if tensor.kind is StoredKind.WEIGHT),
+        problem.sequence.link,
+    )
     return read / max(link.to_fast, link.asynchronous_to_fast)
 
 
@@ -313,25 +405,39 @@ def _unmoved(problem: Problem) -> Placed:
 
 
 def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
-    """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as they exist."""
+    """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as
+    they exist."""
     sequence = problem.sequence
     if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
-        placement = place_for_runtime(sequence, np.maximum(problem.ceilings(budget), 0), Mode.SYNC, keep_between_steps=True, gap=gap)
+        placement = place_for_runtime(
+            sequence,
+            np.maximum(problem.ceilings(budget), 0),
+            Mode.SYNC,
+            keep_between_steps=True,
+            gap=gap,
+        )
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}
     lives = sequence.lifetimes.tolist()
-    always = {stay.tensor for stay in placement.stays if [stay.start, stay.end] == lives[stay.tensor]}
-    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is not StoredKind.INTERMEDIATE)
+    always = {
+        stay.tensor for stay in placement.stays if [stay.start, stay.end] == lives[stay.tensor]
+    }
+    return frozenset(
+        problem.storage[t]
+        for t in always - moved
+        if sequence.tensors[t].kind is not StoredKind.INTERMEDIATE
+    )
 
 
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
     """Place and pack; return the kernel that fails if there is no packing.
 
-    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds, then at all kernels for as many. Until
-    they are lower by a whole tensor the placement is often the same: what is known to fail is not packed again.
+    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds,
+    then at all kernels for as many. Until they are lower by a whole tensor the placement is often
+    the same: what is known to fail is not packed again.
     """
     sequence, ceilings = problem.sequence, problem.ceilings(budget)
     limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
@@ -355,11 +461,20 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
     return failed
 
 
-def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:
-    """Find addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
+def _pack(
+    problem: Problem, placement: TensorPlacement, ceilings: Ints | None
+) -> tuple[Placed | None, Ints]:
+    """Find addresses below the ceiling of every kernel (None, if none were found), and the highest
+    address in use at every kernel."""
     sequence, step = problem.sequence, problem.sequence.alignment
-    buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
-    buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
+    buffers = [
+        Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step)
+        for i, s in enumerate(placement.stays)
+    ]
+    buffers += [
+        Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step)
+        for k, kernel in enumerate(sequence.kernels)
+    ]
     above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
     answer = _packing(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
     if answer.offsets is None:
@@ -369,22 +484,39 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
     for buffer, offset in zip(buffers, offsets, strict=True):
         if buffer.upper > buffer.lower and buffer.size:
-            top[buffer.lower : buffer.upper] = np.maximum(top[buffer.lower : buffer.upper], offset + buffer.size)
+            top[buffer.lower : buffer.upper] = np.maximum(
+                top[buffer.lower : buffer.upper], offset + buffer.size
+            )
     if ceilings is not None and (top > ceilings).any():
         return None, top
     arena = int(top.max(initial=0))
-    allowed = np.full(len(top), arena, dtype=np.int64) if ceilings is None else np.minimum(ceilings, arena)
+    allowed = (
+        np.full(len(top), arena, dtype=np.int64)
+        if ceilings is None
+        else np.minimum(ceilings, arena)
+    )
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
     stays = len(placement.stays)
-    return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed), top
+    return (
+        Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed),
+        top,
+    )
 
 
 def _packing(buffers: list[Buffer], capacity: int | None) -> Allocation:
-    return solve(packing_problem_of(buffers), capacity, "auto", seed=0, threads=1, budget_divisor=_PACKING_BUDGET_DIVISOR)
+    return solve(
+        packing_problem_of(buffers),
+        capacity,
+        "auto",
+        seed=0,
+        threads=1,
+        budget_divisor=_PACKING_BUDGET_DIVISOR,
+    )
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:
-    """Bytes of the arena with pages in memory while each kernel runs: those touched before and not above a ceiling since."""
+    """Bytes of the arena with pages in memory while each kernel runs: those touched before and not
+    above a ceiling since."""
     resident = np.empty_like(top)
     now = int(allowed[0]) if len(allowed) else 0
     for k in range(len(top)):
@@ -394,7 +526,12 @@ def _resident(top: Ints, allowed: Ints) -> Ints:
 
 
 def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
-    """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay below."""
+    """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay
+    below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
     spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
-    return [Buffer(f"above{a}", a, b, capacity - low, offset=low) for a, b, low in spans if low < capacity]
+    return [
+        Buffer(f"above{a}", a, b, capacity - low, offset=low)
+        for a, b, low in spans
+        if low < capacity
+    ]

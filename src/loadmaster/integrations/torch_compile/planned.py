@@ -1,4 +1,5 @@
-"""What the graphs of a model know of each other: what a planned graph shows, and what its plan must leave free."""
+"""What the graphs of a model know of each other: what a planned graph shows, and what its plan must
+leave free."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ from loadmaster.integrations.torch_compile.program import Program
 
 
 class Surroundings(NamedTuple):
-    """What a graph's plan must leave free: bytes that other graphs of the model take, and the budget, both of fast memory.
+    """What a graph's plan must leave free: bytes that other graphs of the model take, and the
+    budget, both of fast memory.
 
-    ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those that are there when the backward part
-    begins, and ``results`` what earlier graphs and steps have returned and somebody still holds, while the forward and while the backward
-    part runs. With ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is None if there is no limit.
+    ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those
+    that are there when the backward part begins, and ``results`` what earlier graphs and steps have
+    returned and somebody still holds, while the forward and while the backward part runs. With
+    ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is
+    None if there is no limit.
     """
 
     persistent: int
@@ -41,7 +45,8 @@ class Planned(Protocol):
 
     @property
     def refused(self) -> TooSmall | None:
-        """Why the plan takes more than its budget, if the step was not known in full when the plan was made; else None."""
+        """Why the plan takes more than its budget, if the step was not known in full when the plan
+        was made; else None."""
 
     @property
     def budget(self) -> int | None:
@@ -64,7 +69,8 @@ class Planned(Protocol):
         """Bytes that a step copies, both ways."""
 
     def gradients_left(self, at_least: bool) -> int:
-        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that may move do."""
+        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that
+        may move do."""
 
     @property
     def predicted_seconds(self) -> float:
@@ -75,7 +81,8 @@ class Planned(Protocol):
         """What the times of kernels come from with which the plan was made."""
 
     def place_parameters(self) -> None:
-        """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
+        """Offload or reload parameters, buffers and optimizer state so that each is where the plan
+        expects it."""
 
     def refresh_prediction(self) -> None:
         """Predict the time of a step again, from the steps measured so far; the plan stays."""

@@ -1,4 +1,5 @@
-"""A graph that runs by its plan, which is made when the first step begins and refined once with measured times."""
+"""A graph that runs by its plan, which is made when the first step begins and refined once with
+measured times."""
 
 from __future__ import annotations
 
@@ -21,15 +22,24 @@ from loadmaster.integrations.torch_compile.program import Program
 
 
 class PlannedGraph(GraphWithPlan):
-    """A graph, or a forward and a backward graph, that runs in sessions: one for each forward pass and its backward pass."""
+    """A graph, or a forward and a backward graph, that runs in sessions: one for each forward pass
+    and its backward pass."""
 
-    def __init__(self, model: Model, name: str, graphs: list[torch.fx.GraphModule], kept: int | None, shapes: Any = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        graphs: list[torch.fx.GraphModule],
+        kept: int | None,
+        shapes: Any = None,
+    ) -> None:
         super().__init__(model, name, graphs, kept, shapes)
         self._last: Session | None = None
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def prepare(self, given: Sequence[Any]) -> Program:
-        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError` and `NotPlannable`."""
+        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError`
+        and `NotPlannable`."""
         self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
         if self.plan is None or (self._has_no_open_run() and self._held()):
             self._capture(given)
@@ -45,9 +55,12 @@ class PlannedGraph(GraphWithPlan):
         return all(session.finished for session in self._open)
 
     def _held(self) -> frozenset[int]:
-        """Positions of updates that must not be made: the gradient is not complete, or several layers run the same graph."""
+        """Positions of updates that must not be made: the gradient is not complete, or several
+        layers run the same graph."""
         left = self.model.updates.left
-        return frozenset(i for i, update in self.updates.items() if self._several or id(update.parameter) in left)
+        return frozenset(
+            i for i, update in self.updates.items() if self._several or id(update.parameter) in left
+        )
 
     def _begin(self, given: Sequence[Any]) -> Session:
         """Start a run with these arguments, with parameters where the plan expects them."""
@@ -68,7 +81,9 @@ class PlannedGraph(GraphWithPlan):
             for slot, argument in zip(self.traced.captured.parts[0].given, given, strict=True)
             if isinstance(slot, View)
         }
-        session = Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session = Session(
+            self, self.plan.program, self.memory, tensors, slots, counts, changes, callers
+        )
         session.shifts = self._shifts
         session.files = {s: place.file for s in slots if (place := mine[s].in_file) is not None}
         return session
@@ -102,7 +117,8 @@ class PlannedGraph(GraphWithPlan):
             return returned
 
     def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of ``session``; its results. None stands for a run whose first part has saved nothing."""
+        """Run the second part of ``session``; its results. None stands for a run whose first part
+        has saved nothing."""
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             begun = time.perf_counter()
@@ -125,18 +141,20 @@ class PlannedGraph(GraphWithPlan):
             return returned
 
     def _check_sizes(self, session: Session) -> None:
-        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size since the forward pass."""
+        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size
+        since the forward pass."""
         storages = session.program.captured.storages
         for storage, tensor in session.tensors.items():
             if tensor.untyped_storage().nbytes() != storages[storage].bytes:
                 session.abandon()
                 raise LoadmasterError(
-                    f"{storages[storage].name}: its memory was replaced between a forward pass and its backward pass: resize parameters "
-                    "before a forward pass"
+                    f"{storages[storage].name}: its memory was replaced between a forward pass and"
+                    " its backward pass: resize parameters before a forward pass"
                 )
 
     def session_of(self, arguments: Sequence[Any]) -> Session | None:
-        """Return the run whose backward part has these arguments; None if it has saved nothing. Raises `LoadmasterError`."""
+        """Return the run whose backward part has these arguments; None if it has saved nothing.
+        Raises `LoadmasterError`."""
         assert self.plan is not None
         return session_of(self.plan.program.captured.parts[1], arguments)
 
@@ -146,7 +164,11 @@ class PlannedGraph(GraphWithPlan):
             return False
         given = self.plan.program.captured.parts[1].given
         return all(
-            argument.shape == view.size if isinstance(view, View) else not isinstance(view, int) or view == argument
+            (
+                argument.shape == view.size
+                if isinstance(view, View)
+                else not isinstance(view, int) or view == argument
+            )
             for view, argument in zip(given, arguments, strict=True)
         )
 
@@ -156,7 +178,8 @@ class PlannedGraph(GraphWithPlan):
             return False
         part, known = self.plan.program.captured.parts[1], self._last.callers
         return all(
-            isinstance(argument, torch.Tensor) and known[view.storage] == argument.untyped_storage()._cdata
+            isinstance(argument, torch.Tensor)
+            and known[view.storage] == argument.untyped_storage()._cdata
             for view, argument in zip(part.given, arguments, strict=True)
             if isinstance(view, View) and view.storage in known
         )
@@ -167,19 +190,34 @@ class PlannedGraph(GraphWithPlan):
         return self._last is not None and not self._last.finished
 
     def _last_session(self) -> Session:
-        """Return the run for a backward pass that has no saved tensors: the last one. Raises `LoadmasterError`."""
+        """Return the run for a backward pass that has no saved tensors: the last one. Raises
+        `LoadmasterError`."""
         last = self._last
         assert last is not None
         if not last.finished:
             return last
         if last.program is not self.program or last.program.kept:
-            raise LoadmasterError("two forward passes of a graph came before their backward passes: call backward after each")
-        return Session(self, last.program, self.memory, last.tensors, last.slots, last.updates, last.parameters, last.callers)
+            raise LoadmasterError(
+                "two forward passes of a graph came before their backward passes: call backward"
+                " after each"
+            )
+        return Session(
+            self,
+            last.program,
+            self.memory,
+            last.tensors,
+            last.slots,
+            last.updates,
+            last.parameters,
+            last.callers,
+        )
 
     def _hold_updates(self, session: Session) -> dict[int, int]:
-        """Decide which updates are made in this backward pass; return how many were made of each before.
+        """Decide which updates are made in this backward pass; return how many were made of each
+        before.
 
-        Raises `LoadmasterError` where parameters have changed since the forward pass, or have a gradient already.
+        Raises `LoadmasterError` where parameters have changed since the forward pass, or have a
+        gradient already.
         """
         held = self._held()
         for i, update in self.updates.items():
@@ -188,29 +226,37 @@ class PlannedGraph(GraphWithPlan):
                 continue
             if update.count != session.updates[i]:
                 raise LoadmasterError(
-                    "parameters were updated since this forward pass: with the option optimizer, call backward after each forward pass"
+                    "parameters were updated since this forward pass: with the option optimizer,"
+                    " call backward after each forward pass"
                 )
             if update.parameter.grad is not None:
                 raise LoadmasterError(
-                    "a parameter has a gradient already, which the update in the backward pass would miss: call zero_grad() before "
-                    "(with the option optimizer, gradients of several backward passes do not add up)"
+                    "a parameter has a gradient already, which the update in the backward pass"
+                    " would miss: call zero_grad() before (with the option optimizer, gradients of"
+                    " several backward passes do not add up)"
                 )
         return {i: update.count for i, update in self.updates.items()}
 
     def _make_gradients(self, session: Session) -> None:
-        """Make the gradients that the second part of a run moves, in the slow memory. Raises `SlowMemoryError`."""
+        """Make the gradients that the second part of a run moves, in the slow memory. Raises
+        `SlowMemoryError`."""
         assert self.traced is not None
         assert self.plan is not None
         self._note_gradients(1, [self._mine[s].tensor() for s in self.traced.given])
         moving = self.traced.gradients & self.plan.moving
         returned = session.program.captured.parts[1].returned
-        wanted = {view.storage: view for view in returned if isinstance(view, View) and view.storage in moving}
+        wanted = {
+            view.storage: view
+            for view in returned
+            if isinstance(view, View) and view.storage in moving
+        }
         if wanted:
             session.gradients, slots = self.model.gradients(torch.device("cpu")).created(wanted)
             session.slots.update(slots)
 
     def _note_gradients(self, part: int, arguments: Sequence[Any]) -> None:
-        """Tell the model which gradients of parameters are there before a part begins, if there is a budget."""
+        """Tell the model which gradients of parameters are there before a part begins, if there is
+        a budget."""
         if self.traced is None or self.budget is None or self.traced.captured.device.type != "cpu":
             return
         there = [one.grad for one in arguments if isinstance(one, torch.nn.Parameter)]
@@ -253,7 +299,9 @@ class PlannedGraph(GraphWithPlan):
         assert self.plan is not None
         if not self._has_no_open_run() or not self.history.due(self.model.settings.refine_after):
             return
-        if self.plan.program.captured.device.type == "cuda":  # kernels run beside the host: what it saw is not their time
+        if (
+            self.plan.program.captured.device.type == "cuda"
+        ):  # kernels run beside the host: what it saw is not their time
             return
         assert self.traced is not None
         self.history.adopt_recent_times(self.traced, self.plan.program)

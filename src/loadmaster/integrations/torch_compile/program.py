@@ -1,4 +1,5 @@
-"""Prepares a plan to run: for every call its operands at their addresses, its allocations, and the copies around it."""
+"""Prepares a plan to run: for every call its operands at their addresses, its allocations, and the
+copies around it."""
 
 from __future__ import annotations
 
@@ -12,19 +13,25 @@ from torch.utils._pytree import tree_map
 
 from loadmaster.core.arrays import Floats
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, FastArena
+from loadmaster.integrations.torch_compile.devices.device_memory import (
+    Copy,
+    DeviceMemory,
+    FastArena,
+)
 from loadmaster.integrations.torch_compile.devices.slow_file import pages
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
 from loadmaster.integrations.torch_compile.placing import Placed, Problem
 from loadmaster.placement.sequence import CopyLink
 
 _ENOUGH = 1 << 20
-"""Bytes that copies of a kind must have moved for their bandwidth to be known: one of a page takes as long as one of 100 pages."""
+"""Bytes that copies of a kind must have moved for their bandwidth to be known: one of a page takes
+as long as one of 100 pages."""
 
 
 @dataclass(slots=True)
 class Result:
-    """A result of a call: its position among the results, and the tensor at its planned address, if the plan keeps it."""
+    """A result of a call: its position among the results, and the tensor at its planned address, if
+    the plan keeps it."""
 
     index: int
     view: View
@@ -34,7 +41,8 @@ class Result:
 
 @dataclass(slots=True)
 class Launch:
-    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of an update that makes its state.
+    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of
+    an update that makes its state.
 
     With ``frees`` the matrix library's buffers are freed after the call.
     """
@@ -51,7 +59,8 @@ class Launch:
 
 @dataclass(slots=True)
 class Step:
-    """What happens before a call, in order: copies to wait for, blocking copies, memory freed from ``ceiling`` on, copies to start."""
+    """What happens before a call, in order: copies to wait for, blocking copies, memory freed from
+    ``ceiling`` on, copies to start."""
 
     waits: list[int] = field(default_factory=list)
     blocking: list[int] = field(default_factory=list)
@@ -63,9 +72,10 @@ class Step:
 class Program:
     """A plan that is ready to run on one arena.
 
-    ``kept`` are the (offset, bytes) of tensors that wait in the arena between two parts. ``persistent`` maps copies of parameters,
-    buffers, optimizer state and gradients to the storage, whose place in the slow memory does not belong to one step. ``changed`` maps
-    those of them that go to the slow memory, but for gradients, to the last call that has changed the tensor.
+    ``kept`` are the (offset, bytes) of tensors that wait in the arena between two parts.
+    ``persistent`` maps copies of parameters, buffers, optimizer state and gradients to the storage,
+    whose place in the slow memory does not belong to one step. ``changed`` maps those of them that
+    go to the slow memory, but for gradients, to the last call that has changed the tensor.
     """
 
     captured: Captured
@@ -88,8 +98,11 @@ class Program:
         return frozenset(i for step in self.steps for i in step.blocking)
 
 
-def link_with_measured_bandwidths(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
-    """Return the link with the bandwidths that copies had; a kind of copy that moved little or nothing keeps its bandwidth."""
+def link_with_measured_bandwidths(
+    link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats
+) -> CopyLink:
+    """Return the link with the bandwidths that copies had; a kind of copy that moved little or
+    nothing keeps its bandwidth."""
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
         ("to_fast", True, True),
@@ -97,7 +110,11 @@ def link_with_measured_bandwidths(link: CopyLink, copies: Sequence[Copy], blocki
         ("asynchronous_to_fast", True, False),
         ("asynchronous_to_slow", False, False),
     ):
-        kind = [i for i, copy in enumerate(copies) if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0]
+        kind = [
+            i
+            for i, copy in enumerate(copies)
+            if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0
+        ]
         moved = sum(copies[i].bytes for i in kind)
         if moved >= _ENOUGH:
             found[name] = moved / float(seconds[kind].sum())
@@ -113,13 +130,17 @@ def prepare(
     moving: frozenset[int] = frozenset(),
     shifts: Mapping[int, int] | None = None,
 ) -> Program:
-    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the plan moves.
+    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the
+    plan moves.
 
-    ``shifts`` are bytes that come before storages in their place, in the arena as in the file of weights that they are read from.
+    ``shifts`` are bytes that come before storages in their place, in the arena as in the file of
+    weights that they are read from.
     """
     arena = memory.arena(placed.arena)
     with torch.inference_mode(False), torch.no_grad():
-        return _Builder(captured, profiles, problem, placed, arena, memory, moving, shifts or {}).program()
+        return _Builder(
+            captured, profiles, problem, placed, arena, memory, moving, shifts or {}
+        ).program()
 
 
 class _Builder:
@@ -134,7 +155,12 @@ class _Builder:
         moving: frozenset[int],
         shifts: Mapping[int, int],
     ) -> None:
-        self.captured, self.profiles, self.problem, self.placed = captured, profiles, problem, placed
+        self.captured, self.profiles, self.problem, self.placed = (
+            captured,
+            profiles,
+            problem,
+            placed,
+        )
         self.arena, self.memory, self.moving, self.shifts = arena, memory, moving, shifts
         self.number = {storage: t for t, storage in enumerate(problem.storage)}
         self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -161,7 +187,10 @@ class _Builder:
         if len(self.captured.parts) > 1:
             for view in views(self.captured.parts[0].returned):
                 if self.captured.storages[view.storage].owner is Owner.PLAN:
-                    t, size = self.number.get(view.storage), self.captured.storages[view.storage].bytes
+                    t, size = (
+                        self.number.get(view.storage),
+                        self.captured.storages[view.storage].bytes,
+                    )
                     if view.storage in resting:
                         handles[view] = (0, size)
                     else:
@@ -169,9 +198,15 @@ class _Builder:
         moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
         persistent = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
         changed = {
-            i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
+            i: max(
+                k
+                for k, operand in self.problem.sequence.uses[move.tensor]
+                if operand.write and k < move.start
+            )
             for i, move in enumerate(self.placed.placement.moves)
-            if i in persistent and not move.to_fast and self.captured.storages[persistent[i]].owner is Owner.CALLER
+            if i in persistent
+            and not move.to_fast
+            and self.captured.storages[persistent[i]].owner is Owner.CALLER
         }
         return Program(
             self.captured,
@@ -200,7 +235,9 @@ class _Builder:
     def _tensor(self, view: View, k: int) -> torch.Tensor:
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
-            return torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=self.captured.device)
+            return torch.empty_strided(
+                view.size, view.stride, dtype=view.dtype, device=self.captured.device
+            )
         key = view, self._offset(self.number[view.storage], k) + self.shifts.get(view.storage, 0)
         if key not in self.tensors:
             self.tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
@@ -218,14 +255,19 @@ class _Builder:
             loose = True
             return leaf
 
-        arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
+        arguments, keywords = tree_map(
+            bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View)
+        )
         results = []
         for i, view in enumerate(call.results):
             if not isinstance(view, View) or view.storage in self.captured.streamed:
                 continue
             if view.storage in call.reads and not (call.in_place and i == 0):
                 continue
-            owner, size = self.captured.storages[view.storage].owner, self.captured.storages[view.storage].bytes
+            owner, size = (
+                self.captured.storages[view.storage].owner,
+                self.captured.storages[view.storage].bytes,
+            )
             if self._planned(view.storage) and size > 0:
                 offset = self._offset(self.number[view.storage], k)
                 results.append(Result(i, view, self._tensor(view, k), self.arena.base + offset))
@@ -233,10 +275,25 @@ class _Builder:
                 results.append(Result(i, view, None, 0))
         profile = self.profiles[k]
         script = self.memory.script(self._grants(k, call, profile.allocations))
-        first = None if profile.first is None else self.memory.script(self._grants(k, call, profile.first))
-        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results), first, profile.library > 0)
+        first = (
+            None
+            if profile.first is None
+            else self.memory.script(self._grants(k, call, profile.first))
+        )
+        return Launch(
+            call.target,
+            tuple(arguments),
+            dict(keywords),
+            loose,
+            script,
+            tuple(results),
+            first,
+            profile.library > 0,
+        )
 
-    def _grants(self, k: int, call: Call, allocations: tuple[Allocated, ...]) -> list[tuple[int, int]]:
+    def _grants(
+        self, k: int, call: Call, allocations: tuple[Allocated, ...]
+    ) -> list[tuple[int, int]]:
         grants = []
         for allocation in allocations:
             offset = LATER
@@ -259,8 +316,16 @@ class _Builder:
             if move.tensor not in slots:
                 slots[move.tensor] = slow
                 slow += 0 if self.problem.storage[move.tensor] in self.moving else size
-            spans = [span for span in self.stays[move.tensor] if span[0] <= move.start and move.end <= span[1]]
-            offset = next(offset for start, _, offset in spans if start == move.start) if move.to_fast else min(spans)[2]
+            spans = [
+                span
+                for span in self.stays[move.tensor]
+                if span[0] <= move.start and move.end <= span[1]
+            ]
+            offset = (
+                next(offset for start, _, offset in spans if start == move.start)
+                if move.to_fast
+                else min(spans)[2]
+            )
             copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
         return copies, slow
 

@@ -1,4 +1,5 @@
-"""The driver of ``loadmaster run``: makes a module by the name of its factory, plans it, and measures steps."""
+"""The driver of ``loadmaster run``: makes a module by the name of its factory, plans it, and
+measures steps."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def run(
     progress: Progress = no_progress,
     tell: Callable[[str], object] = lambda _: None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets`` are measured beside rivals.
+    """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets``
+    are measured beside rivals.
 
     ``tell`` is told what a comparison will take, once that is known.
 
@@ -57,7 +59,11 @@ def run(
     torch.manual_seed(0)
     with torch.device(device):
         example = made()
-    if not isinstance(example, tuple) or len(example) < 2 or not isinstance(example[0], torch.nn.Module):
+    if (
+        not isinstance(example, tuple)
+        or len(example) < 2
+        or not isinstance(example[0], torch.nn.Module)
+    ):
         raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
     module = example[0].train(training)
     if optimizer is not None and not training:
@@ -74,8 +80,11 @@ def run(
     return result, result.pop("kernels")
 
 
-def generated(spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool) -> dict[str, Any]:
-    """Generate tokens with the language model that a factory makes; see `compare.generation.generate`."""
+def generated(
+    spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool
+) -> dict[str, Any]:
+    """Generate tokens with the language model that a factory makes; see
+    `compare.generation.generate`."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     require_torch()
     from loadmaster.integrations.torch_compile.compare.generation import generate

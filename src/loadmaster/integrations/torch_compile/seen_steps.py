@@ -1,4 +1,5 @@
-"""What whole steps take when nothing moves, learned from the steps that were seen: a budget that is a share is a share of this."""
+"""What whole steps take when nothing moves, learned from the steps that were seen: a budget that is
+a share is a share of this."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
 class SeenSteps:
     """The graphs of each step that was seen, in order, and what was in memory beside them.
 
-    ``now`` are those of the step under way, and ``peak`` the most bytes of any step, without persistent tensors.
+    ``now`` are those of the step under way, and ``peak`` the most bytes of any step, without
+    persistent tensors.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,11 @@ class SeenSteps:
         earlier = [sum(self._earlier.get(one, (0, 0))[part] for one in self.now) for part in (0, 1)]
         taken = ((self._footprints[one], self._results_beside.get(one, (0, 0))) for one in self.now)
         step = [
-            replace(one, forward=one.forward + earlier[0] + beside[0], backward=one.backward + earlier[1] + beside[1])
+            replace(
+                one,
+                forward=one.forward + earlier[0] + beside[0],
+                backward=one.backward + earlier[1] + beside[1],
+            )
             for one, beside in taken
         ]
         self.peak = max(self.peak, step_peak(step))
@@ -56,33 +62,58 @@ class SeenSteps:
             self._after.setdefault(one, set()).add(tuple(self.now[i + 1 :]))
 
     def note_gradients(self, plan: Planned, part: int, bytes: int) -> None:
-        """Note the bytes of gradients of earlier backward passes that are there when a part of a graph begins."""
+        """Note the bytes of gradients of earlier backward passes that are there when a part of a
+        graph begins."""
         self._note_most(self._earlier, plan, part, bytes)
 
     def note_results(self, plan: Planned, returned: Iterable[Any]) -> None:
-        """Note what the forward part of a graph gives to the caller, who may keep it for any time."""
+        """Note what the forward part of a graph gives to the caller, who may keep it for any
+        time."""
         known = self._results.setdefault(plan, PersistentTensors(None))
         for one in returned:
-            if type(one) is torch.Tensor and one.layout is torch.strided and one.untyped_storage().nbytes() >= SMALLEST:
+            if (
+                type(one) is torch.Tensor
+                and one.layout is torch.strided
+                and one.untyped_storage().nbytes() >= SMALLEST
+            ):
                 known.of(one)
 
     def note_results_beside(self, plan: Planned, part: int, arguments: Iterable[Any]) -> None:
-        """Note how much of what graphs have returned is held when a part of a graph begins, but for its arguments and its own results."""
-        given = {one.untyped_storage()._cdata for one in arguments if type(one) is torch.Tensor and one.layout is torch.strided}
-        held = sum(known.bytes(given) for other, known in self._results.items() if part == 0 or other is not plan)
+        """Note how much of what graphs have returned is held when a part of a graph begins, but for
+        its arguments and its own results."""
+        given = {
+            one.untyped_storage()._cdata
+            for one in arguments
+            if type(one) is torch.Tensor and one.layout is torch.strided
+        }
+        held = sum(
+            known.bytes(given)
+            for other, known in self._results.items()
+            if part == 0 or other is not plan
+        )
         self._note_most(self._results_beside, plan, part, held)
 
-    def _note_most(self, most: dict[Planned, list[int]], plan: Planned, part: int, bytes: int) -> None:
+    def _note_most(
+        self, most: dict[Planned, list[int]], plan: Planned, part: int, bytes: int
+    ) -> None:
         seen = most.setdefault(plan, [0, 0])
         if bytes > seen[part]:
             seen[part] = bytes
             self.join(plan)
 
     def results_beside(self, plan: Planned) -> tuple[int, int]:
-        """Most bytes of others' results that were held while the forward, and while the backward part of a graph ran."""
+        """Most bytes of others' results that were held while the forward, and while the backward
+        part of a graph ran."""
         forward, backward = self._results_beside.get(plan, (0, 0))
         return forward, backward
 
     def left_after(self, plan: Planned, at_least: bool) -> int:
-        """Most bytes of gradients that graphs after this one leave in the fast memory; with ``at_least``, if all that may move do."""
-        return max((sum(one.gradients_left(at_least) for one in later) for later in self._after.get(plan, ())), default=0)
+        """Most bytes of gradients that graphs after this one leave in the fast memory; with
+        ``at_least``, if all that may move do."""
+        return max(
+            (
+                sum(one.gradients_left(at_least) for one in later)
+                for later in self._after.get(plan, ())
+            ),
+            default=0,
+        )

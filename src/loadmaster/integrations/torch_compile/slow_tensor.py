@@ -1,4 +1,5 @@
-"""A tensor that rests in the slow memory and is never whole in the fast one: blocks of it are read and written, without the page cache."""
+"""A tensor that rests in the slow memory and is never whole in the fast one: blocks of it are read
+and written, without the page cache."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, pages
 
 _DENSE = 1.25
-"""A block is read in one piece if its bytes, gaps included, are at most this many times those of its elements."""
+"""A block is read in one piece if its bytes, gaps included, are at most this many times those of
+its elements."""
 _AT_ONCE = 4 << 20
 """Most bytes that are written at a time, through a buffer of whole pages."""
 
@@ -35,7 +37,8 @@ class WritableFile(BlockFile, Protocol):
 
 
 class NoFile:
-    """Stands for a file while calls are profiled: reads give zeros, in no time, and writes are dropped. Counts the bytes of both."""
+    """Stands for a file while calls are profiled: reads give zeros, in no time, and writes are
+    dropped. Counts the bytes of both."""
 
     def __init__(self) -> None:
         self.read_bytes = self.written_bytes = 0
@@ -51,7 +54,8 @@ class NoFile:
 
 
 class _Buffer:
-    """Whole pages of memory from PyTorch's allocator, so that they count as a temporary of the kernel that runs."""
+    """Whole pages of memory from PyTorch's allocator, so that they count as a temporary of the
+    kernel that runs."""
 
     def __init__(self, count: int) -> None:
         self._memory = torch.empty(count + PAGE, dtype=torch.uint8)
@@ -63,14 +67,18 @@ class _Buffer:
         return memoryview(self._raw).cast("B")[start : start + count]
 
     def tensor(self, view: View, byte: int) -> torch.Tensor:
-        """The tensor of a view whose storage begins at ``byte`` of the buffer; negative if only the end of the storage is in it."""
+        """The tensor of a view whose storage begins at ``byte`` of the buffer; negative if only the
+        end of the storage is in it."""
         offset = self.skipped + byte + view.offset * view.dtype.itemsize
-        return on_storage(self._memory.untyped_storage(), view._replace(offset=offset // view.dtype.itemsize))
+        return on_storage(
+            self._memory.untyped_storage(), view._replace(offset=offset // view.dtype.itemsize)
+        )
 
 
 @dataclass(frozen=True)
 class SlowTensor:
-    """A view of a storage whose first byte is byte ``start`` of a file; ``start`` is a multiple of the element's bytes."""
+    """A view of a storage whose first byte is byte ``start`` of a file; ``start`` is a multiple of
+    the element's bytes."""
 
     view: View
     file: BlockFile
@@ -92,10 +100,13 @@ class SlowTensor:
 
     def transposed(self) -> SlowTensor:
         """The transpose of a matrix."""
-        return replace(self, view=self.view._replace(size=self.view.size[::-1], stride=self.view.stride[::-1]))
+        return replace(
+            self, view=self.view._replace(size=self.view.size[::-1], stride=self.view.stride[::-1])
+        )
 
     def read(self) -> torch.Tensor:
-        """The elements in fast memory, in the order of their addresses in the file. Raises `SlowMemoryError`."""
+        """The elements in fast memory, in the order of their addresses in the file. Raises
+        `SlowMemoryError`."""
         low, high = self._span(self.view)
         if len(list(_dense_parts(self.view))) == 1:
             first = low // PAGE * PAGE
@@ -103,13 +114,19 @@ class SlowTensor:
             self.file.read(buffer.part(0, pages(high - first)), first)
             return buffer.tensor(self.view, self.start - first)
         result = torch.empty_strided(self.view.size, compact(self.view), dtype=self.view.dtype)
-        parts = list(zip(_dense_parts(self.view), _dense_parts(_of(result), of=self.view), strict=True))
-        buffer = _Buffer(max(pages(high - low) + PAGE for low, high in (self._span(part) for part, _ in parts)))
+        parts = list(
+            zip(_dense_parts(self.view), _dense_parts(_of(result), of=self.view), strict=True)
+        )
+        buffer = _Buffer(
+            max(pages(high - low) + PAGE for low, high in (self._span(part) for part, _ in parts))
+        )
         for part, target in parts:
             low, high = self._span(part)
             first = low // PAGE * PAGE
             self.file.read(buffer.part(0, pages(high - first)), first)
-            on_storage(result.untyped_storage(), target).copy_(buffer.tensor(part, self.start - first))
+            on_storage(result.untyped_storage(), target).copy_(
+                buffer.tensor(part, self.start - first)
+            )
         return result
 
     def write(self, values: torch.Tensor) -> None:
@@ -118,9 +135,14 @@ class SlowTensor:
         most = max(high - low for low, high in map(self._span, parts))
         buffer = _Buffer(min(pages(most) + PAGE, _AT_ONCE))
         order = compact(self.view)
-        if any(n > 1 and mine != its for n, mine, its in zip(values.shape, values.stride(), order, strict=True)):
+        if any(
+            n > 1 and mine != its
+            for n, mine, its in zip(values.shape, values.stride(), order, strict=True)
+        ):
             values = torch.empty_strided(self.view.size, order, dtype=self.dtype).copy_(values)
-        for part, source in zip(parts, _dense_parts(_of(values), of=self.view, gaps=False), strict=True):
+        for part, source in zip(
+            parts, _dense_parts(_of(values), of=self.view, gaps=False), strict=True
+        ):
             self._write_part(buffer, part, on_storage(values.untyped_storage(), source))
 
     def _write_part(self, buffer: _Buffer, part: View, values: torch.Tensor) -> None:
@@ -168,7 +190,8 @@ def compact(view: View) -> tuple[int, ...]:
 
 
 def _dense_parts(view: View, of: View | None = None, gaps: bool = True) -> Iterator[View]:
-    """Split ``view`` where ``of`` (itself, if None) must be split so that every part has few gaps, or none, between its elements."""
+    """Split ``view`` where ``of`` (itself, if None) must be split so that every part has few gaps,
+    or none, between its elements."""
     of = view if of is None else of
     if _is_dense(of, gaps):
         yield view

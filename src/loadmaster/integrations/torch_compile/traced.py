@@ -22,7 +22,8 @@ class Traced:
     captured, profiles
         Calls and storages, and what each call was seen to need.
     updates, states
-        By the position of their gradient among the results of the backward part; of each the state, by storage.
+        By the position of their gradient among the results of the backward part; of each the state,
+        by storage.
     given
         Storages of parameters and buffers, each with its position among the arguments.
     movable

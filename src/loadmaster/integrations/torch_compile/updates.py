@@ -1,8 +1,11 @@
-"""The optimizer's update of each parameter as a kernel of the backward pass, run as soon as the gradient is complete.
+"""The optimizer's update of each parameter as a kernel of the backward pass, run as soon as the
+gradient is complete.
 
-The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same hyperparameters, which are read at every step, so
-that schedulers work. Its state is made of tensors that plans move, and of numbers such as the count of steps, which stay where they are.
-The gradient is freed with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left to do, mostly nothing.
+The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same
+hyperparameters, which are read at every step, so that schedulers work. Its state is made of tensors
+that plans move, and of numbers such as the count of steps, which stay where they are. The gradient
+is freed with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left
+to do, mostly nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,16 @@ from typing import Any, cast
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, on_storage, views
+from loadmaster.integrations.torch_compile.captured import (
+    Call,
+    Captured,
+    Owner,
+    Part,
+    Storage,
+    View,
+    on_storage,
+    views,
+)
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
     profile_of_run,
@@ -30,7 +42,19 @@ _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def _elementwise() -> frozenset[type[torch.optim.Optimizer]]:
-    names = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
+    names = (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "NAdam",
+        "RAdam",
+        "Adamax",
+        "Adagrad",
+        "Adadelta",
+        "RMSprop",
+        "Rprop",
+        "ASGD",
+    )
     return frozenset(getattr(torch.optim, name) for name in names)
 
 
@@ -41,12 +65,14 @@ _BLOCK = 2 << 20
 
 
 def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer is known to update each element of a parameter independently of the others."""
+    """Whether an optimizer is known to update each element of a parameter independently of the
+    others."""
     return type(optimizer) in _ELEMENTWISE
 
 
 class Update:
-    """The optimizer's step on ``parameter`` as a callable kernel, wherever its bytes and those of the state are.
+    """The optimizer's step on ``parameter`` as a callable kernel, wherever its bytes and those of
+    the state are.
 
     Attributes
     ----------
@@ -57,12 +83,15 @@ class Update:
     begun
         Whether the state has been made: by a step of the plan, or before.
     held
-        Whether the next gradient is kept for the caller instead, because another one of the same parameter is to come.
+        Whether the next gradient is kept for the caller instead, because another one of the same
+        parameter is to come.
     count
         Number of updates made.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]
+    ) -> None:
         self.optimizer, self.parameter, self.form = optimizer, parameter, _form_of(parameter)
         self.tensors = {name: value for name, value in template.items() if _moves(value)}
         self.scalars: dict[str, Any] = {}
@@ -75,7 +104,9 @@ class Update:
     def __str__(self) -> str:
         return f"optimizer.{type(self.optimizer).__name__}"
 
-    def __call__(self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Update in place and return the state. A held update keeps the gradient instead."""
         if self.held:
             self.gradient = gradient.clone()
@@ -83,7 +114,9 @@ class Update:
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
             for rows in self._blocks(parameter):
-                after = self.step_on(scalars, *(operand[rows] for operand in (parameter, gradient, *state)))
+                after = self.step_on(
+                    scalars, *(operand[rows] for operand in (parameter, gradient, *state))
+                )
         self.complete(after)
         return state
 
@@ -103,25 +136,44 @@ class Update:
         return gradient
 
     def _blocks(self, parameter: torch.Tensor) -> list[slice]:
-        """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that temporaries stay small."""
+        """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that
+        temporaries stay small."""
         whole = [slice(None)]
-        alone = is_elementwise(self.optimizer) and all(t.shape == parameter.shape for t in self.tensors.values())
+        alone = is_elementwise(self.optimizer) and all(
+            t.shape == parameter.shape for t in self.tensors.values()
+        )
         if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
             return whole
         rows = max(1, _BLOCK * len(parameter) // parameter.nbytes)
-        return [slice(start, min(start + rows, len(parameter))) for start in range(0, len(parameter), rows)]
+        return [
+            slice(start, min(start + rows, len(parameter)))
+            for start in range(0, len(parameter), rows)
+        ]
 
     def step_on(
-        self, scalars: dict[str, Any] | None, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
+        self,
+        scalars: dict[str, Any] | None,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        *state: torch.Tensor,
     ) -> dict[str, Any]:
-        """Update a part in place; return the state's numbers. ``scalars`` are those before, None if there is no state yet."""
+        """Update a part in place; return the state's numbers. ``scalars`` are those before, None if
+        there is no state yet."""
         given = dict(zip(self.tensors, state, strict=True))
-        before = {} if scalars is None else {**given, **{name: _copied(value) for name, value in scalars.items()}}
-        after = step_alone(self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before)
+        before = (
+            {}
+            if scalars is None
+            else {**given, **{name: _copied(value) for name, value in scalars.items()}}
+        )
+        after = step_alone(
+            self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before
+        )
         for name, own in given.items():
             made = after.get(name)
             if made is None or made.shape != own.shape:
-                raise LoadmasterError(f"{self}: its state {name!r} has changed its shape, which no plan foresees")
+                raise LoadmasterError(
+                    f"{self}: its state {name!r} has changed its shape, which no plan foresees"
+                )
             if made is not own and made.data_ptr() != own.data_ptr():
                 _keep(own, made)
         return {name: value for name, value in after.items() if name not in given}
@@ -130,10 +182,13 @@ class Update:
         """Put the state into the optimizer, as if it had made the step itself."""
         if self.begun:
             mine = {**self.tensors, **self.scalars}
-            self.optimizer.state[self.parameter] = {name: mine[name] for name in [*self.order, *mine] if name in mine}
+            self.optimizer.state[self.parameter] = {
+                name: mine[name] for name in [*self.order, *mine] if name in mine
+            }
 
     def sync_from_optimizer(self) -> None:
-        """Take the state from the optimizer, where the caller may have loaded or cleared it since the last step."""
+        """Take the state from the optimizer, where the caller may have loaded or cleared it since
+        the last step."""
         there = self.optimizer.state.get(self.parameter) or {}
         self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
         for name, own in self.tensors.items():
@@ -148,15 +203,21 @@ class Update:
         self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
-            self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
+            self.scalars = {
+                name: value for name, value in there.items() if name not in self.tensors
+            }
 
     def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Measure the first update, which makes the state, and a later one: time and allocations. Equal updates are run once."""
+        """Measure the first update, which makes the state, and a later one: time and allocations.
+        Equal updates are run once."""
         key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
         if key in known:
             return known[key]
         storages = {
-            view.storage: stand_in_storage(captured.storages[view.storage].bytes, view, captured.device) for view in views(call.arguments)
+            view.storage: stand_in_storage(
+                captured.storages[view.storage].bytes, view, captured.device
+            )
+            for view in views(call.arguments)
         }
         operands = [on_storage(storages[view.storage], view) for view in call.arguments]
         trial = copy.copy(self)
@@ -164,18 +225,26 @@ class Update:
         trial(*operands)  # the first run of an operator makes caches, which later ones find
         trial.begun = False
         seen = timed(lambda: trial(*operands), 1)[1]
-        result_addresses = {operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])}
+        result_addresses = {
+            operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])
+        }
         first = profile_of_run(0.0, seen, result_addresses, (True,) * max(len(result_addresses), 1))
         seconds, seen = timed(lambda: trial(*operands))
         later = profile_of_run(seconds, seen, {}, (True,))
-        known[key] = replace(later, workspace=max(first.workspace, later.workspace), first=first.allocations)
+        known[key] = replace(
+            later, workspace=max(first.workspace, later.workspace), first=first.allocations
+        )
         return known[key]
 
 
 def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
     """Copy or swap what was ``made`` elsewhere into ``own``."""
     whole = own.untyped_storage(), made.untyped_storage()
-    if whole[0].resizable() and whole[0].nbytes() == whole[1].nbytes() and own.stride() == made.stride():
+    if (
+        whole[0].resizable()
+        and whole[0].nbytes() == whole[1].nbytes()
+        and own.stride() == made.stride()
+    ):
         swap_memory(*whole)
     else:
         own.copy_(made)
@@ -183,7 +252,11 @@ def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
 
 def _small(value: Any, parameter: torch.Tensor, trial: torch.Tensor) -> Any:
     """State like a parameter's for a trial, where an optimizer makes some before its first step."""
-    return torch.zeros_like(trial, dtype=value.dtype) if _moves(value) and value.shape == parameter.shape else _copied(value)
+    return (
+        torch.zeros_like(trial, dtype=value.dtype)
+        if _moves(value) and value.shape == parameter.shape
+        else _copied(value)
+    )
 
 
 def _copied(value: Any) -> Any:
@@ -199,16 +272,25 @@ def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[
     for group in optimizer.param_groups:
         if any(one is parameter for one in group["params"]):
             return cast(dict[str, Any], group)
-    raise LoadmasterError(f"optimizer.{type(optimizer).__name__} has dropped a parameter that the plan updates: compile the model again")
+    raise LoadmasterError(
+        f"optimizer.{type(optimizer).__name__} has dropped a parameter that the plan updates:"
+        " compile the model again"
+    )
 
 
 def step_alone(
-    optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any]
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    parameter: torch.Tensor,
+    gradient: torch.Tensor,
+    state: dict[str, Any],
 ) -> dict[str, Any]:
     """Make one step of an optimizer like ``optimizer`` on one parameter; the state after it."""
     alone = object.__new__(type(optimizer))
     alone.__dict__.update(optimizer.__dict__)
-    alone.__dict__.pop("step", None)  # what schedulers and users put before it counts steps of the whole
+    alone.__dict__.pop(
+        "step", None
+    )  # what schedulers and users put before it counts steps of the whole
     alone.__dict__.update({name: OrderedDict() for name in _HOOKS})
     only = torch.nn.Parameter(parameter.detach(), requires_grad=False)
     if gradient.stride() != only.stride():  # as autograd does before it hands a gradient over
@@ -223,8 +305,8 @@ def step_alone(
 class Updates:
     """The updates of a model's parameters, with one state each, whichever graphs make the update.
 
-    ``left`` are parameters (by ``id``) that the optimizer's own step updates, and ``made`` those that backward passes have updated since
-    that step was last called.
+    ``left`` are parameters (by ``id``) that the optimizer's own step updates, and ``made`` those
+    that backward passes have updated since that step was last called.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
@@ -235,15 +317,19 @@ class Updates:
         self._forms: dict[Any, dict[str, Any]] = {}
 
     def of(self, parameter: torch.Tensor) -> Update:
-        """Return the update of a parameter, a new one if its shape has changed. Raises `BudgetError` if the optimizer cannot make it."""
+        """Return the update of a parameter, a new one if its shape has changed. Raises
+        `BudgetError` if the optimizer cannot make it."""
         assert self.optimizer is not None
         known = self._known.get(id(parameter))
         if known is None or known.form != _form_of(parameter):
-            known = self._known[id(parameter)] = Update(self.optimizer, parameter, _template(self.optimizer, parameter, self._forms))
+            known = self._known[id(parameter)] = Update(
+                self.optimizer, parameter, _template(self.optimizer, parameter, self._forms)
+            )
         return known
 
     def leave(self, parameters: Iterable[int]) -> None:
-        """Leave parameters (by ``id``) to the optimizer: a backward pass alone does not complete their gradients."""
+        """Leave parameters (by ``id``) to the optimizer: a backward pass alone does not complete
+        their gradients."""
         self.left.update(parameters)
 
     def wanted(self) -> set[int]:
@@ -254,7 +340,8 @@ class Updates:
 
 @dataclass(frozen=True)
 class Updated:
-    """A graph with updates, by the position of their gradient among its results; and the state of each, by storage."""
+    """A graph with updates, by the position of their gradient among its results; and the state of
+    each, by storage."""
 
     captured: Captured
     updates: dict[int, Update]
@@ -262,7 +349,8 @@ class Updated:
 
 
 def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Updated:
-    """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep their gradients."""
+    """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
+    their gradients."""
     first, second = captured.parts
     mine = updates.wanted()
     if len(second.returned) != len(first.given):
@@ -271,20 +359,48 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
     states: dict[int, dict[int, torch.Tensor]] = {}
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         parameter = given[i]
-        if not isinstance(gradient, View) or not isinstance(slot, View) or id(parameter) not in mine or _hooked(parameter):
+        if (
+            not isinstance(gradient, View)
+            or not isinstance(slot, View)
+            or id(parameter) not in mine
+            or _hooked(parameter)
+        ):
             continue
-        if sum(isinstance(other, View) and other.storage == slot.storage for other in first.given) > 1:
+        if (
+            sum(isinstance(other, View) and other.storage == slot.storage for other in first.given)
+            > 1
+        ):
             continue
         update, states[i] = updates.of(parameter), {}
         state = []
         for name, tensor in update.tensors.items():
-            storages.append(Storage(f"{storages[slot.storage].name}.{name}", tensor.untyped_storage().nbytes(), Owner.CALLER))
-            state.append(View(len(storages) - 1, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0))
+            storages.append(
+                Storage(
+                    f"{storages[slot.storage].name}.{name}",
+                    tensor.untyped_storage().nbytes(),
+                    Owner.CALLER,
+                )
+            )
+            state.append(
+                View(len(storages) - 1, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
+            )
             states[i][len(storages) - 1] = tensor
         mutated = slot.storage, *(view.storage for view in state)
         reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *mutated)))
-        call = Call(f"update_{storages[slot.storage].name}", update, (slot, gradient, *state), {}, tuple(state), reads, mutated)
-        after = [k for k, c in enumerate(captured.calls) if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes]
+        call = Call(
+            f"update_{storages[slot.storage].name}",
+            update,
+            (slot, gradient, *state),
+            {},
+            tuple(state),
+            reads,
+            mutated,
+        )
+        after = [
+            k
+            for k, c in enumerate(captured.calls)
+            if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes
+        ]
         added.append((max([second.first - 1, *after]) + 1, call))
         found[i] = update
     returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
@@ -296,7 +412,13 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
     return Updated(replace(captured, storages=storages, calls=calls, parts=parts), found, states)
 
 
-def _own_updated_gradients(storages: list[Storage], second: Part, returned: tuple[Any, ...], others: list[Any], captured: Captured) -> None:
+def _own_updated_gradients(
+    storages: list[Storage],
+    second: Part,
+    returned: tuple[Any, ...],
+    others: list[Any],
+    captured: Captured,
+) -> None:
     """Give gradients that an update consumes to the plan, as nobody else reads them."""
     theirs = {view.storage for view in views([*returned, *others])}
     for view in views(second.returned):
@@ -305,11 +427,17 @@ def _own_updated_gradients(storages: list[Storage], second: Part, returned: tupl
 
 
 def _hooked(parameter: torch.Tensor) -> bool:
-    return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+    return bool(parameter._backward_hooks) or bool(
+        getattr(parameter, "_post_accumulate_grad_hooks", None)
+    )
 
 
 def _form(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
-    group = {name: repr(value) for name, value in group_of(optimizer, parameter).items() if name != "params"}
+    group = {
+        name: repr(value)
+        for name, value in group_of(optimizer, parameter).items()
+        if name != "params"
+    }
     return type(optimizer), tuple(sorted(group.items())), _form_of(parameter)
 
 
@@ -317,27 +445,47 @@ def _form_of(parameter: torch.Tensor) -> Any:
     return parameter.shape, parameter.stride(), parameter.dtype
 
 
-def _template(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _template(
+    optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]
+) -> dict[str, Any]:
     """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
     if key not in known:
-        shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape  # the whole takes as much memory as a step
-        trial, gradient = (torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2))
+        shape = (
+            (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
+        )  # the whole takes as much memory as a step
+        trial, gradient = (
+            torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2)
+        )
         like = torch.empty_like(parameter, device="meta")
         try:
             with torch.no_grad(), torch.inference_mode(False):
-                begun = {name: _small(value, parameter, trial) for name, value in optimizer.state.get(parameter, {}).items()}
-                state = step_alone(optimizer, group_of(optimizer, parameter), trial, gradient, begun)
+                begun = {
+                    name: _small(value, parameter, trial)
+                    for name, value in optimizer.state.get(parameter, {}).items()
+                }
+                state = step_alone(
+                    optimizer, group_of(optimizer, parameter), trial, gradient, begun
+                )
         except Exception as error:
             raise BudgetError(
-                f"optimizer {type(optimizer).__name__} cannot update one parameter after another ({error}): call its step() yourself"
+                f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
+                f" ({error}): call its step() yourself"
             ) from error
         whole = {name: value for name, value in state.items() if _moves(value)}
         known[key] = state | {
-            name: torch.empty_like(like, dtype=value.dtype) if value.shape == trial.shape else value.to("meta")
+            name: (
+                torch.empty_like(like, dtype=value.dtype)
+                if value.shape == trial.shape
+                else value.to("meta")
+            )
             for name, value in whole.items()
         }
     return {
-        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype) if _moves(value) else value
+        name: (
+            torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+            if _moves(value)
+            else value
+        )
         for name, value in known[key].items()
     }

@@ -1,14 +1,18 @@
-"""A stronger bound where every job wants some bandwidth: what cores can run at one instant, and for how long.
+"""A stronger bound where every job wants some bandwidth: what cores can run at one instant, and for
+how long.
 
-A *configuration* says which kind of job every core runs, or none; a unit of the virtual clock on which nobody stalls takes
-max(1, sum of demands) seconds. A mapping spends so long on each configuration that every job is done, so that this program is a bound:
+A *configuration* says which kind of job every core runs, or none; a unit of the virtual clock on
+which nobody stalls takes max(1, sum of demands) seconds. A mapping spends so long on each
+configuration that every job is done, so that this program is a bound:
 
-    min  sum_p y[p] max(1, S[p])   with   sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that run j)  >=  n[j]
+    min  sum_p y[p] max(1, S[p])   with   sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that
+    run j)  >=  n[j]
 
-Columns are generated (Gilmore and Gomory, 1961): at prices w[j, c] = price[j] / latency[j, c], a knapsack over the bus finds the best
-configuration, in which no more jobs of a kind run than there are: a job does not run beside itself. If none is
-worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound (Farley, 1990), whatever the
-solver of the program answers.
+Columns are generated (Gilmore and Gomory, 1961): at prices w[j, c] = price[j] / latency[j, c], a
+knapsack over the bus finds the best configuration, in which no more jobs of a kind run than there
+are: a job does not run beside itself. If none is worth more than r max(1, S), the prices divided by
+r are a solution of the dual, and their sum is a bound (Farley, 1990), whatever the solver of the
+program answers.
 """
 
 from __future__ import annotations
@@ -26,19 +30,24 @@ from loadmaster.mapping.group import Group, Queues
 _CLOSE = 1e-4
 """Relative difference between program and bound at which more columns are not worth it."""
 _ROUNDS, _PATIENCE = 100, 10
-"""How often columns are generated, a millisecond or two each, and how often in vain: rounding the bus may keep the two apart."""
+"""How often columns are generated, a millisecond or two each, and how often in vain: rounding the
+bus may keep the two apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConfigurationBound:
-    """``makespan`` in seconds: no mapping takes less. ``core`` of every job as in the program's solution, rounded."""
+    """``makespan`` in seconds: no mapping takes less. ``core`` of every job as in the program's
+    solution, rounded."""
 
     makespan: float
     core: Ints
 
 
-def configuration_bound(group: Group, queues: Queues, makespan: float, deadline: Deadline = NO_DEADLINE) -> ConfigurationBound | None:
-    """Bound the makespan by the program; None where the group is too large, some jobs want no bandwidth, or there is no time.
+def configuration_bound(
+    group: Group, queues: Queues, makespan: float, deadline: Deadline = NO_DEADLINE
+) -> ConfigurationBound | None:
+    """Bound the makespan by the program; None where the group is too large, some jobs want no
+    bandwidth, or there is no time.
 
     ``queues`` is a known mapping of this ``makespan``, whose configurations are the first columns.
     """
@@ -64,7 +73,8 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
 
 
 class _Program:
-    """The master program: a row per kind of job, a column per configuration; times are relative to the known makespan."""
+    """The master program: a row per kind of job, a column per configuration; times are relative to
+    the known makespan."""
 
     def __init__(self, kinds: JobKinds) -> None:
         highspy = package("highspy", "the bound of a mapping")
@@ -75,7 +85,9 @@ class _Program:
         self.solver.silent()
         self.infinity = highspy.kHighsInf
         for jobs in kinds.count.tolist():
-            self.solver.addRow(float(jobs), self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0))
+            self.solver.addRow(
+                float(jobs), self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0)
+            )
         for job in range(len(self.latency)):
             for core in np.flatnonzero(np.isfinite(self.latency[job])).tolist():
                 self.add(np.array([job]), np.array([core]))
@@ -88,15 +100,22 @@ class _Program:
         best = self.kinds.best(worth)
         for jobs in (best.within_jobs, best.beyond_jobs):
             self.add(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])
-        # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.
-        excess = max(best.within, 1e-300) if np.isneginf(best.beyond) else max(best.within, 1.0 + max(0.0, best.beyond))
+        # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is
+        # not negative.
+        excess = (
+            max(best.within, 1e-300)
+            if np.isneginf(best.beyond)
+            else max(best.within, 1.0 + max(0.0, best.beyond))
+        )
         value = float(self.kinds.count @ price)
         return value * self.kinds.makespan, value / excess * self.kinds.slack * self.kinds.makespan
 
     def rounded(self) -> Ints:
-        """Core of every job: kinds of cores by the program's shares of a kind of job, and few cores of a kind, filled one after another.
+        """Core of every job: kinds of cores by the program's shares of a kind of job, and few cores
+        of a kind, filled one after another.
 
-        Jobs that fill the bus anyway are best in few queues: so there are some of them as long as another core runs something frugal.
+        Jobs that fill the bus anyway are best in few queues: so there are some of them as long as
+        another core runs something frugal.
         """
         self.solver.run()
         weight = np.array(self.solver.getSolution().col_value)
@@ -109,7 +128,9 @@ class _Program:
         """A column for what runs at once: kinds of jobs, and the kind of core of each."""
         if not len(jobs):
             return
-        done = np.bincount(jobs, weights=1.0 / self.latency[jobs, kinds], minlength=len(self.latency))
+        done = np.bincount(
+            jobs, weights=1.0 / self.latency[jobs, kinds], minlength=len(self.latency)
+        )
         rows = np.flatnonzero(done).astype(np.int32)
         self.configurations.append((jobs, kinds))
         seconds = max(1.0, float(self.demand[jobs, kinds].sum()))

@@ -1,21 +1,26 @@
-"""A program over what every core holds and what cores run at one instant, for mappings whose virtual clock ends within a range.
+"""A program over what every core holds and what cores run at one instant, for mappings whose
+virtual clock ends within a range.
 
-A *content* says how many jobs of each kind one core runs, one after another; it takes the sum of their latencies of the virtual clock, so
-that no core holds more than the clock shows at the end. With y the time of configurations (see ``configurations``) and z the number of
-cores with a content:
+A *content* says how many jobs of each kind one core runs, one after another; it takes the sum of
+their latencies of the virtual clock, so that no core holds more than the clock shows at the end.
+With y the time of configurations (see ``configurations``) and z the number of cores with a content:
 
     min  sum_p y[p] max(1, S[p])       with, for every kind of job j and kind of core k,
-         sum_p y[p] (p's cores of kind k that run j) / latency[j, k]  >=  sum_q z[k, q] q[j]        (what is held is run)
-         sum_k sum_q z[k, q] q[j]  >=  n[j],     sum_q z[k, q]  <=  cores[k],     low  <=  sum_p y[p]  <=  high
-         at_least[j, k]  <=  sum_q z[k, q] q[j]  <=  at_most[j, k]                              (what a search has split on)
+         sum_p y[p] (p's cores of kind k that run j) / latency[j, k]  >=  sum_q z[k, q] q[j]
+         (what is held is run) sum_k sum_q z[k, q] q[j]  >=  n[j],     sum_q z[k, q]  <=  cores[k],
+         low  <=  sum_p y[p]  <=  high at_least[j, k]  <=  sum_q z[k, q] q[j]  <=  at_most[j, k]
+         (what a search has split on)
 
-Contents are whole, so that the program knows that four jobs that take 0.3 of the clock each fit on no core. Both kinds of columns are
-generated: configurations by a knapsack over the bus, contents by one over the clock. Whatever the solver answers, its prices are only
-evaluated: scaled until no configuration is worth more than it costs, less the most that cores can hold at them.
+Contents are whole, so that the program knows that four jobs that take 0.3 of the clock each fit on
+no core. Both kinds of columns are generated: configurations by a knapsack over the bus, contents by
+one over the clock. Whatever the solver answers, its prices are only evaluated: scaled until no
+configuration is worth more than it costs, less the most that cores can hold at them.
 
-That most comes from branch and bound over jobs of one kind after another, in real time and not in parts of the clock: rounded down, jobs
-shorter than a part would take none of it. A branch that is not looked at holds at most what it would if the rest were in shares (Dantzig,
-1957); the greatest of these and of the contents found is a limit, so that the bound holds however early the search ends.
+That most comes from branch and bound over jobs of one kind after another, in real time and not in
+parts of the clock: rounded down, jobs shorter than a part would take none of it. A branch that is
+not looked at holds at most what it would if the rest were in shares (Dantzig, 1957); the greatest
+of these and of the contents found is a limit, so that the bound holds however early the search
+ends.
 """
 
 from __future__ import annotations
@@ -36,16 +41,19 @@ _NODES = 4_000
 _CLOSE = 3e-4
 """Relative difference between program and bound at which more columns are not worth it."""
 _ROUNDS, _PATIENCE = 50, 8
-"""How often columns are generated for one range, about two milliseconds each, and how often in vain."""
+"""How often columns are generated for one range, about two milliseconds each, and how often in
+vain."""
 _ROUNDED = 1e-12
 """More than floating point adds or loses, relatively, in any sum here."""
 _DEAR = 2.0
-"""Cost of a job that is left out, or missing where some must be, so that every program has a solution: twice the known makespan."""
+"""Cost of a job that is left out, or missing where some must be, so that every program has a
+solution: twice the known makespan."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Ends of the virtual clock, relative to the known makespan, and limits on how many jobs of a kind a kind of core holds."""
+    """Ends of the virtual clock, relative to the known makespan, and limits on how many jobs of a
+    kind a kind of core holds."""
 
     low: float = 0.0
     high: float = 1.0 + 1e-9
@@ -54,7 +62,8 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class RangeBound:
-    """``makespan``, relative to the known one: no mapping in the range takes less. How many jobs of each kind each kind of core holds."""
+    """``makespan``, relative to the known one: no mapping in the range takes less. How many jobs of
+    each kind each kind of core holds."""
 
     makespan: float
     held: Floats
@@ -62,7 +71,8 @@ class RangeBound:
 
 
 class Contents:
-    """The program, with all columns that came up so far: what a range forbids is shut, so that the solver goes on from the range before."""
+    """The program, with all columns that came up so far: what a range forbids is shut, so that the
+    solver goes on from the range before."""
 
     def __init__(self, kinds: JobKinds, queues: Queues) -> None:
         highspy = package("highspy", "the bound of a mapping")
@@ -79,7 +89,8 @@ class Contents:
         self.split: dict[tuple[int, int], int] = {}
         self.solver, self.infinity = highspy.Highs(), highspy.kHighsInf
         self.solver.silent()
-        # From one solution to the next there are more columns: that one stays feasible, which suits the primal method.
+        # From one solution to the next there are more columns: that one stays feasible, which suits
+        # the primal method.
         self.solver.setOptionValue("simplex_strategy", 4)
         low = np.zeros(self.clock + 1)
         low[self.cover], low[self.room] = kinds.count, -self.sizes
@@ -99,14 +110,16 @@ class Contents:
             self._add_content(*held)
 
     def bound(self, within: Range, known: float, enough: float) -> RangeBound:
-        """Bound the makespan of the mappings of a range: at least ``known`` anyway, and ``enough`` is all that is asked."""
+        """Bound the makespan of the mappings of a range: at least ``known`` anyway, and ``enough``
+        is all that is asked."""
         self._enter(within)
         best, least, stuck, rounds = known, np.inf, 0, 0
         while rounds < _ROUNDS and stuck < _PATIENCE:
             rounds += 1
             value, bound, found = self._improve()
             best = max(best, bound)
-            # The program with all columns is worth no more than with some: it cannot do better than this value.
+            # The program with all columns is worth no more than with some: it cannot do better than
+            # this value.
             if not found or best >= enough or value <= best * (1 + _CLOSE):
                 break
             stuck = 0 if value < least * (1 - _CLOSE / 10) else stuck + 1
@@ -127,20 +140,32 @@ class Contents:
             self.most[cell] = min(self.most[cell], high)
         self.solver.changeRowBounds(self.clock, within.low, within.high)
         columns = np.array(list(self.contents.values()), dtype=np.int32)
-        limits = [self.infinity if self._fits(core, np.array(jobs)) else 0.0 for core, jobs in self.contents]
-        self.solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), np.array(limits))
+        limits = [
+            self.infinity if self._fits(core, np.array(jobs)) else 0.0
+            for core, jobs in self.contents
+        ]
+        self.solver.changeColsBounds(
+            len(columns), columns, np.zeros(len(columns)), np.array(limits)
+        )
 
     def _fits(self, core: int, jobs: Ints) -> bool:
-        return bool((jobs <= self.most[:, core]).all() and jobs @ self.latency[:, core] <= self.within.high)
+        return bool(
+            (jobs <= self.most[:, core]).all() and jobs @ self.latency[:, core] <= self.within.high
+        )
 
     def _improve(self) -> tuple[float, float, bool]:
-        """Solve, price, add what is worth it; the program's value, a bound, and whether there was anything to add."""
+        """Solve, price, add what is worth it; the program's value, a bound, and whether there was
+        anything to add."""
         self.solver.run()
         value = float(self.solver.getInfo().objective_function_value)
-        price = np.resize(np.array(self.solver.getSolution().row_dual, dtype=np.float64), self.solver.getNumRow())
+        price = np.resize(
+            np.array(self.solver.getSolution().row_dual, dtype=np.float64), self.solver.getNumRow()
+        )
         price[~np.isfinite(price)] = 0.0
         run, cover = np.maximum(0.0, price[self.run]), np.maximum(0.0, price[self.cover])
-        scale, found = self._scale(np.where(self.possible, run / self.latency, 0.0), float(price[self.clock]))
+        scale, found = self._scale(
+            np.where(self.possible, run / self.latency, 0.0), float(price[self.clock])
+        )
         run, cover = run * scale, cover * scale
         split = np.zeros_like(run)
         gains, losses = float(self.kinds.count @ cover), 0.0
@@ -156,20 +181,26 @@ class Contents:
         for core, size in enumerate(self.sizes.tolist()):
             latency, most = self.latency[:, core].copy(), self.most[:, core].astype(np.int32)
             room = self.within.high * (1 + _ROUNDED)
-            _, at_most, jobs = _native.best_content(latency, worth[:, core].copy(), most, room, _NODES)
+            _, at_most, jobs = _native.best_content(
+                latency, worth[:, core].copy(), most, room, _NODES
+            )
             losses += size * at_most
             found |= self._add_content(core, self._trimmed(core, jobs.astype(np.int64)))
         return value, gains * (1 - _ROUNDED) - losses * (1 + _ROUNDED), found
 
     def _scale(self, worth: Floats, clock: float) -> tuple[float, bool]:
-        """What to scale prices by, so that no configuration is worth more than max(1, S); adds the best, and says whether they were new.
+        """What to scale prices by, so that no configuration is worth more than max(1, S); adds the
+        best, and says whether they were new.
 
-        Beyond the bus, worth + clock <= S + beyond + clock, which is at most (1 + beyond + clock) S only where that is not negative.
+        Beyond the bus, worth + clock <= S + beyond + clock, which is at most (1 + beyond + clock) S
+        only where that is not negative.
         """
         best = self.kinds.best(worth)
         found = False
         for jobs in (best.within_jobs, best.beyond_jobs):
-            found |= self._add_configuration(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])
+            found |= self._add_configuration(
+                jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0]
+            )
         excess = max(0.0, best.within) + clock
         if np.isfinite(best.beyond):
             excess = max(excess, 1.0 + max(0.0, best.beyond + clock))
@@ -177,7 +208,8 @@ class Contents:
         return self.kinds.slack / max(excess, _ROUNDED), found
 
     def _trimmed(self, core: int, jobs: Ints) -> Ints:
-        """A content that really fits: a little more room was given than there is, so that the shortest jobs may have to go."""
+        """A content that really fits: a little more room was given than there is, so that the
+        shortest jobs may have to go."""
         latency = self.latency[:, core]
         while jobs @ latency > self.within.high:
             there = np.flatnonzero(jobs)
@@ -224,13 +256,27 @@ class Contents:
     def _split(self, cell: tuple[int, int]) -> None:
         """A row for how many jobs of a kind a kind of core holds."""
         job, core = cell
-        held = {column: jobs[job] for (kind, jobs), column in self.contents.items() if kind == core and jobs[job]}
-        columns, values = np.array(list(held), dtype=np.int32), np.array(list(held.values()), dtype=np.float64)
+        held = {
+            column: jobs[job]
+            for (kind, jobs), column in self.contents.items()
+            if kind == core and jobs[job]
+        }
+        columns, values = (
+            np.array(list(held), dtype=np.int32),
+            np.array(list(held.values()), dtype=np.float64),
+        )
         self.split[cell] = self.solver.getNumRow()
         self.solver.addRow(0.0, self.infinity, len(columns), columns, values)
         self._column(_DEAR, {self.split[cell]: 1.0})
 
     def _column(self, cost: float, entries: dict[int, float]) -> int:
         rows = np.array(sorted(entries), dtype=np.int32)
-        self.solver.addCol(cost, 0.0, self.infinity, len(rows), rows, np.array([entries[row] for row in rows.tolist()]))
+        self.solver.addCol(
+            cost,
+            0.0,
+            self.infinity,
+            len(rows),
+            rows,
+            np.array([entries[row] for row in rows.tolist()]),
+        )
         return int(self.solver.getNumCol()) - 1

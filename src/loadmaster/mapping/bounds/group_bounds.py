@@ -1,13 +1,18 @@
-"""What no mapping of a group can beat: a linear program over cores and bandwidth, split on the cores of the longest jobs.
+"""What no mapping of a group can beat: a linear program over cores and bandwidth, split on the
+cores of the longest jobs.
 
-The program: cut jobs freely over cores, but give every core and the bus only the makespan. On core ``c``, where all running jobs
-slow alike by max(1, S) >= 1 + sum of (demand - 1)+, the makespan covers its own jobs and what every job of any core makes it wait:
+The program: cut jobs freely over cores, but give every core and the bus only the makespan. On core
+``c``, where all running jobs slow alike by max(1, S) >= 1 + sum of (demand - 1)+, the makespan
+covers its own jobs and what every job of any core makes it wait:
 
-    sum_j x[j,c] l[j,c]  +  sum_{j,k} x[j,k] l[j,k] (b[j,k] - 1)+  <=  T,        sum_{j,k} x[j,k] l[j,k] b[j,k]  <=  T
+    sum_j x[j,c] l[j,c]  +  sum_{j,k} x[j,k] l[j,k] (b[j,k] - 1)+  <=  T,        sum_{j,k} x[j,k]
+    l[j,k] b[j,k]  <=  T
 
-Where a job asks for no bandwidth (always so under the even split), it waits for nobody, and a core's own jobs count l max(1, b) instead.
-Neither program knows that a job cannot run on several cores at once, which leaves it slack where few jobs are long. So it is
-solved again for each core that the longest job can take, and so on: branch and bound, whose least open bound holds for all mappings.
+Where a job asks for no bandwidth (always so under the even split), it waits for nobody, and a
+core's own jobs count l max(1, b) instead. Neither program knows that a job cannot run on several
+cores at once, which leaves it slack where few jobs are long. So it is solved again for each core
+that the longest job can take, and so on: branch and bound, whose least open bound holds for all
+mappings.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
 _WIDE = 8.0
 """Radius from which on the box counts for nothing."""
 _CLOSE = 1e-5
-"""Relative difference between the program's value and the bound at which more cuts are not worth it."""
+"""Relative difference between the program's value and the bound at which more cuts are not worth
+it."""
 _BRANCHED = 4_000
 """Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
 _NODES, _PATIENCE = 60, 30
@@ -45,45 +51,70 @@ _COUNTED = 2_000_000
 
 @dataclass(frozen=True)
 class GroupBound:
-    """``makespan`` in seconds, ``energy`` in joules (0 where not known) and ``score``: no mapping has less; ``limit`` says why."""
+    """``makespan`` in seconds, ``energy`` in joules (0 where not known) and ``score``: no mapping
+    has less; ``limit`` says why."""
 
     makespan: float
     energy: float
     score: float
     limit: str
     preference: Floats
-    """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding goes by it."""
+    """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding
+    goes by it."""
     cores: tuple[Ints, ...] = ()
-    """Cores of each job as the last program over configurations has them, rounded: none where that was not solved."""
+    """Cores of each job as the last program over configurations has them, rounded: none where that
+    was not solved."""
 
 
 def group_bound(group: Group) -> GroupBound:
-    """Bound by the linear program alone; sound whatever the solver answers, as its multipliers are only evaluated. O(jobs x cores)."""
+    """Bound by the linear program alone; sound whatever the solver answers, as its multipliers are
+    only evaluated. O(jobs x cores)."""
     program = _Program(group)
     value, price = program.solve((), np.inf)
-    energy = 0.0 if group.energy is None else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
-    makespan, limit = max((value, "work and bandwidth"), (program.longest, "longest job"), (program.counted(), "number of long jobs"))
+    energy = (
+        0.0
+        if group.energy is None
+        else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
+    )
+    makespan, limit = max(
+        (value, "work and bandwidth"),
+        (program.longest, "longest job"),
+        (program.counted(), "number of long jobs"),
+    )
     return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
 def divided_bound(group: Group, divides: Mask) -> GroupBound:
-    """Bound by the same program for jobs that may be divided, of which a share takes at least that share of latency and bytes.
+    """Bound by the same program for jobs that may be divided, of which a share takes at least that
+    share of latency and bytes.
 
-    Any piece of a job may run beside any other, so that no job is long but those that do not divide. Pieces may ask for less bandwidth than
-    the whole, so that none is taken to make others wait. O(jobs x cores).
+    Any piece of a job may run beside any other, so that no job is long but those that do not
+    divide. Pieces may ask for less bandwidth than the whole, so that none is taken to make others
+    wait. O(jobs x cores).
     """
     program = _Program(group, alone=True)
     value, price = program.solve((), np.inf)
-    energy = 0.0 if group.energy is None else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
+    energy = (
+        0.0
+        if group.energy is None
+        else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
+    )
     longest = float(program.least[~divides].min(axis=1).max(initial=0.0)) * program.slack
     bus = float(np.where(group.allowed, program.bus, np.inf).min(axis=1).sum()) * program.slack
-    limits = ((value, "work and bandwidth, however jobs are divided"), (longest, "longest job"), (bus, "bandwidth"))
+    limits = (
+        (value, "work and bandwidth, however jobs are divided"),
+        (longest, "longest job"),
+        (bus, "bandwidth"),
+    )
     makespan, limit = max(limits)
     return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
-def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE) -> GroupBound:
-    """A better bound: what cores can run at once (see ``configurations``), then a split on the cores of the longest jobs.
+def tightened(
+    group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE
+) -> GroupBound:
+    """A better bound: what cores can run at once (see ``configurations``), then a split on the
+    cores of the longest jobs.
 
     ``queues`` is a known mapping: beyond its makespan there is nothing to prove.
     """
@@ -91,18 +122,32 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
         bound = replace(bound, cores=(found.core,))
         if (value := min(goal, found.makespan)) > bound.makespan:
-            bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
+            bound = replace(
+                bound,
+                makespan=value,
+                score=group.score(value, bound.energy),
+                limit="what cores can run at once",
+            )
     program = _Program(group.within(goal))
     value, price = program.solve((), goal)
     if (value := min(goal, value)) > bound.makespan:
-        bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="work and bandwidth", preference=price)
+        bound = replace(
+            bound,
+            makespan=value,
+            score=group.score(value, bound.energy),
+            limit="work and bandwidth",
+            preference=price,
+        )
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
 
 
-def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int) -> GroupBound:
-    """A better bound for the mapping that the search has found: what every core can hold, see ``ranges``."""
+def proven(
+    group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int
+) -> GroupBound:
+    """A better bound for the mapping that the search has found: what every core can hold, see
+    ``ranges``."""
     found = range_bound(group, queues, bound.makespan, deadline, most)
     bound = replace(bound, cores=found.cores)
     if not (value := found.makespan) > bound.makespan:
@@ -116,8 +161,11 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
     group = program.group
     order = np.argsort(-program.least.min(axis=1), kind="stable").tolist()
     program.order = order
-    # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the price of every job on every core.
-    leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [(bound.makespan, 0, (), bound.preference)]
+    # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the
+    # price of every job on every core.
+    leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [
+        (bound.makespan, 0, (), bound.preference)
+    ]
     made, risen, reached = 0, 0, bound.makespan
     while made < _NODES and made - risen < _PATIENCE and leaves[0][0] < goal:
         value, _, fixed, _ = leaves[0]
@@ -135,32 +183,44 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
     if proven <= bound.makespan:
         return replace(bound, preference=price)
     limit = "work and bandwidth, for every core of the longest jobs"
-    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.cores)
+    return GroupBound(
+        proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.cores
+    )
 
 
 def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
-    """Seconds that every job on every core takes of that core, of all cores, as it makes them wait, and of the bus; 0 where it cannot run.
+    """Seconds that every job on every core takes of that core, of all cores, as it makes them wait,
+    and of the bus; 0 where it cannot run.
 
     ``alone``: as if no job made another wait.
     """
-    latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
+    latency, demand = (
+        np.where(group.allowed, group.latency, 0.0),
+        np.where(group.allowed, group.demand, 0.0),
+    )
     if group.every_job_uses_bandwidth and not alone:
         return latency, latency * np.maximum(0.0, demand - 1.0), latency * demand
     return latency * np.maximum(1.0, demand), np.zeros_like(latency), latency * demand
 
 
 class _Program:
-    """The dual program: multipliers of the cores and of the bus that sum to one; every job goes where it then costs least.
+    """The dual program: multipliers of the cores and of the bus that sum to one; every job goes
+    where it then costs least.
 
-    Cores of which none has a fixed job, and which are alike, share a multiplier: there are few variables however many cores there are.
+    Cores of which none has a fixed job, and which are alike, share a multiplier: there are few
+    variables however many cores there are.
     """
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
         self.group = group
-        latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
+        latency, demand = (
+            np.where(group.allowed, group.latency, 0.0),
+            np.where(group.allowed, group.demand, 0.0),
+        )
         _, alike, _ = distinct_rows(np.vstack([np.where(group.allowed, latency, -1.0), demand]).T)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
-        # Sums and products of what is not negative: floating point adds no more than this, relatively.
+        # Sums and products of what is not negative: floating point adds no more than this,
+        # relatively.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
         by_itself = latency * np.maximum(1.0, demand)
         self.least = np.where(group.allowed, by_itself, np.inf)
@@ -171,8 +231,9 @@ class _Program:
     def counted(self) -> float:
         """The least time in which the cores have room for the k longest jobs, for the worst k.
 
-        In time T a core holds at most as many of them as its shortest of them fit: the bound is the k-th smallest of all sums of the
-        shortest i of them on a core. For up to 128 values of k, fewer in large groups.
+        In time T a core holds at most as many of them as its shortest of them fit: the bound is the
+        k-th smallest of all sums of the shortest i of them on a core. For up to 128 values of k,
+        fewer in large groups.
         """
         order = np.argsort(-self.least.min(axis=1), kind="stable")
         most = int(np.clip(_COUNTED // self.group.latency.size, 4, 128))
@@ -180,7 +241,10 @@ class _Program:
         best = 0.0
         for count in counts.tolist():
             lengths = np.sort(np.where(self.group.allowed, self.own, np.inf)[order[:count]], axis=0)
-            best = max(best, float(np.partition(np.cumsum(lengths, axis=0).reshape(-1), count - 1)[count - 1]))
+            best = max(
+                best,
+                float(np.partition(np.cumsum(lengths, axis=0).reshape(-1), count - 1)[count - 1]),
+            )
         return best * self.slack
 
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
@@ -194,9 +258,11 @@ class _Program:
         return [members for members in left if len(members)]
 
     def solve(self, fixed: tuple[int, ...], goal: float) -> tuple[float, Floats]:
-        """Maximise the bound over multipliers by cutting planes (Kelley, 1960), with the first jobs of ``order`` on ``fixed`` cores.
+        """Maximise the bound over multipliers by cutting planes (Kelley, 1960), with the first jobs
+        of ``order`` on ``fixed`` cores.
 
-        Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job on every core behind it.
+        Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job
+        on every core behind it.
         """
         highspy = package("highspy", "the bound of a mapping")
 
@@ -218,14 +284,21 @@ class _Program:
         indices = np.arange(variables + 1, dtype=np.int32)
         solver.addRow(1.0, 1.0, variables, indices[:-1], np.append(size, 1.0))
         scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
-        # All cores alike first, with several weights of the bus; then within a box around the best, which keeps steps short.
-        corners = [np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight) for weight in _BUS_WEIGHTS]
+        # All cores alike first, with several weights of the bus; then within a box around the best,
+        # which keeps steps short.
+        corners = [
+            np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight)
+            for weight in _BUS_WEIGHTS
+        ]
         best, price, centre, radius = 0.0, np.where(allowed, own, np.inf), corners[0], 1.0
         for cut in range(_CUTS):
             if cut < len(corners):
                 weights = corners[cut]
             else:
-                low, high = centre / (1 + radius), np.minimum(1.0, centre * (1 + radius) + radius / variables)
+                low, high = (
+                    centre / (1 + radius),
+                    np.minimum(1.0, centre * (1 + radius) + radius / variables),
+                )
                 solver.changeColsBounds(variables, indices[:-1], low * (radius < _WIDE), high)
                 solver.run()
                 solution = np.array(solver.getSolution().col_value)
@@ -245,7 +318,10 @@ class _Program:
             if best >= goal:
                 break
             waits = float(others[rows, choice].sum())
-            use = np.append(np.bincount(choice, own[rows, choice], len(size)) + size * waits, bus[rows, choice].sum())
+            use = np.append(
+                np.bincount(choice, own[rows, choice], len(size)) + size * waits,
+                bus[rows, choice].sum(),
+            )
             solver.addRow(-infinity, 0.0, variables + 1, indices, np.append(-use / scale, 1.0))
         spread = np.full((self.group.jobs, self.group.cores), np.inf)
         for column, members in enumerate(classes):

@@ -1,4 +1,5 @@
-"""Jobs and cores of a group that are alike, for programs with a row per kind of job and columns per kind of core."""
+"""Jobs and cores of a group that are alike, for programs with a row per kind of job and columns per
+kind of core."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from loadmaster.mapping.timeline import timeline
 _WORK = 3_000_000
 """Cores x kinds of jobs x parts of the bus that pricing looks at, about two milliseconds."""
 _NODES = 1_000_000
-"""Nodes of branch and bound in pricing, times kinds of jobs times kinds of cores: about two milliseconds."""
+"""Nodes of branch and bound in pricing, times kinds of jobs times kinds of cores: about two
+milliseconds."""
 _SEARCHED = 1_000
-"""Kinds of jobs times kinds of cores up to which there is branch and bound at all: finding its price of the bus takes as long."""
+"""Kinds of jobs times kinds of cores up to which there is branch and bound at all: finding its
+price of the bus takes as long."""
 _FINEST, _COARSEST = 2**12, 2**8
 """Parts of the bus."""
 _SMALL = 1e-7
@@ -23,30 +26,47 @@ _SMALL = 1e-7
 
 
 class JobKinds:
-    """Kinds of jobs on kinds of cores, and what cores can run at one instant at given prices; times are relative to ``makespan``.
+    """Kinds of jobs on kinds of cores, and what cores can run at one instant at given prices; times
+    are relative to ``makespan``.
 
-    ``kind_of`` is the kind of every job, -1 where it is too short to matter; ``latency`` (infinite where a job cannot run, or takes longer
-    than ``makespan``) and ``demand`` have the shape (kinds of jobs, kinds of cores), ``count`` says how many jobs there are of a kind,
-    ``cores`` which cores, and ``slot`` is the kind of every core where those of a kind stand together.
+    ``kind_of`` is the kind of every job, -1 where it is too short to matter; ``latency`` (infinite
+    where a job cannot run, or takes longer than ``makespan``) and ``demand`` have the shape (kinds
+    of jobs, kinds of cores), ``count`` says how many jobs there are of a kind, ``cores`` which
+    cores, and ``slot`` is the kind of every core where those of a kind stand together.
     """
 
     def __init__(self, group: Group, makespan: float) -> None:
         group = group.within(makespan)
-        rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
+        rows = np.hstack(
+            [
+                np.where(group.allowed, group.latency, np.inf),
+                np.where(group.allowed, group.demand, 0.0),
+            ]
+        )
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
-        self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)]
+        self.cores = [
+            np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)
+        ]
         first = [int(members[0]) for members in self.cores]
         rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
         kinds, kind_of, count = distinct_rows(rows)
         latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
         kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
         self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[kind_of]
-        self.latency, self.demand, self.count = latency[kept], np.ascontiguousarray(demand[kept]), count[kept]
+        self.latency, self.demand, self.count = (
+            latency[kept],
+            np.ascontiguousarray(demand[kept]),
+            count[kept],
+        )
         self.makespan, self.group = makespan, group
         sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
         self.slot = np.repeat(np.arange(len(first)), sizes)
-        self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
-        self.pricing = _native.ConfigurationPricing(self.demand, self.count.astype(np.int32), sizes, self.grid)
+        self.grid = min(
+            _FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency))))))
+        )
+        self.pricing = _native.ConfigurationPricing(
+            self.demand, self.count.astype(np.int32), sizes, self.grid
+        )
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
 
     @property
@@ -55,15 +75,17 @@ class JobKinds:
         return self.grid >= _COARSEST and len(self.latency) > 0
 
     def best(self, worth: Floats) -> _native.BestConfigurations:
-        """What cores can run at one instant at a worth of each kind of job on each kind of core, within the bus and beyond it."""
+        """What cores can run at one instant at a worth of each kind of job on each kind of core,
+        within the bus and beyond it."""
         cells = self.latency.size
         return self.pricing.best(worth, _NODES // cells if cells <= _SEARCHED else 0)
 
     def rounded(self, share: Floats, room: float) -> Ints:
-        """Core of every job: kinds of cores by the shares of its kind, shape (kinds of jobs, kinds of cores), longest jobs first.
+        """Core of every job: kinds of cores by the shares of its kind, shape (kinds of jobs, kinds
+        of cores), longest jobs first.
 
-        Of its kind, a job takes the fullest core that is done with it by ``room``: few queues are long, and others stay free for jobs that
-        want all of the bus. O(jobs x cores).
+        Of its kind, a job takes the fullest core that is done with it by ``room``: few queues are
+        long, and others stay free for jobs that want all of the bus. O(jobs x cores).
         """
         group = self.group
         latency = group.latency[:, [int(members[0]) for members in self.cores]]
@@ -78,7 +100,9 @@ class JobKinds:
             alike = self.cores[kind[job]]
             ends = load[alike] + own[job]
             fits = ends <= room * self.makespan
-            core[job] = alike[np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
+            core[job] = alike[
+                np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()
+            ]
             load[core[job]] += own[job]
         return core
 
@@ -87,25 +111,36 @@ class JobKinds:
         job, core = self._mapped(queues)
         begin, end = timeline(self.group, queues)
         sets = [(begin[job] <= instant) & (instant < end[job]) for instant in np.unique(begin)]
-        return [(self.kind_of[job[together]], self._core_kind[core[together]]) for together in sets if together.any()]
+        return [
+            (self.kind_of[job[together]], self._core_kind[core[together]])
+            for together in sets
+            if together.any()
+        ]
 
     def held(self, queues: Queues) -> list[tuple[int, Ints]]:
         """What every core runs in a mapping: the kind of core, and how many jobs of each kind."""
         job, core = self._mapped(queues)
         kinds = len(self.latency)
-        return [(int(kind), np.bincount(self.kind_of[job[core == number]], minlength=kinds)) for number, kind in enumerate(self._core_kind)]
+        return [
+            (int(kind), np.bincount(self.kind_of[job[core == number]], minlength=kinds))
+            for number, kind in enumerate(self._core_kind)
+        ]
 
     def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:
         """Job and core of everything that is mapped and matters."""
         jobs = self.group.jobs
-        core = np.repeat(np.arange(self.group.cores), np.diff(np.flatnonzero(np.append(jobs, queues[0]) == jobs)) - 1)
+        core = np.repeat(
+            np.arange(self.group.cores),
+            np.diff(np.flatnonzero(np.append(jobs, queues[0]) == jobs)) - 1,
+        )
         job = queues[0][queues[0] < jobs]
         matters = self.kind_of[job] >= 0
         return job[matters], core[matters]
 
 
 def _apportioned(share: Floats, count: int) -> Ints:
-    """Whole numbers in proportion to shares, ``count`` in all: the largest remainders are rounded up."""
+    """Whole numbers in proportion to shares, ``count`` in all: the largest remainders are rounded
+    up."""
     exact = share * (count / share.sum())
     whole = np.floor(exact + 1e-6).astype(np.int64)
     whole[np.argsort(whole - exact, kind="stable")[: count - whole.sum()]] += 1

@@ -1,8 +1,10 @@
-"""Branch and bound over the end of the virtual clock, and over how many jobs of a kind a kind of core holds.
+"""Branch and bound over the end of the virtual clock, and over how many jobs of a kind a kind of
+core holds.
 
-How a mapping packs its cores depends on how long they run: the program of ``contents`` is strong where the clock's end is known within a
-few percent. So the range is halved, the least bound first; where it is narrow, it is split on the number of jobs, of one kind on one
-kind of core, that is not whole in the program's solution.
+How a mapping packs its cores depends on how long they run: the program of ``contents`` is strong
+where the clock's end is known within a few percent. So the range is halved, the least bound first;
+where it is narrow, it is split on the number of jobs, of one kind on one kind of core, that is not
+whole in the program's solution.
 """
 
 from __future__ import annotations
@@ -42,18 +44,27 @@ class _Leaf:
 
 @dataclass(frozen=True, eq=False)
 class SearchedRanges:
-    """``makespan`` in seconds: no mapping takes less. ``cores`` of every job as the most promising ranges have them, rounded."""
+    """``makespan`` in seconds: no mapping takes less. ``cores`` of every job as the most promising
+    ranges have them, rounded."""
 
     makespan: float
     cores: tuple[Ints, ...] = ()
 
 
-def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline = NO_DEADLINE, most: int = MOST_WORK) -> SearchedRanges:
-    """Bound the makespan, by at least ``known``; ``queues`` is a known mapping, beyond whose makespan there is nothing to prove.
+def range_bound(
+    group: Group,
+    queues: Queues,
+    known: float,
+    deadline: Deadline = NO_DEADLINE,
+    most: int = MOST_WORK,
+) -> SearchedRanges:
+    """Bound the makespan, by at least ``known``; ``queues`` is a known mapping, beyond whose
+    makespan there is nothing to prove.
 
     ``most`` is how many programs are solved, times their cells.
 
-    The bound that was known, and no cores, where the group is too large, some jobs want no bandwidth, or the mapping is near enough to it.
+    The bound that was known, and no cores, where the group is too large, some jobs want no
+    bandwidth, or the mapping is near enough to it.
     """
     makespan = float(group.makespans(queues)[0])
     if not group.every_job_uses_bandwidth or not known < makespan * (1 - _NEAR):
@@ -65,7 +76,12 @@ def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline =
     root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
     leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
     reached, risen = root.bound.makespan, 0
-    while work < min(most, MOST_WORK) and made - risen < _PATIENCE and leaves[0][0] < 1 - _NEAR and not deadline.passed():
+    while (
+        work < min(most, MOST_WORK)
+        and made - risen < _PATIENCE
+        and leaves[0][0] < 1 - _NEAR
+        and not deadline.passed()
+    ):
         least, _, leaf = leaves[0]
         if least - reached > _RISE * (1 - reached):
             reached, risen = least, made
@@ -77,7 +93,9 @@ def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline =
             bound = columns.bound(within, least, 1 - _NEAR)
             made, work = made + 1, work + bound.rounds * kinds.latency.size
             heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
-    promising = [leaf for _, _, leaf in heapq.nsmallest(_PROMISING, leaves) if leaf.bound.held.any()]
+    promising = [
+        leaf for _, _, leaf in heapq.nsmallest(_PROMISING, leaves) if leaf.bound.held.any()
+    ]
     cores = tuple(kinds.rounded(leaf.bound.held, leaf.within.high) for leaf in promising)
     return SearchedRanges(max(known, min(makespan, leaves[0][0] * makespan)), cores)
 
@@ -93,11 +111,15 @@ def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
         return ()
     low, high = within.limits.get(cell, (0, int(kinds.count[cell[0]])))
     whole = int(np.floor(leaf.bound.held[cell]))
-    return tuple(replace(within, limits={**within.limits, cell: ends}) for ends in ((low, whole), (whole + 1, high)))
+    return tuple(
+        replace(within, limits={**within.limits, cell: ends})
+        for ends in ((low, whole), (whole + 1, high))
+    )
 
 
 def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
-    """The kind of job and of core whose number is farthest from whole, weighed by the time that it takes."""
+    """The kind of job and of core whose number is farthest from whole, weighed by the time that it
+    takes."""
     held = leaf.bound.held
     away = np.abs(held - np.rint(held))
     away[away <= _WHOLE] = 0.0

@@ -1,1 +1,2 @@
-"""Strategies that map groups, one a file; :mod:`loadmaster.mapping.strategies.registry` finds them by name."""
+"""Strategies that map groups, one a file; :mod:`loadmaster.mapping.strategies.registry` finds them
+by name."""

@@ -1,4 +1,5 @@
-"""AI-MT's mapper (ISCA 2020), as M3E compares with it: made for homogeneous cores, mixes memory-bound with compute-bound jobs."""
+"""AI-MT's mapper (ISCA 2020), as M3E compares with it: made for homogeneous cores, mixes
+memory-bound with compute-bound jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def run(search: Search) -> None:
 
 
 def interleaved(group: Group) -> Ints:
-    """Jobs, the one with the largest demand, the one with the smallest, the one with the second largest, and so on."""
+    """Jobs, the one with the largest demand, the one with the smallest, the one with the second
+    largest, and so on."""
     demand = np.where(group.allowed, group.demand, 0.0).sum(axis=1) / group.allowed.sum(axis=1)
     falling = np.argsort(-demand, kind="stable")
     half = -(-len(falling) // 2)
@@ -28,8 +30,11 @@ def interleaved(group: Group) -> Ints:
 
 
 def balanced(group: Group, order: Ints) -> Ints:
-    """Each job on the least loaded core that can run it, where a job counts the same on every core."""
-    typical: Floats = np.where(group.allowed, group.latency, 0.0).sum(axis=1) / group.allowed.sum(axis=1)
+    """Each job on the least loaded core that can run it, where a job counts the same on every
+    core."""
+    typical: Floats = np.where(group.allowed, group.latency, 0.0).sum(axis=1) / group.allowed.sum(
+        axis=1
+    )
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():

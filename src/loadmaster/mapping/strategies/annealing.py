@@ -1,4 +1,5 @@
-"""Simulated annealing on queues: one job moves or two change places (src/native/mapping/anneal.cpp)."""
+"""Simulated annealing on queues: one job moves or two change places
+(src/native/mapping/anneal.cpp)."""
 
 from __future__ import annotations
 
@@ -13,16 +14,18 @@ from loadmaster.mapping.strategies import ai_mt, herald
 from loadmaster.mapping.strategies.paced import paced
 
 _HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
-"""Temperatures: relative differences in score that are accepted about one time in three. Walks start between the first two, which
-suits some groups and not others, and all end at the last."""
+"""Temperatures: relative differences in score that are accepted about one time in three. Walks
+start between the first two, which suits some groups and not others, and all end at the last."""
 _STEPS = 100
 """Temperatures on the way."""
 _WALKS, _WALK = 16, 20_000
 """Walks at most, and samples that each should have."""
 _TOGETHER = 0.4
-"""Share of the way after which all walks go on from the best of them, in paced order if that is better."""
+"""Share of the way after which all walks go on from the best of them, in paced order if that is
+better."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
-"""There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
+"""There, temperatures begin between these shares of what is left to gain, and end at the last:
+nothing is left to chance."""
 
 
 def run(search: Search) -> None:
@@ -33,18 +36,29 @@ def run(search: Search) -> None:
         anneal(search, [])
 
 
-def anneal(search: Search, starts: Sequence[Queues], *, until: float = 1.0, hot: float = _HOT, warm: float = _WARM) -> None:
-    """Cool down several walks until so much of the budget is spent: in turn from each of the starts, the coolest from the best so far.
+def anneal(
+    search: Search,
+    starts: Sequence[Queues],
+    *,
+    until: float = 1.0,
+    hot: float = _HOT,
+    warm: float = _WARM,
+) -> None:
+    """Cool down several walks until so much of the budget is spent: in turn from each of the
+    starts, the coolest from the best so far.
 
     Without starts, all begin with the best.
 
-    Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
+    Walks end up in different places, which no single walk leaves once it is cool: the best of
+    several short ones beats a long one.
     """
     if search.queues is None:
         return
     walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
     starts = starts or [search.queues]
-    queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), search.queues])
+    queues = best = np.concatenate(
+        [*(starts[i % len(starts)] for i in range(walks - 1)), search.queues]
+    )
     score = least = np.array([search.value(row[None, :]) for row in queues])
     begin, near = (np.geomspace(first, last, walks) for first, last in ((hot, warm), (_NEAR, _FAR)))
     begun, stream, apart = search.budget_spent, search.taken, True

@@ -1,4 +1,5 @@
-"""Auto: manual mappings, programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
+"""Auto: manual mappings, programs and their rounding, MAGMA, annealing; stopped as soon as a bound
+is met."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _EVOLVED = 0.1
 _STARTS = 3
 """How many of the mappings found so far annealing starts from, beside the integer program's."""
 _FIRST = 2 / 3
-"""Share of the budget after which what is left goes on from what the last bound says, if there is enough to gain."""
+"""Share of the budget after which what is left goes on from what the last bound says, if there is
+enough to gain."""
 _PROOF = 0.4
 """Share of the time left that goes into that bound."""
 _HOT, _WARM = 2e-3, 5e-5
@@ -36,7 +38,8 @@ _TIE = 1e-3
 
 
 def run(search: Search) -> None:
-    """Everything that costs one sample first; then prove what can be proven, and anneal from the best of it."""
+    """Everything that costs one sample first; then prove what can be proven, and anneal from the
+    best of it."""
     group = search.group
     mixed, falling = ai_mt.interleaved(group), herald.longest_first(group)
     given = np.arange(group.jobs)
@@ -76,7 +79,8 @@ def run(search: Search) -> None:
 
 
 def go_on(search: Search) -> None:
-    """Anneal from the solution of the last bound, which knows what every core can hold; without one, from the best mapping."""
+    """Anneal from the solution of the last bound, which knows what every core can hold; without
+    one, from the best mapping."""
     search.prove(search.deadline.part(_PROOF))
     if search.score > search.bound.score * (1 + _NEAR):
         begins = [paced(search.group, core) for core in search.bound.cores]
@@ -86,7 +90,8 @@ def go_on(search: Search) -> None:
 
 
 def _whole(search: Search) -> list[Queues]:
-    """The mapping of the integer program, if there is enough to gain: far from done, its order is made for annealing to mend."""
+    """The mapping of the integer program, if there is enough to gain: far from done, its order is
+    made for annealing to mend."""
     if search.done or search.score <= search.bound.score * (1 + _NEAR):
         return []
     core = whole_jobs(search.group, search.score, search.deadline.part(_PROGRAM))
@@ -98,9 +103,11 @@ def _whole(search: Search) -> list[Queues]:
 
 
 def level_demand(search: Search) -> None:
-    """Offer rounded mappings in paced orders, which leave the cores less and less time, as long as that is no worse.
+    """Offer rounded mappings in paced orders, which leave the cores less and less time, as long as
+    that is no worse.
 
-    Where bandwidth limits, the program's cores are done before it, some long before others, and what runs last leaves bandwidth idle.
+    Where bandwidth limits, the program's cores are done before it, some long before others, and
+    what runs last leaves bandwidth idle.
     """
     least, room, shorter = np.inf, _ROOM, 1.0
     for _ in range(_ROOMS):
@@ -114,7 +121,8 @@ def level_demand(search: Search) -> None:
 
 
 def rounded(search: Search, room: float = _ROOM) -> Ints:
-    """Every job on the core that the linear program finds cheapest and that still has time for it; those first that have most to lose.
+    """Every job on the core that the linear program finds cheapest and that still has time for it;
+    those first that have most to lose.
 
     ``room`` is the time that a core has, relative to the bound.
     """
@@ -122,7 +130,9 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     price = np.where(group.allowed, search.bound.preference, np.inf)
     latency = np.where(group.allowed, group.latency, np.inf)
     second = np.partition(price, 1, axis=1)[:, 1] if group.cores > 1 else price[:, 0]
-    loss = np.where(np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs) - price.min(axis=1)
+    loss = np.where(
+        np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs
+    ) - price.min(axis=1)
     # Equal losses: longest first.
     order = np.lexsort((-latency.min(axis=1), -loss))
     # Where no job takes any time there is no room at all, and none is needed.
@@ -132,7 +142,11 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     for job in order.tolist():
         ends = load + latency[job]
         fits = ends <= room
-        core[job] = np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin() if fits.any() else ends.argmin()
+        core[job] = (
+            np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin()
+            if fits.any()
+            else ends.argmin()
+        )
         load[core[job]] = ends[core[job]]
     return core
 

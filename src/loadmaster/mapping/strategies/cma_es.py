@@ -20,7 +20,12 @@ def run(search: Search) -> None:
     cma = package("cma", "strategy 'cma-es'")
     restarts = 0
     while not search.done:
-        options = {"bounds": [0, 1], "seed": 1 + (search.seed * 1000 + restarts) % (2**31), "verbose": -9, "popsize": _OFFSPRING}
+        options = {
+            "bounds": [0, 1],
+            "seed": 1 + (search.seed * 1000 + restarts) % (2**31),
+            "verbose": -9,
+            "popsize": _OFFSPRING,
+        }
         options |= {"CMA_diagonal": dimensions(search) > _DENSE}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

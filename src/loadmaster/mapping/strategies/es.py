@@ -1,6 +1,7 @@
 """(1+lambda) evolution strategy with the one-fifth rule (Rechenberg, 1973).
 
-The step grows while more than a fifth of the children are better than their parent, and shrinks else.
+The step grows while more than a fifth of the children are better than their parent, and shrinks
+else.
 """
 
 from __future__ import annotations

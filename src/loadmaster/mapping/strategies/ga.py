@@ -1,4 +1,5 @@
-"""Standard genetic algorithm: tournaments, simulated binary crossover, polynomial mutation; by the pymoo library."""
+"""Standard genetic algorithm: tournaments, simulated binary crossover, polynomial mutation; by the
+pymoo library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Herald's mapper (HPCA 2021), as M3E compares with it: made for heterogeneous cores, blind to bandwidth."""
+"""Herald's mapper (HPCA 2021), as M3E compares with it: made for heterogeneous cores, blind to
+bandwidth."""
 
 from __future__ import annotations
 

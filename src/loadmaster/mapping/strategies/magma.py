@@ -1,4 +1,5 @@
-"""MAGMA, the genetic algorithm of M3E (HPCA 2022), after its description; the operators are native (src/native/mapping/magma.cpp)."""
+"""MAGMA, the genetic algorithm of M3E (HPCA 2022), after its description; the operators are native
+(src/native/mapping/magma.cpp)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ DEFAULTS = {
     "crossover-rg": 0.568,
     "crossover-accel": 0.0094,
 }
-"""Population; shares of it that live on and that have children; probabilities: mutation per gene, the crossovers per child.
+"""Population; shares of it that live on and that have children; probabilities: mutation per gene,
+the crossovers per child.
 
 Found by `python -m benchmarks.tune_magma`. The paper's are 100, 0.1, 0.1, 0.05, 0.9, 0.05 and 0.05.
 """
@@ -91,7 +93,13 @@ def settings(search: Search) -> dict[str, float]:
     return values
 
 
-def _seed_with(start: Genome, core: np.ndarray, priority: np.ndarray, generator: np.random.Generator, rate: float) -> None:
+def _seed_with(
+    start: Genome,
+    core: np.ndarray,
+    priority: np.ndarray,
+    generator: np.random.Generator,
+    rate: float,
+) -> None:
     """Replace half the population by the warm start and mutants of it."""
     half = -(-len(core) // 2)
     keep = generator.random((half, 2, core.shape[1])) >= rate

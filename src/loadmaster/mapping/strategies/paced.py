@@ -1,8 +1,10 @@
-"""Orders that keep the demand for bandwidth level: a core that becomes free takes the job that suits what the others are asking for.
+"""Orders that keep the demand for bandwidth level: a core that becomes free takes the job that
+suits what the others are asking for.
 
-On the virtual clock, on which a job takes its latency whatever runs beside it, cores on which jobs were put end when they end, and a
-mapping takes the integral of max(1, S), S being what running jobs ask for together. All orders ask for the same in total, so that the
-best is the one that leaves the least bandwidth idle (S < 1): S has to be level.
+On the virtual clock, on which a job takes its latency whatever runs beside it, cores on which jobs
+were put end when they end, and a mapping takes the integral of max(1, S), S being what running jobs
+ask for together. All orders ask for the same in total, so that the best is the one that leaves the
+least bandwidth idle (S < 1): S has to be level.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from numpy.typing import NDArray
 from loadmaster.mapping.group import Group, Queues
 
 _MOST = 1.1
-"""Level that is never exceeded on purpose, relative to the bandwidth: beyond it nothing is idle, and what asks for much is kept for the
-end, when few cores are left."""
+"""Level that is never exceeded on purpose, relative to the bandwidth: beyond it nothing is idle,
+and what asks for much is kept for the end, when few cores are left."""
 
 
 def paced(group: Group, core: NDArray[np.integer]) -> Queues:
     """One row: job ``j`` on ``core[j]``, in the order in which cores would take them.
 
-    A core takes the job that brings what all ask for closest to what is left to ask for over the time left, by the virtual clock, or to a
-    little more than the bandwidth if that is less.
-    O(jobs log jobs), and a queue's length to take a job out of it.
+    A core takes the job that brings what all ask for closest to what is left to ask for over the
+    time left, by the virtual clock, or to a little more than the bandwidth if that is less. O(jobs
+    log jobs), and a queue's length to take a job out of it.
     """
     jobs = np.arange(group.jobs)
     latency, demand = group.latency[jobs, core], group.demand[jobs, core]
@@ -62,8 +64,11 @@ class _Queue:
         self._demand: list[float] = demand[order].tolist()
 
     def take(self, wanted: float) -> tuple[int, float]:
-        """Take out the job whose demand is closest to what is wanted, and return its demand as well."""
+        """Take out the job whose demand is closest to what is wanted, and return its demand as
+        well."""
         at = bisect_left(self._demand, wanted)
-        if at == len(self.jobs) or (at and wanted - self._demand[at - 1] <= self._demand[at] - wanted):
+        if at == len(self.jobs) or (
+            at and wanted - self._demand[at - 1] <= self._demand[at] - wanted
+        ):
             at -= 1
         return self.jobs.pop(at), self._demand.pop(at)

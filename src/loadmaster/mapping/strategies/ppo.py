@@ -11,7 +11,13 @@ _EPISODES = 16
 
 def run(search: Search) -> None:
     """Learn until the search is done."""
-    learn(search, "PPO", "ppo", n_steps=_EPISODES * search.group.jobs, batch_size=search.group.jobs * 4)
+    learn(
+        search,
+        "PPO",
+        "ppo",
+        n_steps=_EPISODES * search.group.jobs,
+        batch_size=search.group.jobs * 4,
+    )
 
 
 STRATEGY = Strategy(run, lambda group: SAMPLES)

@@ -1,4 +1,5 @@
-"""Population-based optimisers of the pymoo library, with its own defaults, on points of the unit cube."""
+"""Population-based optimisers of the pymoo library, with its own defaults, on points of the unit
+cube."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def minimise(search: Search, algorithm: str, strategy: str) -> None:
         If pymoo is not installed.
     """
     purpose = f"strategy {strategy!r}"
-    problem = package("pymoo.core.problem", purpose).Problem(n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0)
+    problem = package("pymoo.core.problem", purpose).Problem(
+        n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0
+    )
     static = package("pymoo.problems.static", purpose).StaticProblem
     evaluator = package("pymoo.core.evaluator", purpose).Evaluator()
     module = package(f"pymoo.algorithms.soo.nonconvex.{algorithm.lower()}", purpose)
@@ -29,5 +32,7 @@ def minimise(search: Search, algorithm: str, strategy: str) -> None:
     while not search.done:
         asked = optimiser.ask()
         scores = values(search, asked.get("X").astype(np.float64))
-        evaluator.eval(static(problem, F=np.where(np.isfinite(scores), scores, 1e300)[:, None]), asked)
+        evaluator.eval(
+            static(problem, F=np.where(np.isfinite(scores), scores, 1e300)[:, None]), asked
+        )
         optimiser.tell(infills=asked)

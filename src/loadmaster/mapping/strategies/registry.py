@@ -10,4 +10,6 @@ from loadmaster.core.registry import Registry
 if TYPE_CHECKING:
     from loadmaster.mapping.group_search import Strategy
 
-STRATEGIES: Registry[Strategy] = Registry("loadmaster.mapping.strategies", "STRATEGY", "strategy", MappingError)
+STRATEGIES: Registry[Strategy] = Registry(
+    "loadmaster.mapping.strategies", "STRATEGY", "strategy", MappingError
+)

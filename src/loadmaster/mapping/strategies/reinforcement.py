@@ -1,4 +1,5 @@
-"""Reinforcement learning, as M3E compares with it: a perceptron of three layers of 128, trained by stable-baselines3."""
+"""Reinforcement learning, as M3E compares with it: a perceptron of three layers of 128, trained by
+stable-baselines3."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class _Stop(Exception):
 
 
 def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None:
-    """Run an algorithm of stable-baselines3, by its name there, for a strategy until the search is done.
+    """Run an algorithm of stable-baselines3, by its name there, for a strategy until the search is
+    done.
 
     Raises
     ------
@@ -34,7 +36,16 @@ def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None
         return
     policy = {"net_arch": [128, 128, 128]}
     environment = _environment(search, package("gymnasium", purpose))
-    model = kind("MlpPolicy", environment, seed=search.seed % 2**31, device="cpu", verbose=0, policy_kwargs=policy, gamma=1.0, **options)
+    model = kind(
+        "MlpPolicy",
+        environment,
+        seed=search.seed % 2**31,
+        device="cpu",
+        verbose=0,
+        policy_kwargs=policy,
+        gamma=1.0,
+        **options,
+    )
     try:
         model.learn(total_timesteps=2**40)
     except _Stop:
@@ -42,7 +53,8 @@ def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None
 
 
 def _environment(search: Search, gymnasium: Any) -> Any:
-    """One step per job, in the order given: the action is its core and its priority; the last step is rewarded by the score."""
+    """One step per job, in the order given: the action is its core and its priority; the last step
+    is rewarded by the score."""
     group = search.group
     features = _features(search)
     width = features.shape[1] + group.cores
@@ -51,7 +63,9 @@ def _environment(search: Search, gymnasium: Any) -> Any:
         observation_space = gymnasium.spaces.Box(0.0, np.inf, (width,), np.float32)
         action_space = gymnasium.spaces.MultiDiscrete([group.cores, _LEVELS])
 
-        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[Any, dict[str, Any]]:
             super().reset(seed=seed)
             self.core = np.zeros(group.jobs, dtype=np.int32)
             self.priority = np.zeros(group.jobs, dtype=np.uint32)
@@ -68,7 +82,9 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             return self._observe(), self._reward() if last else 0.0, last, False, {}
 
         def _observe(self) -> Any:
-            return np.concatenate([features[min(self.job, group.jobs - 1)], self.load]).astype(np.float32)
+            return np.concatenate([features[min(self.job, group.jobs - 1)], self.load]).astype(
+                np.float32
+            )
 
         def _reward(self) -> float:
             score = float(search.scores(self.core[None, :], self.priority[None, :])[0])

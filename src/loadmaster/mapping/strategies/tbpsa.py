@@ -1,6 +1,8 @@
-"""TBPSA, test-based population size adaptation (Hellwig and Beyer, 2016): the population grows while there is no significant progress.
+"""TBPSA, test-based population size adaptation (Hellwig and Beyer, 2016): the population grows
+while there is no significant progress.
 
-Children are spread around the mean of the better quarter, each with a step size of its own that it inherits and mutates.
+Children are spread around the mean of the better quarter, each with a step size of its own that it
+inherits and mutates.
 """
 
 from __future__ import annotations

@@ -14,10 +14,13 @@ def dimensions(search: Search) -> int:
 
 
 def genomes(points: Floats, cores: int) -> Genome:
-    """Genomes of points, a row each: the first half of the coordinates are cores, the second half priorities."""
+    """Genomes of points, a row each: the first half of the coordinates are cores, the second half
+    priorities."""
     jobs = points.shape[1] // 2
     inside = np.clip(points, 0.0, np.nextafter(1.0, 0.0))
-    return (inside[:, :jobs] * cores).astype(np.int32), (inside[:, jobs:] * 2.0**32).astype(np.uint32)
+    return (inside[:, :jobs] * cores).astype(np.int32), (inside[:, jobs:] * 2.0**32).astype(
+        np.uint32
+    )
 
 
 def values(search: Search, points: Floats) -> Floats:

@@ -1,10 +1,12 @@
-"""Addresses for placements whose copies overlap computation, found together with the time of the copies.
+"""Addresses for placements whose copies overlap computation, found together with the time of the
+copies.
 
-Copies that begin early and end late fill the fast memory to the last byte, so that there is often no packing of their stays. But only
-the *core* of a stay has to be where it is, from its first use to its last: a copy in may begin later, and one out end earlier. So the
-stays are packed without some of the time of their copies, and copies run when their addresses are free: once the copy out of what was
-there before is complete. A local search then takes stays to other addresses, for a shorter schedule
-(``src/native/placement/address_search.cpp``).
+Copies that begin early and end late fill the fast memory to the last byte, so that there is often
+no packing of their stays. But only the *core* of a stay has to be where it is, from its first use
+to its last: a copy in may begin later, and one out end earlier. So the stays are packed without
+some of the time of their copies, and copies run when their addresses are free: once the copy out of
+what was there before is complete. A local search then takes stays to other addresses, for a shorter
+schedule (``src/native/placement/address_search.cpp``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ import numpy as np
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.placement.autotm.overlapping import copy_engines, paths_of, scheduled
-from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, sequence_arrays, spans
+from loadmaster.placement.autotm.sequence_arrays import (
+    SequenceArrays,
+    TensorPaths,
+    sequence_arrays,
+    spans,
+)
 from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.packed import Placed, blocks_of
 from loadmaster.placement.sequence import KernelSequence
@@ -34,7 +41,8 @@ Pack = Callable[[Ints, Ints, Ints], Ints | None]
 
 
 class Addressed(NamedTuple):
-    """A placement, the address of every stay, then of every kernel's workspace, and the seconds; ``stopped`` if time was up."""
+    """A placement, the address of every stay, then of every kernel's workspace, and the seconds;
+    ``stopped`` if time was up."""
 
     placement: TensorPlacement
     offsets: Ints
@@ -54,13 +62,17 @@ def place_at_addresses(
     seed: int,
     work: int = WORK,
 ) -> Addressed | None:
-    """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps ``limits``, and new times for its copies.
+    """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps
+    ``limits``, and new times for its copies.
 
-    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as ``work`` says. None if even cores were not
-    packed.
-    O(copies x stays) for each of its attempts, and much less where stays are packed closely.
+    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as
+    ``work`` says. None if even cores were not packed. O(copies x stays) for each of its attempts,
+    and much less where stays are packed closely.
     """
-    arrays, engines = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)), copy_engines(sequence)
+    arrays, engines = (
+        sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)),
+        copy_engines(sequence),
+    )
     if not arrays.kernel_count:
         return None
     paths = paths_of(sequence, arrays, placement)
@@ -83,12 +95,23 @@ def place_at_addresses(
         seconds=deadline.left(),
     )
     timed = arrays.problem.schedule_at(engines, paths, searched.offsets)
-    return Addressed(scheduled(arrays, paths, timed), searched.offsets, timed.seconds, searched.stopped)
+    return Addressed(
+        scheduled(arrays, paths, timed), searched.offsets, timed.seconds, searched.stopped
+    )
 
 
-def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, wanted: TensorPlacement, pack: Pack) -> Ints | None:
+def _packed(
+    sequence: KernelSequence,
+    arrays: SequenceArrays,
+    paths: TensorPaths,
+    wanted: TensorPlacement,
+    pack: Pack,
+) -> Ints | None:
     """Addresses of stays and workspaces, with as much of the time of copies as was packed."""
-    cores = np.array([span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)], dtype=np.int64).reshape(-1, 2)
+    cores = np.array(
+        [span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)],
+        dtype=np.int64,
+    ).reshape(-1, 2)
     lower, upper, size = blocks_of(Placed(sequence, wanted))
     stays = slice(len(cores))
     # Limits count padded bytes, at the end of the memory too.

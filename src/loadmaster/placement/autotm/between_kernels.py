@@ -1,4 +1,5 @@
-"""Static and synchronous placement (copies block computation): a linear program, paths from it, a search (AutoTM, ASPLOS 2020)."""
+"""Static and synchronous placement (copies block computation): a linear program, paths from it, a
+search (AutoTM, ASPLOS 2020)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
     total_seconds,
 )
-from loadmaster.placement.autotm.sparse_program import TOLD_APART, Prices, SparseProgram, free_prices, use_costs
+from loadmaster.placement.autotm.sparse_program import (
+    TOLD_APART,
+    Prices,
+    SparseProgram,
+    free_prices,
+    use_costs,
+)
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 
@@ -33,9 +40,11 @@ _SURE = 1e-6
 PEAKS = 256
 """Number of runs of kernels whose peaks have a memory row in the first linear program."""
 TOLERATED = 2e-3
-"""Share of a limit by which a solution may exceed it before the linear program gets a row for it."""
+"""Share of a limit by which a solution may exceed it before the linear program gets a row for
+it."""
 _ROUNDS = 5
-"""Times that the linear program is solved, at most, each with further limits that the solution before exceeded."""
+"""Times that the linear program is solved, at most, each with further limits that the solution
+before exceeded."""
 _FEW_USES = 2000
 """The most uses for which the integer program is tried if the search does not reach the gap."""
 _NODES = 200
@@ -61,7 +70,8 @@ def place_between_kernels(
     sequence
         Kernels, tensors and the copy link.
     limits
-        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape (kernels,).
+        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape
+        (kernels,).
     mode
         `Mode.STATIC` or `Mode.SYNC`.
     gap
@@ -105,28 +115,44 @@ def place_between_kernels(
     if seconds > bound * (1 + gap) and not stopped and len(arrays.kernel) <= _FEW_USES:
         report("solving the integer program", 0.8)
         whole = _solve(arrays, advice, moves, gap, deadline)
-        others, more, stopped = search(arrays, whole, least, moves, bound * (1 + gap), seed, deadline)
+        others, more, stopped = search(
+            arrays, whole, least, moves, bound * (1 + gap), seed, deadline
+        )
         other = placement_of(sequence, arrays, others, moves)
         faster = total_seconds(sequence, arrays, others, other)
         spent += more
         if faster < seconds:
             placement, seconds = other, faster
         if moves and len(arrays.table) and seconds > bound * (1 + gap) and not stopped:
-            placement, seconds = min((placement, seconds), _unmoved(sequence, limits, gap, deadline, seed), key=itemgetter(1))
-    return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
+            placement, seconds = min(
+                (placement, seconds),
+                _unmoved(sequence, limits, gap, deadline, seed),
+                key=itemgetter(1),
+            )
+    return PlacementSolution(
+        placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent}
+    )
 
 
-def _unmoved(sequence: KernelSequence, limits: Ints, gap: float, deadline: Deadline, seed: int) -> tuple[TensorPlacement, float]:
-    """What placement without copies finds: of measured kernels, several operands may have to change places at once for any gain."""
+def _unmoved(
+    sequence: KernelSequence, limits: Ints, gap: float, deadline: Deadline, seed: int
+) -> tuple[TensorPlacement, float]:
+    """What placement without copies finds: of measured kernels, several operands may have to change
+    places at once for any gain."""
     try:
-        found = place_between_kernels(sequence, limits, Mode.STATIC, gap=gap, deadline=deadline, seed=seed)
+        found = place_between_kernels(
+            sequence, limits, Mode.STATIC, gap=gap, deadline=deadline, seed=seed
+        )
     except CapacityError:
         return TensorPlacement((), (), ()), math.inf
     return found.placement, found.seconds
 
 
-def least_possible(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
-    """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
+def least_possible(
+    sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline
+) -> TensorPaths:
+    """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast:
+    only the integer program knows then."""
     if moves or not len(arrays.table):
         return least_paths(sequence, arrays, moves)
     try:
@@ -146,7 +172,8 @@ def least_possible(sequence: KernelSequence, arrays: SequenceArrays, moves: bool
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """The last linear program that was solved, with its solution; none if none was in time, and then or later ``interrupted``."""
+    """The last linear program that was solved, with its solution; none if none was in time, and
+    then or later ``interrupted``."""
 
     solution: tuple[SparseProgram, Solved] | None
     interrupted: bool
@@ -161,7 +188,8 @@ class Relaxation:
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """Solution of the linear program: prices, rounded paths, and each tensor's distance from whole numbers."""
+    """Solution of the linear program: prices, rounded paths, and each tensor's distance from whole
+    numbers."""
 
     prices: Prices
     paths: TensorPaths | None
@@ -169,11 +197,13 @@ class Advice:
     interrupted: bool
 
 
-def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, apart: int = TOLD_APART) -> Relaxation:
+def relax(
+    arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, apart: int = TOLD_APART
+) -> Relaxation:
     """Solve the linear program.
 
-    It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
-    give a valid bound.
+    It begins with the limits at peaks of the live bytes, and learns of others where its solution
+    exceeds them: few matter, and any prices give a valid bound.
     """
     window = -(-arrays.kernel_count // PEAKS)
     limited = _peaks((live - arrays.limit).astype(np.float64), window)
@@ -195,12 +225,16 @@ def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, a
 def _advice(arrays: SequenceArrays, relaxed: Relaxation) -> Advice:
     """What a solution advises; without one, nothing."""
     if relaxed.solution is None:
-        return Advice(relaxed.prices(arrays), None, np.ones(arrays.tensor_count), relaxed.interrupted)
+        return Advice(
+            relaxed.prices(arrays), None, np.ones(arrays.tensor_count), relaxed.interrupted
+        )
     program, solved = relaxed.solution
     return Advice(relaxed.prices(arrays), *program.paths(solved), relaxed.interrupted)
 
 
-def _solve(arrays: SequenceArrays, advice: Advice, moves: bool, gap: float, deadline: Deadline) -> Advice:
+def _solve(
+    arrays: SequenceArrays, advice: Advice, moves: bool, gap: float, deadline: Deadline
+) -> Advice:
     """Paths from the integer program instead, where it finds some within its budget."""
     program = SparseProgram(arrays, moves)
     solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
@@ -219,9 +253,16 @@ def _peaks(height: Floats, window: int) -> Ints:
 
 
 def search(
-    arrays: SequenceArrays, advice: Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: Deadline
+    arrays: SequenceArrays,
+    advice: Advice,
+    least: TensorPaths,
+    moves: bool,
+    goal: float,
+    seed: int,
+    deadline: Deadline,
 ) -> tuple[TensorPaths, int, bool]:
-    """Place tensors as the linear program advises, then improve; also paths found, and whether a deadline or signal ended it."""
+    """Place tensors as the linear program advises, then improve; also paths found, and whether a
+    deadline or signal ended it."""
     prices, guess = advice.prices, advice.paths or least
     fast, slow = use_costs(arrays, prices)
     sure = advice.doubt < _SURE

@@ -1,9 +1,12 @@
-"""Placement where an operand may lie in both memories: tensors are divided as the linear program divides them.
+"""Placement where an operand may lie in both memories: tensors are divided as the linear program
+divides them.
 
-The linear program in which kernels take as long as the larger sum over either memory is exact for tensors that may be divided anywhere: a
-tensor there is a mixture of paths, and so are its pieces. Most shares of its solution are whole; tensors are cut where the others say so,
-rounded down to pages, and the pieces are placed by the search for tensors that are whole. Bounds for the undivided tensors, with their
-bytes and not what pages or alignment add, hold for every division: costs and room of a piece are at least its share of its tensor's.
+The linear program in which kernels take as long as the larger sum over either memory is exact for
+tensors that may be divided anywhere: a tensor there is a mixture of paths, and so are its pieces.
+Most shares of its solution are whole; tensors are cut where the others say so, rounded down to
+pages, and the pieces are placed by the search for tensors that are whole. Bounds for the undivided
+tensors, with their bytes and not what pages or alignment add, hold for every division: costs and
+room of a piece are at least its share of its tensor's.
 """
 
 from __future__ import annotations
@@ -46,12 +49,14 @@ from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
-"""Distance below which the linear program's share of a tensor is taken for all of it, and its pages for whole ones."""
+"""Distance below which the linear program's share of a tensor is taken for all of it, and its pages
+for whole ones."""
 
 _ROUNDING = 1e-12
 """Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
 _GRAINS = 128
-"""Pieces of which at least so many fill the fast memory: copies of small ones are close to the program's, which are not whole."""
+"""Pieces of which at least so many fill the fast memory: copies of small ones are close to the
+program's, which are not whole."""
 
 
 def place_in_pieces(
@@ -64,9 +69,11 @@ def place_in_pieces(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
-    """Place pieces of tensors as `place_between_kernels` places tensors, with the same arguments, for a sequence that has pages.
+    """Place pieces of tensors as `place_between_kernels` places tensors, with the same arguments,
+    for a sequence that has pages.
 
-    The answer is no slower than the one with whole tensors that this function finds where pieces end further than ``gap`` from the bound.
+    The answer is no slower than the one with whole tensors that this function finds where pieces
+    end further than ``gap`` from the bound.
     """
     report = progress or no_progress
     limits = checked_limits(sequence, limits)
@@ -83,7 +90,9 @@ def place_in_pieces(
         report("placing pieces", 0.3)
         best = _placed(sequence, arrays, relaxed, prices, moves, bound * (1 + gap), seed, deadline)
     if best is None or (best.seconds > bound * (1 + gap) and not best.interrupted):
-        whole = place_between_kernels(sequence, limits, mode, gap=gap, deadline=deadline, progress=progress, seed=seed)
+        whole = place_between_kernels(
+            sequence, limits, mode, gap=gap, deadline=deadline, progress=progress, seed=seed
+        )
         if best is None or whole.seconds < best.seconds:
             best = whole
     return replace(best, lower_bound=min(bound, best.seconds), prices=prices.memory)
@@ -98,19 +107,29 @@ def place_pieces_overlapping(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
-    """Place pieces of tensors as `place_overlapping` places tensors, divided as the linear program with queues divides them."""
+    """Place pieces of tensors as `place_overlapping` places tensors, divided as the linear program
+    with queues divides them."""
     arrays = sequence_arrays(sequence, np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT))
     report = progress or no_progress
     report("solving the linear program", 0.1)
     program = OverlapProgram(arrays, sequence.link, 0) if arrays.kernel_count else None
     solved = program.solve(deadline) if program else None
     if program is None or solved is None or not len(solved.values):
-        return place_overlapping(sequence, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
+        return place_overlapping(
+            sequence, limits, gap=gap, deadline=deadline, progress=progress, seed=seed
+        )
     prices = program.engine_prices(solved)
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
-    bound = (1 - _ROUNDING) * overlap_bound(replace(arrays, size=bytes_), bytes_, sequence.link, prices)
+    bound = (1 - _ROUNDING) * overlap_bound(
+        replace(arrays, size=bytes_), bytes_, sequence.link, prices
+    )
     report("placing pieces", 0.3)
-    pieces = _pieces(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved)), int(arrays.limit.max()) // _GRAINS)
+    pieces = _pieces(
+        sequence,
+        arrays,
+        _bytes_there(sequence, arrays, program.shares(solved)),
+        int(arrays.limit.max()) // _GRAINS,
+    )
     shares = replace(prices, places=_prices_of(pieces, prices.places))
     found = place_near(
         pieces.division.sequence,
@@ -131,16 +150,23 @@ def _divided(found: PlacementSolution, division: Division) -> PlacementSolution:
     nearby = found.nearby
     if nearby is None:
         return replace(found, division=division)
-    return replace(found, division=division, nearby=lambda *within: _divided(nearby(*within), division))
+    return replace(
+        found, division=division, nearby=lambda *within: _divided(nearby(*within), division)
+    )
 
 
 def _tightened(arrays: SequenceArrays) -> SequenceArrays:
-    """Limits less what a solution may exceed them by, where that leaves what must be there: pieces would not fit else."""
+    """Limits less what a solution may exceed them by, where that leaves what must be there: pieces
+    would not fit else."""
     if arrays.kernel_count <= PEAKS:
         return arrays
-    must = np.bincount(arrays.kernel, arrays.size[arrays.tensor] * ~np.isfinite(arrays.slow), arrays.kernel_count)
+    must = np.bincount(
+        arrays.kernel, arrays.size[arrays.tensor] * ~np.isfinite(arrays.slow), arrays.kernel_count
+    )
     lower = np.floor(arrays.limit * (1 - TOLERATED)).astype(np.int64)
-    return replace(arrays, limit=np.where(lower > must + arrays.workspace.max(initial=0), lower, arrays.limit))
+    return replace(
+        arrays, limit=np.where(lower > must + arrays.workspace.max(initial=0), lower, arrays.limit)
+    )
 
 
 def _placed(
@@ -156,7 +182,9 @@ def _placed(
     """Divide tensors as a solution does, and place the pieces."""
     assert relaxed.solution is not None
     program, solved = relaxed.solution
-    pieces = _pieces(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved)), WHOLE_LIMIT)
+    pieces = _pieces(
+        sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved)), WHOLE_LIMIT
+    )
     division, divided = pieces.division, pieces.arrays
     guess = pieces.paths() if moves else placed_paths(divided, pieces.there)
     shares = _prices_of(pieces, prices)
@@ -165,11 +193,14 @@ def _placed(
     paths, spent, stopped = search(divided, advice, least, moves, goal, seed, deadline)
     placement = placement_of(division.sequence, divided, paths, moves)
     seconds = total_seconds(division.sequence, divided, paths, placement)
-    return PlacementSolution(placement, seconds, 0.0, prices.memory, stopped, {"lives": spent}, division)
+    return PlacementSolution(
+        placement, seconds, 0.0, prices.memory, stopped, {"lives": spent}, division
+    )
 
 
 class _Pieces(NamedTuple):
-    """Pieces of tensors, the use of its tensor that each use of a piece is, and whether the piece is in the fast memory then.
+    """Pieces of tensors, the use of its tensor that each use of a piece is, and whether the piece
+    is in the fast memory then.
 
     ``stays`` is for the gap before each use, ``tail`` for the end.
     """
@@ -182,18 +213,29 @@ class _Pieces(NamedTuple):
     tail: Mask
 
     def paths(self) -> TensorPaths:
-        return TensorPaths(self.there.astype(np.uint8), self.stays.astype(np.uint8), self.tail.astype(np.uint8))
+        return TensorPaths(
+            self.there.astype(np.uint8), self.stays.astype(np.uint8), self.tail.astype(np.uint8)
+        )
 
 
-def _pieces(sequence: KernelSequence, arrays: SequenceArrays, fast: _BytesThere, most: int) -> _Pieces:
-    """Divide tensors so that each piece is whole in either memory, and takes ``most`` bytes or a page."""
+def _pieces(
+    sequence: KernelSequence, arrays: SequenceArrays, fast: _BytesThere, most: int
+) -> _Pieces:
+    """Divide tensors so that each piece is whole in either memory, and takes ``most`` bytes or a
+    page."""
     division = divide(sequence, _finer(sequence, _cuts(sequence, arrays, fast), most))
     divided = sequence_arrays(division.sequence, arrays.limit)
     of, end = np.array(division.of, dtype=np.int64), np.array(division.begin, dtype=np.int64)
     end += [tensor.bytes for tensor in division.sequence.tensors]
-    use = arrays.first[of][divided.tensor] + np.arange(len(divided.kernel)) - divided.first[:-1][divided.tensor]
+    use = (
+        arrays.first[of][divided.tensor]
+        + np.arange(len(divided.kernel))
+        - divided.first[:-1][divided.tensor]
+    )
     top = end[divided.tensor]
-    return _Pieces(division, divided, use, fast.uses[use] >= top, fast.gaps[use] >= top, fast.tail[of] >= end)
+    return _Pieces(
+        division, divided, use, fast.uses[use] >= top, fast.gaps[use] >= top, fast.tail[of] >= end
+    )
 
 
 def _prices_of(pieces: _Pieces, prices: Prices) -> Prices:
@@ -206,7 +248,8 @@ def _finer(sequence: KernelSequence, cuts: list[list[int]], most: int) -> list[l
     return [
         [
             *itertools.chain.from_iterable(
-                range(begin, end, step) if may else (begin,) for begin, end in itertools.pairwise((0, *own, tensor.bytes))
+                range(begin, end, step) if may else (begin,)
+                for begin, end in itertools.pairwise((0, *own, tensor.bytes))
             )
         ][1:]
         for tensor, own, may in zip(sequence.tensors, cuts, divisible(sequence), strict=True)
@@ -214,15 +257,19 @@ def _finer(sequence: KernelSequence, cuts: list[list[int]], most: int) -> list[l
 
 
 class _BytesThere(NamedTuple):
-    """Bytes of each tensor in the fast memory: at its uses, in the gaps before them, and at the end."""
+    """Bytes of each tensor in the fast memory: at its uses, in the gaps before them, and at the
+    end."""
 
     uses: Ints
     gaps: Ints
     tail: Ints
 
 
-def _bytes_there(sequence: KernelSequence, arrays: SequenceArrays, shares: tuple[Floats, Floats, Floats]) -> _BytesThere:
-    """Bytes in the fast memory in a solution, in whole pages where a tensor may be divided, else all or none."""
+def _bytes_there(
+    sequence: KernelSequence, arrays: SequenceArrays, shares: tuple[Floats, Floats, Floats]
+) -> _BytesThere:
+    """Bytes in the fast memory in a solution, in whole pages where a tensor may be divided, else
+    all or none."""
     sizes = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     grain = np.where(divisible(sequence), max(1, sequence.page), np.maximum(sizes, 1))
 
@@ -243,7 +290,8 @@ def _bytes_there(sequence: KernelSequence, arrays: SequenceArrays, shares: tuple
 
 
 def _cuts(sequence: KernelSequence, arrays: SequenceArrays, fast: _BytesThere) -> list[list[int]]:
-    """Bytes at which to divide each tensor: those up to which it is in the fast memory at some time."""
+    """Bytes at which to divide each tensor: those up to which it is in the fast memory at some
+    time."""
     cuts = []
     for t, tensor in enumerate(sequence.tensors):
         mine = slice(int(arrays.first[t]), int(arrays.first[t + 1]))

@@ -1,4 +1,5 @@
-"""The placement that takes the least fast memory, and the error that names the kernel if even that exceeds its limit."""
+"""The placement that takes the least fast memory, and the error that names the kernel if even that
+exceeds its limit."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import CapacityError
-from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, least_workspace, placed_paths, spans
+from loadmaster.placement.autotm.sequence_arrays import (
+    SequenceArrays,
+    TensorPaths,
+    least_workspace,
+    placed_paths,
+    spans,
+)
 from loadmaster.placement.sequence import KernelSequence
 
 _NAMED = 5
@@ -17,9 +24,11 @@ _NAMED = 5
 
 
 def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:
-    """Find paths in which each kernel has in the fast memory only operands that it cannot use elsewhere.
+    """Find paths in which each kernel has in the fast memory only operands that it cannot use
+    elsewhere.
 
-    Where tensors may not move, one that must be there once is there always. Raises `CapacityError` where even that exceeds a limit.
+    Where tensors may not move, one that must be there once is there always. Raises `CapacityError`
+    where even that exceeds a limit.
     """
     must = ~np.isfinite(arrays.slow)
     workspace = least_workspace(arrays)
@@ -29,12 +38,21 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     used = _used(arrays, paths)
     short = np.flatnonzero(used + workspace > arrays.limit)
     if len(short):
-        raise CapacityError(_complaint(sequence, arrays, paths, workspace, int(short[np.argmax((used + workspace - arrays.limit)[short])])))
+        raise CapacityError(
+            _complaint(
+                sequence,
+                arrays,
+                paths,
+                workspace,
+                int(short[np.argmax((used + workspace - arrays.limit)[short])]),
+            )
+        )
     return paths
 
 
 class _Measured(NamedTuple):
-    """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and its algorithms' workspaces in bytes."""
+    """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and
+    its algorithms' workspaces in bytes."""
 
     kernel: int
     uses: Ints
@@ -47,12 +65,15 @@ def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
     for k in np.flatnonzero(np.diff(arrays.first_entry)).tolist():
         uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]
         workspace = arrays.workspace[arrays.first_algorithm[k] : arrays.first_algorithm[k + 1]]
-        table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]].reshape(len(workspace), -1)
+        table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]].reshape(
+            len(workspace), -1
+        )
         yield _Measured(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
 
 
 def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mask, int]:
-    """Which operands of a measured kernel are fast in the possible combination that takes the least memory, and its workspace."""
+    """Which operands of a measured kernel are fast in the possible combination that takes the least
+    memory, and its workspace."""
     _, uses, tabled, table, workspace = measured
     index = np.arange(table.shape[1])
     fast = ((index[:, None] >> np.arange(len(tabled))) & 1) == 0
@@ -65,7 +86,8 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
 
 
 def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
-    """Whether every kernel has a possible combination and room for its operands, for tensors that either never move or always do."""
+    """Whether every kernel has a possible combination and room for its operands, for tensors that
+    either never move or always do."""
     workspace, must = least_workspace(arrays), ~np.isfinite(arrays.slow)
     for measured in _measured_kernels(arrays):
         must[measured.uses] = False
@@ -73,7 +95,9 @@ def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
         if not possible.any():
             return False
         workspace[measured.kernel] = measured.workspace[possible].min()
-    return bool((paths.fast[must] > 0).all()) and bool((_used(arrays, paths) + workspace <= arrays.limit).all())
+    return bool((paths.fast[must] > 0).all()) and bool(
+        (_used(arrays, paths) + workspace <= arrays.limit).all()
+    )
 
 
 def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
@@ -83,13 +107,21 @@ def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
 
 
 def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
-    """Why paths in which nothing moves do not do, although there is room: the kernel whose operands are not where it can use them."""
+    """Why paths in which nothing moves do not do, although there is room: the kernel whose operands
+    are not where it can use them."""
     measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths).any())
-    operands = [(sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0) for use in measured.tabled]
-    places = ", ".join(f"{name!r} in the {'fast' if fast else 'slow'} one" for name, fast in operands)
+    operands = [
+        (sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0)
+        for use in measured.tabled
+    ]
+    places = ", ".join(
+        f"{name!r} in the {'fast' if fast else 'slow'} one" for name, fast in operands
+    )
     return (
-        f"kernel {sequence.kernels[measured.kernel].name!r} cannot run with its tensors in the memories in which other kernels need them "
-        f"({places}) and may take {int(arrays.limit[measured.kernel])} bytes: allow more fast memory, or let tensors move (mode sync)"
+        f"kernel {sequence.kernels[measured.kernel].name!r} cannot run with its tensors in the"
+        f" memories in which other kernels need them ({places}) and may take"
+        f" {int(arrays.limit[measured.kernel])} bytes: allow more fast memory, or let tensors move"
+        " (mode sync)"
     )
 
 
@@ -99,11 +131,14 @@ def _paths(arrays: SequenceArrays, must: Mask, moves: bool) -> TensorPaths:
         always[arrays.tensor[must]] = True
         return placed_paths(arrays, always[arrays.tensor])
     nowhere = np.zeros(len(must), dtype=np.uint8)
-    return TensorPaths(must.astype(np.uint8), nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8))
+    return TensorPaths(
+        must.astype(np.uint8), nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8)
+    )
 
 
 def _used(arrays: SequenceArrays, paths: TensorPaths) -> Ints:
-    """Bytes that tensors take while each kernel runs, for paths that either never stay in a gap or always do."""
+    """Bytes that tensors take while each kernel runs, for paths that either never stay in a gap or
+    always do."""
     change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
     for t in np.unique(arrays.tensor[paths.fast > 0]).tolist():
         for start, end in spans(arrays, paths, t):
@@ -112,14 +147,23 @@ def _used(arrays: SequenceArrays, paths: TensorPaths) -> Ints:
     return change.cumsum()[:-1]
 
 
-def _complaint(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: Ints, k: int) -> str:
-    there = [t for t in range(arrays.tensor_count) if any(start <= k < end for start, end in spans(arrays, paths, t))]
+def _complaint(
+    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: Ints, k: int
+) -> str:
+    there = [
+        t
+        for t in range(arrays.tensor_count)
+        if any(start <= k < end for start, end in spans(arrays, paths, t))
+    ]
     there.sort(key=lambda t: (-int(arrays.size[t]), t))
-    largest = ", ".join(f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED])
+    largest = ", ".join(
+        f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED]
+    )
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
     needed = int(arrays.size[there].sum()) + int(workspace[k])
     what = f"its tensors: {largest}{more}" if there else "no tensors"
     return (
-        f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take {int(arrays.limit[k])}: "
-        f"a workspace of {int(workspace[k])} bytes, and {what}: allow {needed - int(arrays.limit[k])} bytes more, or split the kernel"
+        f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take"
+        f" {int(arrays.limit[k])}: a workspace of {int(workspace[k])} bytes, and {what}: allow"
+        f" {needed - int(arrays.limit[k])} bytes more, or split the kernel"
     )

@@ -1,4 +1,5 @@
-"""Linear and integer programs as arrays, solved by HiGHS in a way that Ctrl-C and deadlines can stop."""
+"""Linear and integer programs as arrays, solved by HiGHS in a way that Ctrl-C and deadlines can
+stop."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from loadmaster.core.packages import package
 class Solved:
     """The solver's answer, which is not trusted without a check.
 
-    ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals are those of a minimisation.
+    ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals
+    are those of a minimisation.
     """
 
     optimal: bool
@@ -42,7 +44,8 @@ class _Matrix(NamedTuple):
 
 @dataclass
 class LinearModel:
-    """Minimise cost times columns, each within bounds, rows within bounds. Entries with row or column -1 are left out."""
+    """Minimise cost times columns, each within bounds, rows within bounds. Entries with row or
+    column -1 are left out."""
 
     _cost: list[Floats] = field(default_factory=list)
     _low: list[Floats] = field(default_factory=list)
@@ -105,7 +108,8 @@ class LinearModel:
         method: str = "choose",
         after: Solved | None = None,
     ) -> Solved:
-        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says so.
+        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says
+        so.
 
         ``after`` is the answer before the last rows were added, from which simplex goes on.
         """
@@ -131,7 +135,10 @@ class LinearModel:
             solver.changeColsIntegrality(len(integers), integers.astype(np.int32), kinds)
         if after is not None and after.basis is not None:
             more = self._rows - len(after.row_duals)
-            after.basis.row_status = [*after.basis.row_status, *[highspy.HighsBasisStatus.kBasic] * more]
+            after.basis.row_status = [
+                *after.basis.row_status,
+                *[highspy.HighsBasisStatus.kBasic] * more,
+            ]
             solver.setBasis(after.basis)
         interrupted = _run(solver, stop)
         status, kinds = solver.getModelStatus(), highspy.HighsModelStatus
@@ -159,20 +166,28 @@ class LinearModel:
         for where, value in self._fixed:
             low[where] = high[where] = value
         model.col_cost_, model.col_lower_, model.col_upper_ = cost, low, high
-        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
+        model.row_lower_, model.row_upper_ = (
+            np.concatenate(self._row_low),
+            np.concatenate(self._row_high),
+        )
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = matrix
         return model
 
     def _matrix(self) -> _Matrix:
-        """The entries by columns, sorted and summed; again only where columns or entries were added."""
+        """The entries by columns, sorted and summed; again only where columns or entries were
+        added."""
         state = len(self._entries), self._columns
         if self._made is not None and self._made[0] == state:
             return self._made[1]
         rows, columns, values = (np.concatenate(part) for part in zip(*self._entries, strict=True))
         order = np.lexsort((rows, columns))
         rows, columns, values = rows[order], columns[order], values[order]
-        fresh = np.append(True, (np.diff(rows) != 0) | (np.diff(columns) != 0)) if len(rows) else np.empty(0, dtype=bool)
+        fresh = (
+            np.append(True, (np.diff(rows) != 0) | (np.diff(columns) != 0))
+            if len(rows)
+            else np.empty(0, dtype=bool)
+        )
         starts = np.flatnonzero(fresh)
         sums = np.add.reduceat(values, starts) if len(starts) else values
         starts, sums = starts[sums != 0], sums[sums != 0]
@@ -183,11 +198,13 @@ class LinearModel:
 
 
 _ONE_AT_A_TIME = Lock()
-"""All solvers of the process share what HiGHS's package tells a running one by: a second would be refused while one runs."""
+"""All solvers of the process share what HiGHS's package tells a running one by: a second would be
+refused while one runs."""
 
 
 def _run(solver: Any, stop: Callable[[], bool] | None) -> bool:
-    """Run in a thread of its own, because the solver hears no signals; says whether one, or ``stop``, ended it."""
+    """Run in a thread of its own, because the solver hears no signals; says whether one, or
+    ``stop``, ended it."""
     with _ONE_AT_A_TIME:
         return _run_alone(solver, stop)
 

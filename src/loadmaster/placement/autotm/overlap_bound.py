@@ -1,6 +1,7 @@
 """The proven bound of asynchronous placement, from multipliers of its linear program.
 
-At these prices the problem falls apart into kernels and tensors; each tensor's copies cost what their cheapest moment costs.
+At these prices the problem falls apart into kernels and tensors; each tensor's copies cost what
+their cheapest moment costs.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ def weighted(arrays: SequenceArrays, prices: EnginePrices) -> SequenceArrays:
     )
 
 
-def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
-    """Bound the cost of a copy in before each use and of a copy out after it, by an engine or between kernels.
+def copy_costs(
+    arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices
+) -> tuple[Floats, Floats]:
+    """Bound the cost of a copy in before each use and of a copy out after it, by an engine or
+    between kernels.
 
-    The true cost of a byte is at least the cheapest way to bring or take one byte while the tensor can be copied, and a tensor's room at
-    least its bytes. Shapes (uses,). O(uses + kernels log kernels).
+    The true cost of a byte is at least the cheapest way to bring or take one byte while the tensor
+    can be copied, and a tensor's room at least its bytes. Shapes (uses,). O(uses + kernels log
+    kernels).
     """
     out, back = _leaving(link, prices, 1), _returning(link, prices, 1)
     cyclic = (arrays.live_range == LiveRange.CYCLIC)[arrays.tensor]
@@ -50,11 +55,16 @@ def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: Eng
     in_time, from_then = _within_windows(arrays, link, prices)
     size = (bytes_[arrays.tensor] * (1 - 1e-12)).astype(np.float64)
     leaving = np.minimum(np.maximum(to_slow, in_time), _while_used(arrays, link, prices))
-    return (size * np.maximum(to_fast, from_then)).astype(np.float64), (size * leaving).astype(np.float64)
+    return (size * np.maximum(to_fast, from_then)).astype(np.float64), (size * leaving).astype(
+        np.float64
+    )
 
 
-def _within_windows(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
-    """Return the least cost of copying out a byte between a use and the next, and in between the last write and a use; 0 if unlimited."""
+def _within_windows(
+    arrays: SequenceArrays, link: CopyLink, prices: EnginePrices
+) -> tuple[Floats, Floats]:
+    """Return the least cost of copying out a byte between a use and the next, and in between the
+    last write and a use; 0 if unlimited."""
     memory, windows, kernel = prices.places.memory, CopyWindows(arrays), arrays.kernel
     rent = np.append(0.0, memory.cumsum())
     # What rounding may have added to differences of sums.
@@ -71,8 +81,13 @@ def _within_windows(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices
 
 
 def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
-    """Return the least cost of copying out a byte that waits at each position; in the last round the step ends."""
-    memory, busy, blocking = prices.places.memory.tolist(), (prices.to_slow / link.asynchronous_to_slow).tolist(), 1.0 / link.to_slow
+    """Return the least cost of copying out a byte that waits at each position; in the last round
+    the step ends."""
+    memory, busy, blocking = (
+        prices.places.memory.tolist(),
+        (prices.to_slow / link.asynchronous_to_slow).tolist(),
+        1.0 / link.to_slow,
+    )
     out = np.full(len(memory) + 1, np.inf)
     for _ in range(rounds):
         best = min(blocking, float(out[0]))
@@ -85,7 +100,11 @@ def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
 
 def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
     """Return the least cost of a byte being copied in at each position."""
-    memory, busy, blocking = prices.places.memory.tolist(), (prices.to_fast / link.asynchronous_to_fast).tolist(), 1.0 / link.to_fast
+    memory, busy, blocking = (
+        prices.places.memory.tolist(),
+        (prices.to_fast / link.asynchronous_to_fast).tolist(),
+        1.0 / link.to_fast,
+    )
     back = np.full(len(memory) + 1, np.inf)
     for _ in range(rounds):
         best = min(blocking, float(back[-1]))
@@ -97,28 +116,42 @@ def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
 
 
 def _while_used(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) -> Floats:
-    """Return the least cost of copying out a byte between the last write of a tensor and the end of each use, shape (uses,).
+    """Return the least cost of copying out a byte between the last write of a tensor and the end of
+    each use, shape (uses,).
 
-    A dirty tensor may be copied as soon as nothing changes it, though it stays in use. Inputs are dirty from the start; weights may have
-    been so since the step before.
+    A dirty tensor may be copied as soon as nothing changes it, though it stays in use. Inputs are
+    dirty from the start; weights may have been so since the step before.
     """
     cost, blocking = prices.to_slow / link.asynchronous_to_slow, 1.0 / link.to_slow
     cheapest = np.full(len(arrays.kernel), np.inf)
     kernel, writes = arrays.kernel.tolist(), arrays.writes.tolist()
-    for begin, end, live_range in zip(arrays.first.tolist(), arrays.first[1:].tolist(), arrays.live_range.tolist(), strict=False):
+    for begin, end, live_range in zip(
+        arrays.first.tolist(), arrays.first[1:].tolist(), arrays.live_range.tolist(), strict=False
+    ):
         low = blocking
         if live_range == LiveRange.CYCLIC:
             last = max((u for u in range(begin, end) if writes[u]), default=None)
-            low = low if last is None else min(low, float(cost[kernel[last] + 1 :].min(initial=np.inf)))
+            low = (
+                low
+                if last is None
+                else min(low, float(cost[kernel[last] + 1 :].min(initial=np.inf)))
+            )
         since = 0
         for u in range(begin, end):
             k = kernel[u]
-            low = blocking if writes[u] else min(low, float(cost[since : k + 1].min(initial=np.inf)))
+            low = (
+                blocking if writes[u] else min(low, float(cost[since : k + 1].min(initial=np.inf)))
+            )
             since = k + 1
             cheapest[u] = low
     return cheapest
 
 
-def overlap_bound(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> float:
-    """Compute seconds that every placement takes at least, whether copies block or overlap computation; valid for all prices."""
-    return lower_bound(weighted(arrays, prices), prices.places, True, copy_costs(arrays, bytes_, link, prices))
+def overlap_bound(
+    arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices
+) -> float:
+    """Compute seconds that every placement takes at least, whether copies block or overlap
+    computation; valid for all prices."""
+    return lower_bound(
+        weighted(arrays, prices), prices.places, True, copy_costs(arrays, bytes_, link, prices)
+    )

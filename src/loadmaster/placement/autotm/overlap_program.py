@@ -1,11 +1,15 @@
-"""The linear program of asynchronous placement (copies overlap computation), as large as the synchronous one for any number of copies.
+"""The linear program of asynchronous placement (copies overlap computation), as large as the
+synchronous one for any number of copies.
 
-Bytes that leave the fast memory join a queue, where they still take room. The engine empties the queue while kernels run, as fast as its
-bandwidth and the time that passes allow. Bytes that come back arrive in a pool, where they take room until the kernels that need them run.
-Either may also be copied between kernels, which takes time. In the queue and in the pool a byte is a byte, so that each engine and kernel
-has one variable for all tensors. That relaxes the problem: copies are not whole, and a byte may come back before it has left.
+Bytes that leave the fast memory join a queue, where they still take room. The engine empties the
+queue while kernels run, as fast as its bandwidth and the time that passes allow. Bytes that come
+back arrive in a pool, where they take room until the kernels that need them run. Either may also be
+copied between kernels, which takes time. In the queue and in the pool a byte is a byte, so that
+each engine and kernel has one variable for all tensors. That relaxes the problem: copies are not
+whole, and a byte may come back before it has left.
 
-Rows for intervals (see ``copy_windows``) are added where the solution has bytes copied too early or too late.
+Rows for intervals (see ``copy_windows``) are added where the solution has bytes copied too early or
+too late.
 """
 
 from __future__ import annotations
@@ -28,15 +32,19 @@ _FINE = 2.0**-40
 _ROUNDS, _INTERVALS = 60, 60
 """How often rows for intervals are added, and how many at most each way."""
 _GAIN, _PATIENCE = 1e-4, 3
-"""Share of the objective that one of so many rounds must gain for another to be worth it: some gain nothing before others that do."""
+"""Share of the objective that one of so many rounds must gain for another to be worth it: some gain
+nothing before others that do."""
 _DIVES, _AT_ONCE = 40, 4
-"""Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in each: one in so many."""
+"""Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in
+each: one in so many."""
 _LIKELY, _UNLIKELY = 0.5, 0.05
-"""Values above and below which fractions are fixed together: of two that exclude one another, one is no likely one."""
+"""Values above and below which fractions are fixed together: of two that exclude one another, one
+is no likely one."""
 _WHOLE = 1e-6
 """Distance from 0 or 1 up to which a value is whole."""
 _THRIFT = 1e-3
-"""What whole paths pay for the time of each copy, as a share of it, so that they make none that is of no use."""
+"""What whole paths pay for the time of each copy, as a share of it, so that they make none that is
+of no use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +56,8 @@ class EnginePrices:
     places
         Those of memory and of kernels' parts, the latter with a total of 1.
     to_slow, to_fast
-        Of a second of each engine while each kernel runs, shape (kernels,); the same array where they share a link.
+        Of a second of each engine while each kernel runs, shape (kernels,); the same array where
+        they share a link.
     """
 
     places: Prices
@@ -58,13 +67,15 @@ class EnginePrices:
 
     @property
     def time(self) -> Floats:
-        """Price of a second more of each kernel, shape (kernels,): one, less the engines' gain from that second."""
+        """Price of a second more of each kernel, shape (kernels,): one, less the engines' gain from
+        that second."""
         return 1.0 - (self.to_fast if self.shared else self.to_fast + self.to_slow)
 
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Copies one way: positions between which each is made, columns that sum to their bytes, and what an engine moves and what blocks."""
+    """Copies one way: positions between which each is made, columns that sum to their bytes, and
+    what an engine moves and what blocks."""
 
     begin: Ints
     end: Ints
@@ -87,10 +98,15 @@ class OverlapProgram(SparseProgram):
         self._engines()
 
     def solve(self, deadline: Deadline = NO_DEADLINE, enough: float = np.inf) -> Solved:
-        """Solve the program, adding rows for intervals in which too little is copied until it takes ``enough`` or they gain little."""
+        """Solve the program, adding rows for intervals in which too little is copied until it takes
+        ``enough`` or they gain little."""
         solved, poor = self.model.solve(deadline), 0
         for _ in range(_ROUNDS):
-            if not solved.optimal or solved.objective * self._second >= enough or not self._limit_intervals(solved):
+            if (
+                not solved.optimal
+                or solved.objective * self._second >= enough
+                or not self._limit_intervals(solved)
+            ):
                 break
             better = self.model.solve(deadline, after=solved)
             if not better.optimal:
@@ -102,15 +118,22 @@ class OverlapProgram(SparseProgram):
         return solved
 
     def dive(self, solved: Solved, deadline: Deadline = NO_DEADLINE) -> Solved:
-        """Go on from a solution to one with hardly any fractions: fix the largest of them at one and tiny ones at nought, solve, and so on.
+        """Go on from a solution to one with hardly any fractions: fix the largest of them at one
+        and tiny ones at nought, solve, and so on.
 
-        Where that has no solution, fewer are fixed, or the largest alone, or that at nought. `_DIVES` solutions at most, each of them a few
-        steps of the simplex method from the one before. Copies have a small price from then on: engines that stand still make some for
+        Where that has no solution, fewer are fixed, or the largest alone, or that at nought.
+        `_DIVES` solutions at most, each of them a few steps of the simplex method from the one
+        before. Copies have a small price from then on: engines that stand still make some for
         nothing in the program, where those copied in part take no more room than those that stay.
         """
         model, whole = self.model, self.integers
-        for columns, bandwidth in ((self.drained, self.link.asynchronous_to_slow), (self.fetched, self.link.asynchronous_to_fast)):
-            model.add_cost(columns, np.full(len(columns), _THRIFT * self._byte / bandwidth / self._second))
+        for columns, bandwidth in (
+            (self.drained, self.link.asynchronous_to_slow),
+            (self.fetched, self.link.asynchronous_to_fast),
+        ):
+            model.add_cost(
+                columns, np.full(len(columns), _THRIFT * self._byte / bandwidth / self._second)
+            )
         for _ in range(_DIVES):
             value = solved.values[whole]
             fractions = np.flatnonzero(np.abs(value - np.rint(value)) > _WHOLE)
@@ -141,17 +164,23 @@ class OverlapProgram(SparseProgram):
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))
 
     def _queue(self) -> None:
-        """Add rows for bytes that wait to be copied out at every position: those that left the kernel before, less those copied."""
+        """Add rows for bytes that wait to be copied out at every position: those that left the
+        kernel before, less those copied."""
         arrays, model, positions = self.arrays, self.model, self.arrays.kernel_count + 1
-        self.waiting = model.columns(np.zeros(positions), 0.0, np.append(np.full(positions - 1, np.inf), 0.0))
+        self.waiting = model.columns(
+            np.zeros(positions), 0.0, np.append(np.full(positions - 1, np.inf), 0.0)
+        )
         self.drained = model.columns(np.zeros(arrays.kernel_count), 0.0, np.inf)
-        self.block_out = model.columns(np.full(positions, self._byte / self.link.to_slow / self._second), 0.0, np.inf)
+        self.block_out = model.columns(
+            np.full(positions, self._byte / self.link.to_slow / self._second), 0.0, np.inf
+        )
         rows = model.rows(np.zeros(positions), np.zeros(positions))
         model.entries(rows, self.waiting, np.ones(positions))
         model.entries(rows[1:], self.waiting[:-1], np.full(positions - 1, -1.0))
         model.entries(rows[1:], self.drained, np.ones(arrays.kernel_count))
         model.entries(rows, self.block_out, np.ones(positions))
-        # Those that leave were dirty after a use and do not stay dirty until the next one that needs them.
+        # Those that leave were dirty after a use and do not stay dirty until the next one that
+        # needs them.
         stays = np.flatnonzero((self.dirty != _NONE) & (self.before != _NONE))
         ends = np.flatnonzero(self.tail != _NONE)
         leaves = np.concatenate([self.before[stays], arrays.first[ends + 1] - 1])
@@ -164,22 +193,34 @@ class OverlapProgram(SparseProgram):
         self._occupy(np.arange(arrays.kernel_count), self.waiting[:-1])
 
     def _leaving_between(self, stays: Ints) -> None:
-        """Note the copies out that must be complete before the next use in the same step, with the columns that sum to their bytes."""
+        """Note the copies out that must be complete before the next use in the same step, with the
+        columns that sum to their bytes."""
         needed = stays[(self.arrays.reads[stays] > 0) & ~self.is_first[stays]]
         needed = needed[self.windows.since[self.before[needed]] >= 0]
         before, size = self.before[needed], self._share(needed)
-        parts = [(column, size) for column in self._dirty_after(before)] + [(self.dirty[needed], -size)]
-        self._leaving = _Copies(self.windows.since[before], self.arrays.kernel[needed], parts, self.drained, self.block_out)
+        parts = [(column, size) for column in self._dirty_after(before)] + [
+            (self.dirty[needed], -size)
+        ]
+        self._leaving = _Copies(
+            self.windows.since[before],
+            self.arrays.kernel[needed],
+            parts,
+            self.drained,
+            self.block_out,
+        )
 
     def _share(self, uses: Ints) -> Floats:
         return np.asarray(self.arrays.size[self.arrays.tensor[uses]] / self._byte)
 
     def _pool(self) -> None:
-        """Add rows for bytes that were copied in and wait for their kernel, after each kernel has taken its own."""
+        """Add rows for bytes that were copied in and wait for their kernel, after each kernel has
+        taken its own."""
         arrays, model, kernels = self.arrays, self.model, self.arrays.kernel_count
         self.arrived = model.columns(np.zeros(kernels), 0.0, np.inf)
         self.fetched = model.columns(np.zeros(kernels), 0.0, np.inf)
-        self.block_in = model.columns(np.full(kernels, self._byte / self.link.to_fast / self._second), 0.0, np.inf)
+        self.block_in = model.columns(
+            np.full(kernels, self._byte / self.link.to_fast / self._second), 0.0, np.inf
+        )
         rows = model.rows(np.zeros(kernels), np.zeros(kernels))
         model.entries(rows, self.arrived, np.ones(kernels))
         model.entries(rows[1:], self.arrived[:-1], np.full(kernels - 1, -1.0))
@@ -189,7 +230,9 @@ class OverlapProgram(SparseProgram):
         model.entries(rows[arrays.kernel[reads]], self.arrives[reads], self._share(reads))
         after = reads[self.windows.before[reads] >= 0]
         parts = [(self.arrives[after], self._share(after))]
-        self._returning = _Copies(self.windows.before[after], arrays.kernel[after], parts, self.fetched, self.block_in)
+        self._returning = _Copies(
+            self.windows.before[after], arrays.kernel[after], parts, self.fetched, self.block_in
+        )
         self._occupy(np.arange(kernels), self.arrived)
         self._occupy(np.arange(kernels), self.fetched)
 
@@ -202,7 +245,11 @@ class OverlapProgram(SparseProgram):
         """Add rows that let no engine work longer than a kernel and the wait after it."""
         model, link, kernels = self.model, self.link, self.arrays.kernel_count
         stalls = model.columns(np.ones(kernels), 0.0, np.inf)
-        out, back = self._byte / self._second / np.array([link.asynchronous_to_slow, link.asynchronous_to_fast])
+        out, back = (
+            self._byte
+            / self._second
+            / np.array([link.asynchronous_to_slow, link.asynchronous_to_fast])
+        )
         work = [(self.drained, out), (self.fetched, back)]
         self.engines = []
         for engine in [work] if link.shared else [work[:1], work[1:]]:
@@ -218,28 +265,48 @@ class OverlapProgram(SparseProgram):
         """Add rows for intervals in which the solution copies too little; how many."""
         model, values, count = self.model, np.append(solved.values, 0.0), 0
         for copies in (self._leaving, self._returning):
-            bytes_ = sum((share * values[column] for column, share in copies.parts), np.zeros(len(copies.begin)))
-            for begin, end in broken_intervals(copies.begin, copies.end, bytes_, values[copies.moved], values[copies.blocking], _INTERVALS):
+            bytes_ = sum(
+                (share * values[column] for column, share in copies.parts),
+                np.zeros(len(copies.begin)),
+            )
+            for begin, end in broken_intervals(
+                copies.begin,
+                copies.end,
+                bytes_,
+                values[copies.moved],
+                values[copies.blocking],
+                _INTERVALS,
+            ):
                 row, count = model.rows(np.array([-np.inf]), np.zeros(1)), count + 1
                 within = np.flatnonzero((copies.begin >= begin) & (copies.end <= end))
                 for column, share in copies.parts:
                     model.entries(np.repeat(row, len(within)), column[within], share[within])
                 for columns in (copies.moved[begin:end], copies.blocking[begin : end + 1]):
-                    model.entries(np.repeat(row, len(columns)), columns, np.full(len(columns), -1.0))
+                    model.entries(
+                        np.repeat(row, len(columns)), columns, np.full(len(columns), -1.0)
+                    )
         return count
 
     def under_way(self, solved: Solved) -> Floats:
-        """Return the bytes of fast memory that copies under way take while each kernel runs, shape (kernels,)."""
+        """Return the bytes of fast memory that copies under way take while each kernel runs, shape
+        (kernels,)."""
         value = solved.values
-        return np.maximum(0.0, value[self.waiting[:-1]] + value[self.arrived] + value[self.fetched]) * self._byte
+        return (
+            np.maximum(0.0, value[self.waiting[:-1]] + value[self.arrived] + value[self.fetched])
+            * self._byte
+        )
 
     def fetched_before(self, solved: Solved) -> Floats:
-        """Return the bytes that the engine has copied to the fast memory before each position, shape (kernels + 1,)."""
+        """Return the bytes that the engine has copied to the fast memory before each position,
+        shape (kernels + 1,)."""
         return np.append(0.0, solved.values[self.fetched].cumsum()) * self._byte
 
     def engine_prices(self, solved: Solved) -> EnginePrices:
         """Return the multipliers of all rows."""
-        engines = [np.floor(np.clip(-solved.row_duals[rows], 0.0, 1.0) / _FINE) * _FINE for rows in self.engines]
+        engines = [
+            np.floor(np.clip(-solved.row_duals[rows], 0.0, 1.0) / _FINE) * _FINE
+            for rows in self.engines
+        ]
         excess = np.maximum(sum(engines), 1.0)
         engines = [np.floor(engine / excess / _FINE) * _FINE for engine in engines]
         engines[-1] = np.minimum(engines[-1], 1.0 - sum(engines[:-1]))
@@ -251,7 +318,12 @@ class OverlapProgram(SparseProgram):
             shares[there, at] = np.clip(solved.row_duals[rows[there]], 0.0, 1.0) / rest[there]
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
         shares[:, 0] = 1.0 - shares.sum(axis=1)
-        return EnginePrices(replace(places, shares=np.maximum(shares, 0.0)), engines[0], engines[-1], len(engines) == 1)
+        return EnginePrices(
+            replace(places, shares=np.maximum(shares, 0.0)),
+            engines[0],
+            engines[-1],
+            len(engines) == 1,
+        )
 
 
 def _fixes(columns: Ints, values: Floats) -> list[tuple[Ints, Ints]]:
@@ -260,7 +332,9 @@ def _fixes(columns: Ints, values: Floats) -> list[tuple[Ints, Ints]]:
     columns, values = columns[order], values[order]
     some = -(-len(columns) // _AT_ONCE)
     likely = columns[:some][values[:some] > _LIKELY]
-    unlikely = columns[values < _UNLIKELY] if len(likely) else columns[-some:][values[-some:] < _LIKELY]
+    unlikely = (
+        columns[values < _UNLIKELY] if len(likely) else columns[-some:][values[-some:] < _LIKELY]
+    )
     fewer = likely[: -(-len(likely) // _AT_ONCE)]
     none, largest = columns[:0], columns[:1]
     fixes = [(likely, unlikely), (fewer, none), (largest, none), (none, largest)]

@@ -1,7 +1,8 @@
-"""Asynchronous placement (copies overlap computation): a linear program with queues, paths from its prices, a search.
+"""Asynchronous placement (copies overlap computation): a linear program with queues, paths from its
+prices, a search.
 
-Native code schedules the copies out and in of given paths (``PlacementProblem.schedule_copies``, list scheduling); `scheduled` turns
-its answer into stays and copies.
+Native code schedules the copies out and in of given paths (``PlacementProblem.schedule_copies``,
+list scheduling); `scheduled` turns its answer into stays and copies.
 """
 
 from __future__ import annotations
@@ -23,9 +24,23 @@ from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
 from loadmaster.placement.autotm.release_times import released
-from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
+from loadmaster.placement.autotm.sequence_arrays import (
+    LiveRange,
+    SequenceArrays,
+    TensorPaths,
+    checked_limits,
+    sequence_arrays,
+    spans,
+)
 from loadmaster.placement.autotm.sparse_program import TOLD_APART, free_prices, use_costs
-from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
+from loadmaster.placement.decisions import (
+    Move,
+    PlacementSolution,
+    Stay,
+    TensorPlacement,
+    fast_bytes,
+    operands_in_slow,
+)
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import time_moves
 
@@ -42,7 +57,8 @@ _FROM_BEST = 2
 _SHORT, _LAST = 10, 5
 """Parts of the work: that of each search, and of the last one."""
 _THRIFT = 0.1
-"""What the search charges for a copy at least, as a share of its time, so that it makes none that is of no use."""
+"""What the search charges for a copy at least, as a share of its time, so that it makes none that
+is of no use."""
 _MOST_USES = 20_000
 """Uses of tensors up to which the linear program is solved again until its solution is whole."""
 
@@ -58,20 +74,24 @@ def place_overlapping(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
-    """Place tensors so that kernels, the copies that block them and those that they wait for take little time.
+    """Place tensors so that kernels, the copies that block them and those that they wait for take
+    little time.
 
     Parameters
     ----------
     sequence
         Kernels, tensors and the copy link.
     limits
-        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape (kernels,).
+        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape
+        (kernels,).
     start
-        A placement that keeps the limits, such as the best one with copies between kernels: the answer is no slower.
+        A placement that keeps the limits, such as the best one with copies between kernels: the
+        answer is no slower.
     gap
         The search ends once it is within this share of the proven bound.
     worth
-        Seconds that an answer must stay below to be of use: where the bound does not, nothing is searched.
+        Seconds that an answer must stay below to be of use: where the bound does not, nothing is
+        searched.
     deadline
         When to stop; without one the budget counts work, so that the answer is always the same.
     progress
@@ -82,7 +102,8 @@ def place_overlapping(
     Returns
     -------
     PlacementSolution
-        With a bound that holds for these limits, whatever blocks or overlaps. A deadline or Ctrl-C returns the best so far.
+        With a bound that holds for these limits, whatever blocks or overlaps. A deadline or Ctrl-C
+        returns the best so far.
 
     Raises
     ------
@@ -102,7 +123,8 @@ def place_overlapping(
         return PlacementSolution(best.placement, 0.0, 0.0, np.zeros(0))
     report = progress or no_progress
     report("solving the linear program", 0.1)
-    # Where tensors may be divided, no combination of places is ruled out, and pieces take no more room than their bytes.
+    # Where tensors may be divided, no combination of places is ruled out, and pieces take no more
+    # room than their bytes.
     program = OverlapProgram(arrays, sequence.link, 0 if sequence.page else TOLD_APART)
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     roomy = replace(arrays, size=bytes_) if sequence.page else arrays
@@ -112,15 +134,30 @@ def place_overlapping(
     if not len(solved.values):
         free = np.zeros(len(arrays.kernel))
         bound = certain * lower_bound(roomy, free_prices(arrays), True, (free, free))
-        return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), np.zeros(arrays.kernel_count), True, {})
+        return PlacementSolution(
+            best.placement,
+            best.seconds,
+            min(bound, best.seconds),
+            np.zeros(arrays.kernel_count),
+            True,
+            {},
+        )
     prices = program.engine_prices(solved)
     bound = certain * overlap_bound(roomy, bytes_, sequence.link, prices)
     if bound >= worth:
-        return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, solved.interrupted)
+        return PlacementSolution(
+            best.placement,
+            best.seconds,
+            min(bound, best.seconds),
+            prices.places.memory,
+            solved.interrupted,
+        )
     relaxed = _Relaxed(prices, copy_costs(arrays, bytes_, sequence.link, prices), least)
     report("placing tensors", 0.3)
     tried = [paths_of(sequence, arrays, start)] if start is not None else []
-    rounds, stopped = _search(best, program, solved, relaxed, tried, bound * (1 + gap), report, seed, deadline)
+    rounds, stopped = _search(
+        best, program, solved, relaxed, tried, bound * (1 + gap), report, seed, deadline
+    )
     return _solution(best, relaxed, bound, rounds, seed, stopped)
 
 
@@ -135,47 +172,81 @@ def place_near(
     seed: int,
     deadline: Deadline,
 ) -> PlacementSolution:
-    """Place tensors near a linear program's paths, which are ``whole``; ``fetched``: the bytes that it copies back before each position.
+    """Place tensors near a linear program's paths, which are ``whole``; ``fetched``: the bytes that
+    it copies back before each position.
 
     The search ends at ``goal`` seconds.
     """
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
-    relaxed = _Relaxed(prices, copy_costs(arrays, bytes_, sequence.link, prices), least_paths(sequence, arrays, True))
+    relaxed = _Relaxed(
+        prices,
+        copy_costs(arrays, bytes_, sequence.link, prices),
+        least_paths(sequence, arrays, True),
+    )
     best = _Best(sequence, arrays, None)
     best.offer(relaxed.least)
     rounds, stopped = _improve(best, relaxed, whole, fetched, [], goal, seed, deadline)
     return _solution(best, relaxed, bound, rounds, seed, stopped)
 
 
-def _solution(best: _Best, relaxed: _Relaxed, bound: float, rounds: int, seed: int, stopped: bool) -> PlacementSolution:
+def _solution(
+    best: _Best, relaxed: _Relaxed, bound: float, rounds: int, seed: int, stopped: bool
+) -> PlacementSolution:
     def nearby(limits: Ints, goal: float, deadline: Deadline) -> PlacementSolution:
         return _nearby(best, relaxed, limits, bound, goal, seed, deadline)
 
     prices, counters = relaxed.prices.places.memory, {"rounds": rounds}
-    return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices, stopped, counters, nearby=nearby)
+    return PlacementSolution(
+        best.placement,
+        best.seconds,
+        min(bound, best.seconds),
+        prices,
+        stopped,
+        counters,
+        nearby=nearby,
+    )
 
 
-def _nearby(known: _Best, relaxed: _Relaxed, limits: Ints, bound: float, goal: float, seed: int, deadline: Deadline) -> PlacementSolution:
-    """Take over what lower limits allow of the best paths known, put back the rest at the same prices, and search a little."""
-    sequence, arrays = known.sequence, replace(known.arrays, limit=np.minimum(known.arrays.limit, limits))
+def _nearby(
+    known: _Best,
+    relaxed: _Relaxed,
+    limits: Ints,
+    bound: float,
+    goal: float,
+    seed: int,
+    deadline: Deadline,
+) -> PlacementSolution:
+    """Take over what lower limits allow of the best paths known, put back the rest at the same
+    prices, and search a little."""
+    sequence, arrays = (
+        known.sequence,
+        replace(known.arrays, limit=np.minimum(known.arrays.limit, limits)),
+    )
     relaxed = replace(relaxed, least=least_paths(sequence, arrays, True))
     best = _Best(sequence, arrays, None)
     best.offer(relaxed.least)
     paths, stopped = _candidate(
-        arrays, relaxed, (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)), seed, deadline
+        arrays,
+        relaxed,
+        (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)),
+        seed,
+        deadline,
     )
     best.offer(paths)
     if not np.isfinite(best.seconds):
         raise PlacementError("no placement nearby keeps these limits")
     rounds = 0
     if not stopped and best.seconds > goal:
-        rounds, stopped = best.improve([paths], relaxed.copies, relaxed.prices, goal, seed, deadline)
+        rounds, stopped = best.improve(
+            [paths], relaxed.copies, relaxed.prices, goal, seed, deadline
+        )
     return _solution(best, relaxed, bound, rounds, seed, stopped)
 
 
 @dataclass(frozen=True, eq=False)
 class _Relaxed:
-    """The linear program's prices, seconds of a copy in and out at each use at those, and the least possible paths."""
+    """The linear program's prices, seconds of a copy in and out at each use at those, and the least
+    possible paths."""
 
     prices: EnginePrices
     copies: tuple[Floats, Floats]
@@ -193,14 +264,17 @@ def _search(
     seed: int,
     deadline: Deadline,
 ) -> tuple[int, bool]:
-    """Schedule paths that are near the linear program's, then search around them; attempts made, and whether it was stopped."""
+    """Schedule paths that are near the linear program's, then search around them; attempts made,
+    and whether it was stopped."""
     arrays = best.arrays
     advice = program.paths(solved)
     stopped = solved.interrupted
     if not stopped:
         # What copies under way take in the linear program is left free.
         under_way = program.under_way(solved).astype(np.int64)
-        tighter = replace(arrays, limit=np.maximum(arrays.limit - under_way, _needed(arrays, relaxed.least)))
+        tighter = replace(
+            arrays, limit=np.maximum(arrays.limit - under_way, _needed(arrays, relaxed.least))
+        )
         paths, stopped = _candidate(tighter, relaxed, advice, seed, deadline)
         tried = [*tried, paths]
     scores = [best.offer(paths) for paths in tried]
@@ -211,7 +285,9 @@ def _search(
         solved = program.dive(solved, deadline)
         advice = program.paths(solved)
     nearest = tried[int(np.argmin(scores))]
-    return _improve(best, relaxed, advice[0], program.fetched_before(solved), [nearest], goal, seed, deadline)
+    return _improve(
+        best, relaxed, advice[0], program.fetched_before(solved), [nearest], goal, seed, deadline
+    )
 
 
 def _improve(
@@ -224,17 +300,26 @@ def _improve(
     seed: int,
     deadline: Deadline,
 ) -> tuple[int, bool]:
-    """Search around ``whole`` paths, with copies back from when the linear program makes them or from any time, and around others."""
+    """Search around ``whole`` paths, with copies back from when the linear program makes them or
+    from any time, and around others."""
     arrays = best.arrays
     if not np.isfinite(best.offer(whole)):
-        # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
-        whole, _ = _candidate(arrays, relaxed, (whole, np.zeros(arrays.tensor_count)), seed, deadline)
+        # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does
+        # not.
+        whole, _ = _candidate(
+            arrays, relaxed, (whole, np.zeros(arrays.tensor_count)), seed, deadline
+        )
     timed = released(arrays, best.engines, whole, fetched)
-    return best.improve([timed, whole, *others], relaxed.copies, relaxed.prices, goal, seed, deadline)
+    return best.improve(
+        [timed, whole, *others], relaxed.copies, relaxed.prices, goal, seed, deadline
+    )
 
 
-def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: TensorPlacement) -> TensorPaths:
-    """Return the paths of a placement: where each use finds its tensor, and in which gaps the tensor stays."""
+def paths_of(
+    sequence: KernelSequence, arrays: SequenceArrays, placement: TensorPlacement
+) -> TensorPaths:
+    """Return the paths of a placement: where each use finds its tensor, and in which gaps the
+    tensor stays."""
     in_slow = operands_in_slow(sequence, placement)
     fast = 1 - np.array([slow for row in in_slow for slow in row], dtype=np.uint8)
     mine = np.empty(len(arrays.kernel), dtype=np.uint8)
@@ -254,7 +339,11 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
         inside = np.flatnonzero((kernel >= stay.start) & (kernel < stay.end)) + begin
         for before, after in itertools.pairwise(inside.tolist()):
             stays[after] = mine[before] & mine[after]
-        carried = stay.start == 0 and (t, 0) not in filled and arrays.live_range[t] in (LiveRange.CYCLIC, LiveRange.INPUT)
+        carried = (
+            stay.start == 0
+            and (t, 0) not in filled
+            and arrays.live_range[t] in (LiveRange.CYCLIC, LiveRange.INPUT)
+        )
         if len(inside) and carried and inside[0] == begin:
             stays[begin] = mine[begin]
         if (
@@ -287,7 +376,9 @@ def copy_engines(sequence: KernelSequence) -> _native.CopyEngines:
 class _Best:
     """The best placement so far."""
 
-    def __init__(self, sequence: KernelSequence, arrays: SequenceArrays, start: TensorPlacement | None) -> None:
+    def __init__(
+        self, sequence: KernelSequence, arrays: SequenceArrays, start: TensorPlacement | None
+    ) -> None:
         self.sequence, self.arrays = sequence, arrays
         self.engines = copy_engines(sequence)
         self.seconds: float = np.inf
@@ -302,21 +393,37 @@ class _Best:
             return np.inf
         placement = scheduled(self.arrays, paths, found)
         seconds = time_moves(self.sequence, placement).total
-        if seconds < self.seconds and (fast_bytes(self.sequence, placement) <= self.arrays.limit).all():
+        if (
+            seconds < self.seconds
+            and (fast_bytes(self.sequence, placement) <= self.arrays.limit).all()
+        ):
             self.placement, self.seconds = placement, seconds
         return seconds
 
     def improve(
-        self, starts: Sequence[TensorPaths], copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: Deadline
+        self,
+        starts: Sequence[TensorPaths],
+        copies: tuple[Floats, Floats],
+        prices: EnginePrices,
+        goal: float,
+        seed: int,
+        deadline: Deadline,
     ) -> tuple[int, bool]:
-        """Search around each of ``starts`` for a while, then around the best that came of it; attempts made, and whether it was stopped.
+        """Search around each of ``starts`` for a while, then around the best that came of it;
+        attempts made, and whether it was stopped.
 
-        A search soon ends up where no small change helps, so that several short ones find more than a long one.
+        A search soon ends up where no small change helps, so that several short ones find more than
+        a long one.
         """
         arrays = self.arrays
         seconds = _THRIFT * arrays.size[arrays.tensor] / self.sequence.link.asynchronous_to_fast
-        problem, use_prices = arrays.problem_with(*(cost + seconds for cost in copies)), _use_prices(arrays, prices)
-        work = min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count))
+        problem, use_prices = (
+            arrays.problem_with(*(cost + seconds for cost in copies)),
+            _use_prices(arrays, prices),
+        )
+        work = min(
+            _WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count)
+        )
         found: list[tuple[float, int, TensorPaths]] = []
         attempts = 0
         for number in range(len(starts) + _FROM_BEST + 1):
@@ -354,9 +461,14 @@ def _needed(arrays: SequenceArrays, least: TensorPaths) -> Ints:
 
 
 def _candidate(
-    arrays: SequenceArrays, relaxed: _Relaxed, advice: tuple[TensorPaths, Floats], seed: int, deadline: Deadline
+    arrays: SequenceArrays,
+    relaxed: _Relaxed,
+    advice: tuple[TensorPaths, Floats],
+    seed: int,
+    deadline: Deadline,
 ) -> tuple[TensorPaths, bool]:
-    """Paths that are cheap at the prices of the linear program, as if copies took no time of their own."""
+    """Paths that are cheap at the prices of the linear program, as if copies took no time of their
+    own."""
     guess, doubt = advice
     sure = doubt < _SURE
     found = (
@@ -378,8 +490,11 @@ def _candidate(
     return found.paths, found.stopped
 
 
-def scheduled(arrays: SequenceArrays, paths: TensorPaths, found: _native.ScheduledCopies) -> TensorPlacement:
-    """Make stays and copies of scheduled ``paths``: a stay begins when the copy back does, and lasts until the copy out is complete."""
+def scheduled(
+    arrays: SequenceArrays, paths: TensorPaths, found: _native.ScheduledCopies
+) -> TensorPlacement:
+    """Make stays and copies of scheduled ``paths``: a stay begins when the copy back does, and
+    lasts until the copy out is complete."""
     columns = (found.tensor, found.to_fast > 0, found.start, found.end, found.due)
     copies = list(zip(*(column.tolist() for column in columns), strict=True))
     begins = {(tensor, due): begin for tensor, to_fast, begin, _, due in copies if to_fast}
@@ -390,6 +505,13 @@ def scheduled(arrays: SequenceArrays, paths: TensorPaths, found: _native.Schedul
         for start, end in spans(arrays, paths, t)
     ]
     moves = [Move(tensor, to_fast, begin, end) for tensor, to_fast, begin, end, _ in copies]
-    # Each engine's order is kept; copies that block come first, those that make room before those that need it.
-    moves.sort(key=lambda move: (move.start, move.start < move.end, move.to_fast if move.start == move.end else 0))
+    # Each engine's order is kept; copies that block come first, those that make room before those
+    # that need it.
+    moves.sort(
+        key=lambda move: (
+            move.start,
+            move.start < move.end,
+            move.to_fast if move.start == move.end else 0,
+        )
+    )
     return TensorPlacement(tuple(stays), tuple(moves), tuple(found.algorithms.tolist()))

@@ -1,7 +1,8 @@
 """When copies back may start at the earliest: not before the linear program begins to make them.
 
-List scheduling starts a copy back as soon as there is room for it, which later copies out, that hold their room until they are complete,
-may need more. The linear program weighs both; its engine's bytes are those of the copies in the order of their deadlines.
+List scheduling starts a copy back as soon as there is room for it, which later copies out, that
+hold their room until they are complete, may need more. The linear program weighs both; its engine's
+bytes are those of the copies in the order of their deadlines.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths
 
 
-def released(arrays: SequenceArrays, engines: _native.CopyEngines, paths: TensorPaths, fetched: Floats) -> TensorPaths:
-    """Return ``paths`` whose copies back wait until the linear program makes them; ``fetched``: its bytes before each position.
+def released(
+    arrays: SequenceArrays, engines: _native.CopyEngines, paths: TensorPaths, fetched: Floats
+) -> TensorPaths:
+    """Return ``paths`` whose copies back wait until the linear program makes them; ``fetched``: its
+    bytes before each position.
 
     O(uses log uses).
     """

@@ -1,16 +1,19 @@
 """Paths of tensors through AutoTM's flow networks (ASPLOS 2020, section 4.2), in arrays.
 
-A tensor's reference points are its uses. At each use it is in the fast memory or in the slow one, and in the gap before each use it stays
-in the fast memory or not: that is its *path*. The copies follow from it, because where copies block computation they cost the same at any
-time, so that leaving right after a use and returning right before one is never worse:
+A tensor's reference points are its uses. At each use it is in the fast memory or in the slow one,
+and in the gap before each use it stays in the fast memory or not: that is its *path*. The copies
+follow from it, because where copies block computation they cost the same at any time, so that
+leaving right after a use and returning right before one is never worse:
 
-- leaving costs a copy unless a slow copy is valid, or the next use overwrites the tensor without reading it, or nobody uses it again
-  (weights and outputs must be somewhere at the end);
-- returning costs a copy unless the use overwrites the tensor without reading it, and leaves the slow copy valid;
+- leaving costs a copy unless a slow copy is valid, or the next use overwrites the tensor without
+  reading it, or nobody uses it again (weights and outputs must be somewhere at the end);
+- returning costs a copy unless the use overwrites the tensor without reading it, and leaves the
+  slow copy valid;
 - a use that writes the tensor in the fast memory makes the slow copy invalid.
 
-The gap before the first use is the creation for what a kernel makes, the time before it for inputs, and for weights the time from their
-last use round the end of the step to their first: they end as they begin. Outputs have one more gap, to the end.
+The gap before the first use is the creation for what a kernel makes, the time before it for inputs,
+and for weights the time from their last use round the end of the step to their first: they end as
+they begin. Outputs have one more gap, to the end.
 """
 
 from __future__ import annotations
@@ -50,17 +53,21 @@ _LIVE_RANGE = {
 
 @dataclass(frozen=True, eq=False)
 class SequenceArrays:
-    """A kernel sequence as arrays. Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
+    """A kernel sequence as arrays. Uses are numbered tensor by tensor, operands and algorithms
+    kernel by kernel.
 
     Attributes
     ----------
     first, live_range, size, to_fast, to_slow
-        Of each tensor: its first use (one entry more than tensors), `LiveRange`, padded bytes, seconds of a copy each way.
+        Of each tensor: its first use (one entry more than tensors), `LiveRange`, padded bytes,
+        seconds of a copy each way.
     kernel, operand, reads, writes, fast, slow, tensor, following
-        Of each use: its kernel, operand number, whether it needs the old bytes and changes them, seconds in either memory, its tensor, and
-        the use after it (round the end for weights; itself if there is none).
+        Of each use: its kernel, operand number, whether it needs the old bytes and changes them,
+        seconds in either memory, its tensor, and the use after it (round the end for weights;
+        itself if there is none).
     first_operand, use, first_algorithm, seconds, workspace, first_entry, table
-        Of kernels: operands with their uses, algorithms, and tables of measured times where there are any.
+        Of kernels: operands with their uses, algorithms, and tables of measured times where there
+        are any.
     limit
         Bytes of fast memory while each kernel runs.
     """
@@ -103,7 +110,8 @@ class SequenceArrays:
         return self.problem_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
 
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
-        """Return the problem with these seconds for a copy in before each use and a copy out after it, shape (uses,) each."""
+        """Return the problem with these seconds for a copy in before each use and a copy out after
+        it, shape (uses,) each."""
         return _native.PlacementProblem(
             first=self.first,
             live_range=self.live_range,
@@ -128,10 +136,18 @@ class SequenceArrays:
 
 
 def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
-    """The limits as an array; `PlacementError` unless there is a whole number of at least 0 for each kernel."""
+    """The limits as an array; `PlacementError` unless there is a whole number of at least 0 for
+    each kernel."""
     limits = np.asarray(limits)
-    if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
-        raise PlacementError(f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel, none below 0")
+    if (
+        limits.shape != (len(sequence.kernels),)
+        or not np.issubdtype(limits.dtype, np.integer)
+        or (limits < 0).any()
+    ):
+        raise PlacementError(
+            f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel,"
+            " none below 0"
+        )
     return limits
 
 
@@ -148,11 +164,16 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
     live_range = np.array([_LIVE_RANGE[tensor.kind] for tensor in tensors], dtype=np.uint8)
     following = np.arange(1, len(operands) + 1)
     used = np.flatnonzero(np.diff(first))
-    following[first[used + 1] - 1] = np.where(live_range[used] == LiveRange.CYCLIC, first[used], first[used + 1] - 1)
+    following[first[used + 1] - 1] = np.where(
+        live_range[used] == LiveRange.CYCLIC, first[used], first[used + 1] - 1
+    )
     kernel_of = np.repeat(np.arange(len(kernels)), np.diff(first_operand))
     bytes_ = np.array([tensor.bytes for tensor in tensors], dtype=np.float64)
     algorithms = [algorithm for kernel in kernels for algorithm in kernel.algorithms]
-    tables = [np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0) for kernel in kernels]
+    tables = [
+        np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0)
+        for kernel in kernels
+    ]
     return SequenceArrays(
         first=first,
         live_range=live_range,
@@ -178,15 +199,21 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
     )
 
 
-def placement_of(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, moves: bool) -> TensorPlacement:
-    """Make stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose workspace fits. O(uses + stays)."""
+def placement_of(
+    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, moves: bool
+) -> TensorPlacement:
+    """Make stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose
+    workspace fits. O(uses + stays)."""
     stays: list[Stay] = []
     copies: list[Move] = []
     fast, staying, tail = paths.fast.tolist(), paths.stays.tolist(), paths.tail.tolist()
     for t in range(arrays.tensor_count):
         begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
         if begin < end:
-            stays += [Stay(t, start, stop) for start, stop in _spans(arrays, t, fast[begin:end], staying[begin:end], tail[t])]
+            stays += [
+                Stay(t, start, stop)
+                for start, stop in _spans(arrays, t, fast[begin:end], staying[begin:end], tail[t])
+            ]
             if moves:
                 copies += _copies(arrays, t, fast[begin:end], staying[begin:end], tail[t])
     # Copies that make room come before copies that need it.
@@ -213,7 +240,9 @@ def placed_paths(arrays: SequenceArrays, fast: Mask) -> TensorPaths:
     stays, tail = there.copy(), np.zeros(arrays.tensor_count, dtype=np.uint8)
     used = np.flatnonzero(np.diff(arrays.first) > 0)
     begins, live_range = arrays.first[used], arrays.live_range[used]
-    tail[used] = there[begins] * ((live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT))
+    tail[used] = there[begins] * (
+        (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT)
+    )
     stays[begins[(live_range == LiveRange.INNER) | (live_range == LiveRange.OUTPUT)]] = 0
     return TensorPaths(there, stays, tail)
 
@@ -223,7 +252,9 @@ def spans(arrays: SequenceArrays, paths: TensorPaths, t: int) -> list[tuple[int,
     mine = slice(int(arrays.first[t]), int(arrays.first[t + 1]))
     if mine.start == mine.stop:
         return []
-    return _spans(arrays, t, paths.fast[mine].tolist(), paths.stays[mine].tolist(), int(paths.tail[t]))
+    return _spans(
+        arrays, t, paths.fast[mine].tolist(), paths.stays[mine].tolist(), int(paths.tail[t])
+    )
 
 
 def used_bytes(arrays: SequenceArrays, placement: TensorPlacement) -> Ints:
@@ -235,20 +266,33 @@ def used_bytes(arrays: SequenceArrays, placement: TensorPlacement) -> Ints:
     return change.cumsum()[:-1]
 
 
-def total_seconds(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement) -> float:
+def total_seconds(
+    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement
+) -> float:
     """Seconds of all kernels, one after another, with the copies between them."""
     slow, bounds = (paths.fast[arrays.use] == 0).tolist(), arrays.first_operand.tolist()
     kernels = zip(sequence.kernels, placement.algorithms, bounds, bounds[1:], strict=False)
-    seconds = [kernel.seconds(slow[begin:end], algorithm) for kernel, algorithm, begin, end in kernels]
-    return math.fsum(seconds + [float((arrays.to_fast if move.to_fast else arrays.to_slow)[move.tensor]) for move in placement.moves])
+    seconds = [
+        kernel.seconds(slow[begin:end], algorithm) for kernel, algorithm, begin, end in kernels
+    ]
+    return math.fsum(
+        seconds
+        + [
+            float((arrays.to_fast if move.to_fast else arrays.to_slow)[move.tensor])
+            for move in placement.moves
+        ]
+    )
 
 
 def _offsets(lengths: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def _spans(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[tuple[int, int]]:
-    """Spans of kernels with the tensor in the fast memory: adjacent ones are one stay unless the tensor left in between."""
+def _spans(
+    arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int
+) -> list[tuple[int, int]]:
+    """Spans of kernels with the tensor in the fast memory: adjacent ones are one stay unless the
+    tensor left in between."""
     # As `spans` in src/native/placement/search.cpp.
     spans: list[tuple[int, int]] = []
     kernel = arrays.kernel[arrays.first[t] : arrays.first[t + 1]].tolist()
@@ -259,13 +303,17 @@ def _spans(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], ta
         if stays[i] and i > 0:
             spans[-1] = (spans[-1][0], k + 1)
         else:
-            spans.append((0 if stays[i] and live_range in (LiveRange.CYCLIC, LiveRange.INPUT) else k, k + 1))
+            spans.append(
+                (0 if stays[i] and live_range in (LiveRange.CYCLIC, LiveRange.INPUT) else k, k + 1)
+            )
     if tail:
         spans[-1] = (spans[-1][0], arrays.kernel_count)
     return spans
 
 
-def _copies(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[Move]:
+def _copies(
+    arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int
+) -> list[Move]:
     """Copies of one tensor's path."""
     # As `copies` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
     begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
@@ -290,13 +338,20 @@ def _copies(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], t
     return copies
 
 
-def _algorithms(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement) -> tuple[int, ...]:
+def _algorithms(
+    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement
+) -> tuple[int, ...]:
     free = (arrays.limit - used_bytes(arrays, placement)).tolist()
     bounds, slow = arrays.first_operand.tolist(), (paths.fast[arrays.use] == 0).tolist()
     chosen = [0] * arrays.kernel_count
     for k, kernel in enumerate(sequence.kernels):
         if len(kernel.algorithms) > 1:
             in_slow = slow[bounds[k] : bounds[k + 1]]
-            fitting = [a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free[k]]
-            chosen[k] = min(fitting, key=lambda a: (kernel.seconds(in_slow, a), kernel.algorithms[a].workspace, a))
+            fitting = [
+                a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free[k]
+            ]
+            chosen[k] = min(
+                fitting,
+                key=lambda a: (kernel.seconds(in_slow, a), kernel.algorithms[a].workspace, a),
+            )
     return tuple(chosen)

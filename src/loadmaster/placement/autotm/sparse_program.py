@@ -2,12 +2,13 @@
 
 It differs from the published one in three ways, and allows the same placements:
 
-- A path needs three variables per use, not one per edge: whether the tensor arrives, or has stayed dirty, or has stayed clean. Leaving is
-  what remains.
-- Combinations of places are variables only for operands that matter to a kernel's time, and where there are few; else, as its time is a
-  maximum of sums, three rows say so.
-- The row for the memory at a kernel holds what changed since the kernel before it, and the occupancy of both, instead of every tensor that
-  paths then: a tensor with a live range of a thousand kernels has a few entries, not a thousand.
+- A path needs three variables per use, not one per edge: whether the tensor arrives, or has stayed
+  dirty, or has stayed clean. Leaving is what remains.
+- Combinations of places are variables only for operands that matter to a kernel's time, and where
+  there are few; else, as its time is a maximum of sums, three rows say so.
+- The row for the memory at a kernel holds what changed since the kernel before it, and the
+  occupancy of both, instead of every tensor that paths then: a tensor with a live range of a
+  thousand kernels has a few entries, not a thousand.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ import numpy as np
 
 from loadmaster.core.arrays import Bits, Floats, Ints, Mask
 from loadmaster.placement.autotm.linear_model import LinearModel, Solved
-from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, least_seconds, least_workspace, placed_paths
+from loadmaster.placement.autotm.sequence_arrays import (
+    LiveRange,
+    SequenceArrays,
+    TensorPaths,
+    least_seconds,
+    least_workspace,
+    placed_paths,
+)
 
 _NONE = -1
 _MATTERS = 1e-3
@@ -36,9 +44,11 @@ class Prices:
     memory
         Seconds per byte while each kernel runs, shape (kernels,).
     shares
-        Weights of arithmetic, fast memory and slow memory in each kernel's time, with sum 1; shape (kernels, 3).
+        Weights of arithmetic, fast memory and slow memory in each kernel's time, with sum 1; shape
+        (kernels, 3).
     surcharge
-        Seconds of each use's slow place in kernels whose combinations of places are variables, shape (uses,).
+        Seconds of each use's slow place in kernels whose combinations of places are variables,
+        shape (uses,).
     noted
         Uses in such combinations whose kernel has no table, shape (uses,).
     """
@@ -53,16 +63,23 @@ def free_prices(arrays: SequenceArrays) -> Prices:
     """Make prices with which memory is free and kernels take as long as their arithmetic."""
     uses = len(arrays.kernel)
     return Prices(
-        np.zeros(arrays.kernel_count), np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8)
+        np.zeros(arrays.kernel_count),
+        np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1)),
+        np.zeros(uses),
+        np.zeros(uses, dtype=np.uint8),
     )
 
 
 def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
-    """Compute the cost in seconds of each use in the fast memory and in the slow one at these prices, shape (uses,) each."""
+    """Compute the cost in seconds of each use in the fast memory and in the slow one at these
+    prices, shape (uses,) each."""
     shares = prices.shares[arrays.kernel]
     fast = arrays.fast * shares[:, 1]
     slow = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0) * shares[:, 2]
-    combined = ((np.diff(arrays.first_entry) > 0) | (np.bincount(arrays.kernel, prices.noted, arrays.kernel_count) > 0))[arrays.kernel]
+    combined = (
+        (np.diff(arrays.first_entry) > 0)
+        | (np.bincount(arrays.kernel, prices.noted, arrays.kernel_count) > 0)
+    )[arrays.kernel]
     fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
     return fast, slow
 
@@ -70,14 +87,23 @@ def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
 class SparseProgram:
     """The integer program of one sequence and its limits.
 
-    With ``moves`` false every tensor is placed once. ``limited`` are the kernels whose limits have rows, in order; all by default.
-    Combinations of places are variables in computed kernels where at most ``apart`` operands matter.
+    With ``moves`` false every tensor is placed once. ``limited`` are the kernels whose limits have
+    rows, in order; all by default. Combinations of places are variables in computed kernels where
+    at most ``apart`` operands matter.
     """
 
-    def __init__(self, arrays: SequenceArrays, moves: bool, limited: Ints | None = None, apart: int = TOLD_APART) -> None:
+    def __init__(
+        self,
+        arrays: SequenceArrays,
+        moves: bool,
+        limited: Ints | None = None,
+        apart: int = TOLD_APART,
+    ) -> None:
         self.arrays, self.moves, self.apart = arrays, moves, apart
         several = np.flatnonzero(np.diff(arrays.first_algorithm) > 1)
-        self.limited = np.arange(arrays.kernel_count) if limited is None else np.union1d(limited, several)
+        self.limited = (
+            np.arange(arrays.kernel_count) if limited is None else np.union1d(limited, several)
+        )
         self._changes: list[tuple[Ints, Ints, Floats]] = []
         self.model = LinearModel()
         self._second = max(float(least_seconds(arrays).mean()), 1e-12)
@@ -87,7 +113,8 @@ class SparseProgram:
         self._memory()
         self._kernels()
 
-    # --- paths ----------------------------------------------------------------------------------------------------------------------
+    # --- paths
+    # ----------------------------------------------------------------------------------------------------------------------
 
     def _paths(self) -> None:
         if self.moves:
@@ -126,7 +153,9 @@ class SparseProgram:
         self.arrives = model.columns(copy_in)
         self.dirty = _scattered(dirty, model.columns(np.where(supplied, 0.0, -copy_out)[dirty]))
         self.clean = _scattered(clean, model.columns(np.zeros(int(clean.sum()))))
-        outputs = np.flatnonzero((arrays.live_range == LiveRange.OUTPUT) & (np.diff(arrays.first) > 0))
+        outputs = np.flatnonzero(
+            (arrays.live_range == LiveRange.OUTPUT) & (np.diff(arrays.first) > 0)
+        )
         self.tail = np.full(arrays.tensor_count, _NONE)
         self.tail[outputs] = model.columns(-arrays.to_slow[outputs] / self._second)
         last = arrays.first[outputs + 1] - 1
@@ -142,7 +171,11 @@ class SparseProgram:
     def _dirty_after(self, uses: Ints) -> list[Ints]:
         """Columns that sum to whether the tensor is dirty after each of ``uses``."""
         writes = self.arrays.writes[uses] > 0
-        return [self.dirty[uses], np.where(writes, self.clean[uses], _NONE), np.where(writes, self.arrives[uses], _NONE)]
+        return [
+            self.dirty[uses],
+            np.where(writes, self.clean[uses], _NONE),
+            np.where(writes, self.arrives[uses], _NONE),
+        ]
 
     def _at_most(self, columns: Ints, sums: list[Ints]) -> None:
         rows = self.model.rows(np.full(len(columns), -np.inf), np.zeros(len(columns)))
@@ -155,9 +188,13 @@ class SparseProgram:
         chosen = self.model.columns(np.zeros(arrays.tensor_count))
         self.arrives = chosen[arrays.tensor]
         self.dirty = np.full(len(arrays.kernel), _NONE)
-        self.clean, self.tail = self.dirty, np.where(arrays.live_range == LiveRange.OUTPUT, chosen, _NONE)
+        self.clean, self.tail = (
+            self.dirty,
+            np.where(arrays.live_range == LiveRange.OUTPUT, chosen, _NONE),
+        )
 
-    # --- memory ---------------------------------------------------------------------------------------------------------------------
+    # --- memory
+    # ---------------------------------------------------------------------------------------------------------------------
 
     def _memory(self) -> None:
         arrays, model, at = self.arrays, self.model, self.limited
@@ -183,18 +220,31 @@ class SparseProgram:
             self._change(arrays.kernel + 1, column, -size)
         follows = np.flatnonzero(self.before != _NONE)
         for column in (self.dirty, self.clean):
-            # Stays from the use before: there from its end on; round the end of time, from the start too.
+            # Stays from the use before: there from its end on; round the end of time, from the
+            # start too.
             self._change(arrays.kernel[self.before[follows]] + 1, column[follows], size[follows])
             around = uses[self.is_first & (arrays.live_range[arrays.tensor] != LiveRange.INNER)]
             self._change(np.zeros(len(around), dtype=np.int64), column[around], size[around])
         ends = np.flatnonzero(self.tail != _NONE)
-        self._change(arrays.kernel[arrays.first[ends + 1] - 1] + 1, self.tail[ends], arrays.size[ends] / self._byte)
+        self._change(
+            arrays.kernel[arrays.first[ends + 1] - 1] + 1,
+            self.tail[ends],
+            arrays.size[ends] / self._byte,
+        )
 
     def _changes_of_placed(self) -> None:
         arrays = self.arrays
         used = np.flatnonzero(np.diff(arrays.first) > 0)
-        live_range, size, column = arrays.live_range[used], arrays.size[used] / self._byte, self.arrives[arrays.first[used]]
-        start = np.where((live_range == LiveRange.CYCLIC) | (live_range == LiveRange.INPUT), 0, arrays.kernel[arrays.first[used]])
+        live_range, size, column = (
+            arrays.live_range[used],
+            arrays.size[used] / self._byte,
+            self.arrives[arrays.first[used]],
+        )
+        start = np.where(
+            (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.INPUT),
+            0,
+            arrays.kernel[arrays.first[used]],
+        )
         end = np.where(
             (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT),
             arrays.kernel_count,
@@ -222,16 +272,27 @@ class SparseProgram:
         one[several] = model.rows(np.ones(len(several)), np.ones(len(several)))
         model.entries(one[owner[chosen]], self.algorithm[chosen], np.ones(len(chosen)))
         self.room = np.full(arrays.kernel_count, _NONE)
-        self.room[several] = model.rows(np.full(len(several), -np.inf), arrays.limit[several] / self._byte)
-        model.entries(self.room[several], self.occupied[np.searchsorted(self.limited, several)], np.ones(len(several)))
-        model.entries(self.room[owner[chosen]], self.algorithm[chosen], arrays.workspace[chosen] / self._byte)
+        self.room[several] = model.rows(
+            np.full(len(several), -np.inf), arrays.limit[several] / self._byte
+        )
+        model.entries(
+            self.room[several],
+            self.occupied[np.searchsorted(self.limited, several)],
+            np.ones(len(several)),
+        )
+        model.entries(
+            self.room[owner[chosen]], self.algorithm[chosen], arrays.workspace[chosen] / self._byte
+        )
 
-    # --- kernels --------------------------------------------------------------------------------------------------------------------
+    # --- kernels
+    # --------------------------------------------------------------------------------------------------------------------
 
     def _kernels(self) -> None:
         arrays = self.arrays
         self.time = np.full(arrays.kernel_count, _NONE)
-        self.by_fast, self.by_slow, self.by_arithmetic = (np.full(arrays.kernel_count, _NONE) for _ in range(3))
+        self.by_fast, self.by_slow, self.by_arithmetic = (
+            np.full(arrays.kernel_count, _NONE) for _ in range(3)
+        )
         self.tied = np.full(len(arrays.kernel), _NONE)
         self.noted = np.zeros(len(arrays.kernel), dtype=bool)
         algorithms = np.diff(arrays.first_algorithm)
@@ -258,29 +319,39 @@ class SparseProgram:
         self._sums(~self._measured & (counts == 0))
 
     def _told_apart(self) -> Ints:
-        """Uses whose combinations are variables: those that matter, of computed kernels that have few."""
+        """Uses whose combinations are variables: those that matter, of computed kernels that have
+        few."""
         arrays, k = self.arrays, self.arrays.kernel
         finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
-        fast_sum, slow_sum = np.bincount(k, arrays.fast, arrays.kernel_count), np.bincount(k, finite, arrays.kernel_count)
+        fast_sum, slow_sum = (
+            np.bincount(k, arrays.fast, arrays.kernel_count),
+            np.bincount(k, finite, arrays.kernel_count),
+        )
         least = least_seconds(arrays)
         computed = ~self._measured & (np.maximum(fast_sum, slow_sum) > least)
-        matters = computed[k] & (np.maximum(arrays.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
+        matters = computed[k] & (
+            np.maximum(arrays.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k]
+        )
         few = np.bincount(k[matters], minlength=arrays.kernel_count) <= self.apart
         return np.flatnonzero(matters & few[k])
 
     def _tables(self, kernels: Ints, uses: Ints, algorithms: int) -> Floats:
-        """Seconds of computed kernels for all combinations of the places of ``uses``; shape (kernels, algorithms, combinations)."""
+        """Seconds of computed kernels for all combinations of the places of ``uses``; shape
+        (kernels, algorithms, combinations)."""
         arrays = self.arrays
         bits = (np.arange(2 ** uses.shape[1])[:, None] >> np.arange(uses.shape[1])) & 1
         fast = arrays.fast[uses] @ (1 - bits).T
         with np.errstate(invalid="ignore"):
             slow = np.where(bits[None], arrays.slow[uses][:, None], 0.0).sum(axis=2)
-        arithmetic = arrays.seconds[arrays.first_algorithm[kernels][:, None] + np.arange(algorithms)]
+        arithmetic = arrays.seconds[
+            arrays.first_algorithm[kernels][:, None] + np.arange(algorithms)
+        ]
         tables: Floats = np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
         return tables
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
-        """One variable for every possible combination of places and algorithms, tied to the places of the operands.
+        """One variable for every possible combination of places and algorithms, tied to the places
+        of the operands.
 
         ``uses`` has shape (kernels, operands), ``tables`` (kernels, algorithms, combinations).
         """
@@ -299,17 +370,31 @@ class SparseProgram:
             model.entries(rows[at[slow]], columns[slow], np.ones(int(slow.sum())))
         for a in range(tables.shape[1] if tables.shape[1] > 1 else 0):
             rows = model.rows(np.zeros(len(kernels)), np.zeros(len(kernels)))
-            model.entries(rows, self.algorithm[self.arrays.first_algorithm[kernels] + a], np.ones(len(kernels)))
-            model.entries(rows[at[which == a]], columns[which == a], np.full(int((which == a).sum()), -1.0))
+            model.entries(
+                rows,
+                self.algorithm[self.arrays.first_algorithm[kernels] + a],
+                np.ones(len(kernels)),
+            )
+            model.entries(
+                rows[at[which == a]], columns[which == a], np.full(int((which == a).sum()), -1.0)
+            )
 
     def _sums(self, computed: Mask) -> None:
         """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
         arrays, model, k = self.arrays, self.model, self.arrays.kernel
         least = least_seconds(arrays)
         finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
-        fast_sum, slow_sum = np.bincount(k, arrays.fast, arrays.kernel_count), np.bincount(k, finite, arrays.kernel_count)
-        self.time[computed] = model.columns(np.ones(int(computed.sum())), least[computed] / self._second, np.inf)
-        for rows, sums, sign, costs in ((self.by_fast, fast_sum, -1.0, arrays.fast), (self.by_slow, slow_sum, 1.0, finite)):
+        fast_sum, slow_sum = (
+            np.bincount(k, arrays.fast, arrays.kernel_count),
+            np.bincount(k, finite, arrays.kernel_count),
+        )
+        self.time[computed] = model.columns(
+            np.ones(int(computed.sum())), least[computed] / self._second, np.inf
+        )
+        for rows, sums, sign, costs in (
+            (self.by_fast, fast_sum, -1.0, arrays.fast),
+            (self.by_slow, slow_sum, 1.0, finite),
+        ):
             matters = computed & (sums > least)
             constant = sums[matters] / self._second if sign > 0 else np.zeros(int(matters.sum()))
             rows[matters] = model.rows(constant, np.full(int(matters.sum()), np.inf))
@@ -318,16 +403,24 @@ class SparseProgram:
             for column in (self.arrives, self.dirty, self.clean):
                 model.entries(rows[k[uses]], column[uses], sign * costs[uses] / self._second)
         chooses = computed & (np.diff(arrays.first_algorithm) > 1)
-        self.by_arithmetic[chooses] = model.rows(np.zeros(int(chooses.sum())), np.full(int(chooses.sum()), np.inf))
+        self.by_arithmetic[chooses] = model.rows(
+            np.zeros(int(chooses.sum())), np.full(int(chooses.sum()), np.inf)
+        )
         model.entries(self.by_arithmetic[chooses], self.time[chooses], np.ones(int(chooses.sum())))
         owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
         timed = chooses[owner]
-        model.entries(self.by_arithmetic[owner[timed]], self.algorithm[timed], -arrays.seconds[timed] / self._second)
+        model.entries(
+            self.by_arithmetic[owner[timed]],
+            self.algorithm[timed],
+            -arrays.seconds[timed] / self._second,
+        )
 
-    # --- answers --------------------------------------------------------------------------------------------------------------------
+    # --- answers
+    # --------------------------------------------------------------------------------------------------------------------
 
     def prices(self, solved: Solved) -> Prices:
-        """Return the rows' multipliers as prices; all prices give a valid bound, these a good one."""
+        """Return the rows' multipliers as prices; all prices give a valid bound, these a good
+        one."""
         arrays = self.arrays
         memory = np.zeros(arrays.kernel_count)
         memory[self.limited] = -solved.column_duals[self.occupied]
@@ -343,10 +436,16 @@ class SparseProgram:
         surcharge = np.zeros(len(arrays.kernel))
         tied = self.tied != _NONE
         surcharge[tied] = solved.row_duals[self.tied[tied]] * self._second
-        return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge, self.noted.astype(np.uint8))
+        return Prices(
+            np.maximum(memory, 0.0) * self._second / self._byte,
+            shares,
+            surcharge,
+            self.noted.astype(np.uint8),
+        )
 
     def excess(self, solved: Solved) -> Floats:
-        """Return the bytes by which a solution exceeds the limit at each kernel, shape (kernels,); negative where there is room."""
+        """Return the bytes by which a solution exceeds the limit at each kernel, shape (kernels,);
+        negative where there is room."""
         arrays = self.arrays
         change = np.zeros(arrays.kernel_count + 1)
         for kernels, columns, sizes in self._changes:
@@ -354,7 +453,8 @@ class SparseProgram:
         return change.cumsum()[:-1] * self._byte - (arrays.limit - least_workspace(arrays))
 
     def shares(self, solved: Solved) -> tuple[Floats, Floats, Floats]:
-        """Return the share of each tensor in the fast memory at its uses, in the gaps before them, and at the end; as in `TensorPaths`."""
+        """Return the share of each tensor in the fast memory at its uses, in the gaps before them,
+        and at the end; as in `TensorPaths`."""
         value = np.append(solved.values, 0.0)
         stays = value[self.dirty] + value[self.clean]
         tail = value[self.tail]
@@ -366,7 +466,9 @@ class SparseProgram:
         """Round a solution to paths; also return each tensor's distance from whole numbers."""
         arrays = self.arrays
         value = np.append(solved.values, 0.0)
-        arrives, dirty, clean, tail = (value[column] for column in (self.arrives, self.dirty, self.clean, self.tail))
+        arrives, dirty, clean, tail = (
+            value[column] for column in (self.arrives, self.dirty, self.clean, self.tail)
+        )
         doubt = np.zeros(arrays.tensor_count)
         for part in (arrives, dirty, clean):
             np.maximum.at(doubt, arrays.tensor, np.abs(part - np.rint(part)))
@@ -378,7 +480,10 @@ class SparseProgram:
         cyclic = (arrays.live_range == LiveRange.CYCLIC) & (np.diff(arrays.first) > 0)
         ends[cyclic] = stays[arrays.first[:-1][cyclic]]
         fast = arrives + dirty + clean > 0.5
-        return TensorPaths(fast.astype(np.uint8), stays.astype(np.uint8), ends.astype(np.uint8)), doubt
+        return (
+            TensorPaths(fast.astype(np.uint8), stays.astype(np.uint8), ends.astype(np.uint8)),
+            doubt,
+        )
 
     @property
     def integers(self) -> Ints:

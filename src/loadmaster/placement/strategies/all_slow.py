@@ -8,7 +8,12 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import all_slow
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms, must_be_fast, timed
+from loadmaster.placement.strategies.result import (
+    BaselineResult,
+    fitting_algorithms,
+    must_be_fast,
+    timed,
+)
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
@@ -16,7 +21,8 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True):
         if needed:
             raise CapacityError(
-                f"all-slow does not fit: kernel {kernel.name!r} needs tensor {sequence.tensors[min(needed)].name!r} in the fast memory"
+                f"all-slow does not fit: kernel {kernel.name!r} needs tensor"
+                f" {sequence.tensors[min(needed)].name!r} in the fast memory"
             )
     algorithms, _ = fitting_algorithms(sequence, limits)
     return timed(sequence, replace(all_slow(sequence), algorithms=algorithms))

@@ -1,7 +1,7 @@
 """First-touch NUMA: a tensor goes where there is room when it is first touched, and never moves.
 
-Weights and inputs are touched before the step, in order. Memory that a tensor frees is used again. Room that later kernels' workspace or
-tighter limits need counts as taken.
+Weights and inputs are touched before the step, in order. Memory that a tensor frees is used again.
+Room that later kernels' workspace or tighter limits need counts as taken.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
+from loadmaster.placement.strategies.result import (
+    BaselineResult,
+    does_not_fit,
+    fitting_algorithms,
+    must_be_fast,
+    timed,
+)
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:

@@ -1,10 +1,13 @@
-"""Memory space assignment in the manner of XLA: greedy by benefit, one tensor's use intervals after another, with prefetches.
+"""Memory space assignment in the manner of XLA: greedy by benefit, one tensor's use intervals after
+another, with prefetches.
 
-Tensors come in the order of the seconds they save for each byte of fast memory and kernel of life. A tensor stays from one use to the next
-while there is room. Else it is copied out after the last use before, if its bytes are needed and have no valid copy, and copied back as
-late as the bandwidth that is left allows; both copies overlap computation, and take the link's time from those of later tensors. What
-finds neither room nor bandwidth is used in the slow memory. Where a kernel cannot use it there, room for that kernel alone is set aside
-from the start, and copies that find no bandwidth block.
+Tensors come in the order of the seconds they save for each byte of fast memory and kernel of life.
+A tensor stays from one use to the next while there is room. Else it is copied out after the last
+use before, if its bytes are needed and have no valid copy, and copied back as late as the bandwidth
+that is left allows; both copies overlap computation, and take the link's time from those of later
+tensors. What finds neither room nor bandwidth is used in the slow memory. Where a kernel cannot use
+it there, room for that kernel alone is set aside from the start, and copies that find no bandwidth
+block.
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
-from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
+from loadmaster.placement.strategies.result import (
+    BaselineResult,
+    does_not_fit,
+    fitting_algorithms,
+    must_be_fast,
+    timed,
+)
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
@@ -43,15 +52,21 @@ def _by_benefit(sequence: KernelSequence) -> list[int]:
 
     def density(t: int) -> float:
         copied = sequence.tensors[t].bytes * (1 / sequence.link.to_fast + 1 / sequence.link.to_slow)
-        saved = math.fsum(o.slow_seconds - o.fast_seconds if math.isfinite(o.slow_seconds) else copied for _, o in sequence.uses[t])
+        saved = math.fsum(
+            o.slow_seconds - o.fast_seconds if math.isfinite(o.slow_seconds) else copied
+            for _, o in sequence.uses[t]
+        )
         return saved / (max(1, int(sequence.sizes[t])) * int(spans[t, 1] - spans[t, 0]))
 
-    return sorted((t for t, uses in enumerate(sequence.uses) if uses), key=lambda t: (-density(t), t))
+    return sorted(
+        (t for t, uses in enumerate(sequence.uses) if uses), key=lambda t: (-density(t), t)
+    )
 
 
 @dataclass
 class _Segment:
-    """Consecutive uses ``first`` to ``last`` of a tensor that find it in the fast memory: its stay, and the copies at its ends."""
+    """Consecutive uses ``first`` to ``last`` of a tensor that find it in the fast memory: its stay,
+    and the copies at its ends."""
 
     first: int
     last: int
@@ -68,7 +83,10 @@ class _Assigner:
         self.sequence = sequence
         self.room = room
         rows = zip(sequence.kernels, algorithms, strict=True)
-        seconds = np.array([kernel.seconds([False] * len(kernel.operands), a) for kernel, a in rows], dtype=np.float64)
+        seconds = np.array(
+            [kernel.seconds([False] * len(kernel.operands), a) for kernel, a in rows],
+            dtype=np.float64,
+        )
         self.spare = [seconds] * 2 if sequence.link.shared else [seconds, seconds.copy()]
         self.stays: list[Stay] = []
         self.moves: list[Move] = []
@@ -99,7 +117,8 @@ class _Assigner:
             i = segment.last + 1
 
     def _segment(self, t: int, i: int, valid: int | None, needed: set[int]) -> _Segment | None:
-        """The longest segment that begins with use ``i``, or None if that use is better off in the slow memory."""
+        """The longest segment that begins with use ``i``, or None if that use is better off in the
+        slow memory."""
         uses = self.sequence.uses[t]
         k, operand = uses[i]
         kind = self.sequence.tensors[t].kind
@@ -111,12 +130,18 @@ class _Assigner:
             segment = self._fetched(t, i, valid or 0, k in needed)
         if segment is None:
             return None
-        while segment.last + 1 < len(uses) and self._fits(segment.end, uses[segment.last + 1][0] + 1):
+        while segment.last + 1 < len(uses) and self._fits(
+            segment.end, uses[segment.last + 1][0] + 1
+        ):
             segment.last += 1
             segment.end = uses[segment.last][0] + 1
         inside = uses[segment.first : segment.last + 1]
         dirty = segment.fetch is None or any(o.write for _, o in inside)
-        return segment if not dirty or self._leave(t, segment, any(k in needed for k, _ in inside)) else None
+        return (
+            segment
+            if not dirty or self._leave(t, segment, any(k in needed for k, _ in inside))
+            else None
+        )
 
     def _fetched(self, t: int, i: int, valid: int, forced: bool) -> _Segment | None:
         """Copy back as late as the engine's time allows."""
@@ -130,7 +155,8 @@ class _Assigner:
         return _Segment(i, i, k, k + 1, fetch=Move(t, True, k, k)) if forced else None
 
     def _leave(self, t: int, segment: _Segment, forced: bool) -> bool:
-        """Add room and time for the copy out at the end of a segment of changed bytes; false if there is not enough."""
+        """Add room and time for the copy out at the end of a segment of changed bytes; false if
+        there is not enough."""
         uses = self.sequence.uses[t]
         kind = self.sequence.tensors[t].kind
         kernels = len(self.sequence.kernels)
@@ -146,7 +172,9 @@ class _Assigner:
         else:
             return True
         seconds = self.sequence.tensors[t].bytes / self.sequence.link.asynchronous_to_slow
-        end = segment.end + 1 + int(np.searchsorted(self.spare[0][segment.end : k].cumsum(), seconds))
+        end = (
+            segment.end + 1 + int(np.searchsorted(self.spare[0][segment.end : k].cumsum(), seconds))
+        )
         if end <= k and self._fits(segment.end, end):
             segment.evict, segment.end = Move(t, False, segment.end, end), end
             return True
@@ -161,14 +189,17 @@ class _Assigner:
         self.stays.append(stay)
 
     def _commit(self, t: int, segment: _Segment) -> None:
-        """Take the room, and the engines' time: of copies back from the end, of copies out from the start."""
+        """Take the room, and the engines' time: of copies back from the end, of copies out from the
+        start."""
         self._take(Stay(t, segment.start, segment.end))
         for move in (segment.fetch, segment.evict):
             if move is None:
                 continue
             self.moves.append(move)
             link = self.sequence.link
-            seconds = self.sequence.tensors[t].bytes / (link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow)
+            seconds = self.sequence.tensors[t].bytes / (
+                link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow
+            )
             spare = self.spare[move.to_fast][move.start : move.end]
             spare = spare[::-1] if move.to_fast else spare
             spare -= np.diff(np.minimum(spare.cumsum(), seconds), prepend=0.0)

@@ -1,8 +1,10 @@
-"""Offloading of activations as training frameworks do it: the largest are offloaded first, until the peak fits.
+"""Offloading of activations as training frameworks do it: the largest are offloaded first, until
+the peak fits.
 
-An activation may go during its longest idle gap, as a rule between forward and backward. Copies overlap computation: out as soon as the
-use before the gap has ended, in order; back during the kernel before the use after it. Only where memory runs out does a kernel wait for
-copies that are under way. Weights stay.
+An activation may go during its longest idle gap, as a rule between forward and backward. Copies
+overlap computation: out as soon as the use before the gap has ended, in order; back during the
+kernel before the use after it. Only where memory runs out does a kernel wait for copies that are
+under way. Weights stay.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement, all_fast
 from loadmaster.placement.sequence import KernelSequence, StoredKind
-from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, timed
+from loadmaster.placement.strategies.result import (
+    BaselineResult,
+    does_not_fit,
+    fitting_algorithms,
+    timed,
+)
 
 
 class _Gap(NamedTuple):
@@ -29,7 +36,8 @@ class _Gap(NamedTuple):
 
     @property
     def away(self) -> slice:
-        """Kernels during which it can be away: not while it is copied out at the earliest, nor while it is copied back."""
+        """Kernels during which it can be away: not while it is copied out at the earliest, nor
+        while it is copied back."""
         return slice(self.before + 2, self.after - 1)
 
 
@@ -38,20 +46,35 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     algorithms, room = fitting_algorithms(sequence, limits)
     over = sequence.live_bytes(workspace=False) - room
     chosen = _choose(sequence, over)
-    seconds = [kernel.seconds([False] * len(kernel.operands), a) for kernel, a in zip(sequence.kernels, algorithms, strict=True)]
+    seconds = [
+        kernel.seconds([False] * len(kernel.operands), a)
+        for kernel, a in zip(sequence.kernels, algorithms, strict=True)
+    ]
     complete = _completions(sequence, chosen, np.concatenate([[0.0], np.cumsum(seconds)]), over)
     stays = {stay.tensor: [stay] for stay in all_fast(sequence).stays}
     moves = []
     for gap, end in zip(chosen, complete, strict=True):
         whole = stays[gap.tensor][0]
-        stays[gap.tensor] = [Stay(gap.tensor, whole.start, end), Stay(gap.tensor, gap.after - 1, whole.end)]
-        moves += [Move(gap.tensor, False, gap.before + 1, end), Move(gap.tensor, True, gap.after - 1, gap.after)]
+        stays[gap.tensor] = [
+            Stay(gap.tensor, whole.start, end),
+            Stay(gap.tensor, gap.after - 1, whole.end),
+        ]
+        moves += [
+            Move(gap.tensor, False, gap.before + 1, end),
+            Move(gap.tensor, True, gap.after - 1, gap.after),
+        ]
     moves.sort(key=lambda move: (move.start, move.end))
-    return timed(sequence, TensorPlacement(tuple(stay for pair in stays.values() for stay in pair), tuple(moves), algorithms))
+    return timed(
+        sequence,
+        TensorPlacement(
+            tuple(stay for pair in stays.values() for stay in pair), tuple(moves), algorithms
+        ),
+    )
 
 
 def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
-    """Gaps in the order in which they begin; ``over`` becomes what is left over the limit with these tensors away."""
+    """Gaps in the order in which they begin; ``over`` becomes what is left over the limit with
+    these tensors away."""
     gaps = []
     for t, uses in enumerate(sequence.uses):
         if sequence.tensors[t].kind is not StoredKind.WEIGHT and len(uses) > 1:
@@ -69,12 +92,18 @@ def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
     return sorted(chosen, key=lambda gap: (gap.before, gap.tensor))
 
 
-def _completions(sequence: KernelSequence, gaps: list[_Gap], clock: Floats, over: Ints) -> list[int]:
-    """The position by which each copy out is complete: when the engine gets there, or where its memory is needed."""
+def _completions(
+    sequence: KernelSequence, gaps: list[_Gap], clock: Floats, over: Ints
+) -> list[int]:
+    """The position by which each copy out is complete: when the engine gets there, or where its
+    memory is needed."""
     ends = []
     free = 0.0
     for gap in gaps:
-        free = max(free, float(clock[gap.before + 1])) + sequence.tensors[gap.tensor].bytes / sequence.link.asynchronous_to_slow
+        free = (
+            max(free, float(clock[gap.before + 1]))
+            + sequence.tensors[gap.tensor].bytes / sequence.link.asynchronous_to_slow
+        )
         ends.append(min(max(int(np.searchsorted(clock, free)), gap.before + 2), gap.after - 1))
     waiting: deque[int] = deque()
     coming = 0

@@ -1,7 +1,8 @@
 """Swapping of the least recently used: every kernel has its operands brought in, and waits for it.
 
-What cannot be brought in because the kernel's operands together exceed the limit is used in the slow memory, largest first. Weights that
-a step ends with in the fast memory begin the next one there.
+What cannot be brought in because the kernel's operands together exceed the limit is used in the
+slow memory, largest first. Weights that a step ends with in the fast memory begin the next one
+there.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from collections import OrderedDict
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
-from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
+from loadmaster.placement.strategies.result import (
+    BaselineResult,
+    does_not_fit,
+    fitting_algorithms,
+    must_be_fast,
+    timed,
+)
 
 _PASSES = 8
-"""Steps simulated before weights that are still evicted are made to begin every step in the slow memory."""
+"""Steps simulated before weights that are still evicted are made to begin every step in the slow
+memory."""
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
@@ -30,7 +38,8 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
 
 
 class _Step:
-    """One step: what is in the fast memory, least recently used first, since when, and whether a slow copy is valid."""
+    """One step: what is in the fast memory, least recently used first, since when, and whether a
+    slow copy is valid."""
 
     def __init__(self, sequence: KernelSequence, room: Ints, carried: set[int]) -> None:
         self.sequence = sequence
@@ -41,7 +50,9 @@ class _Step:
         self.held: OrderedDict[int, int] = OrderedDict()
         self.used = 0
         self.updated = {o.tensor for kernel in sequence.kernels for o in kernel.operands if o.write}
-        self.clean = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
+        self.clean = {
+            t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT
+        }
         self.carried = self._begin(room.tolist(), carried)
         needed = must_be_fast(sequence)
         for k, free in enumerate(room.tolist()):
@@ -49,7 +60,8 @@ class _Step:
         self._end()
 
     def _begin(self, room: list[int], carried: set[int]) -> set[int]:
-        """Put in what was carried over and the inputs, as far as there is room; what does not fit is in the slow memory."""
+        """Put in what was carried over and the inputs, as far as there is room; what does not fit
+        is in the slow memory."""
         inside = set()
         for t, tensor in enumerate(self.sequence.tensors):
             begins = t in carried or (tensor.kind is StoredKind.INPUT and self.sequence.uses[t])
@@ -123,7 +135,11 @@ class _Step:
         last = len(self.sequence.kernels)
         for t, tensor in enumerate(self.sequence.tensors):
             if t in self.held:
-                if tensor.kind is StoredKind.WEIGHT and t not in self.carried and t not in self.clean:
+                if (
+                    tensor.kind is StoredKind.WEIGHT
+                    and t not in self.carried
+                    and t not in self.clean
+                ):
                     self.moves.append(Move(t, False, last, last))
                 self.stays.append(Stay(t, self.held[t], last))
 

@@ -1,13 +1,15 @@
-"""The fast memory as a hardware cache of the slow one ("2LM", memory mode): direct-mapped, write-back, filled on every miss.
+"""The fast memory as a hardware cache of the slow one ("2LM", memory mode): direct-mapped,
+write-back, filled on every miss.
 
-Tensors lie at the addresses that a first-fit allocator gives them. A kernel reads or writes each block of each operand once, in order; a
-miss reads the block from the slow memory, on writing too, and first writes the block that it displaces back if that is dirty, even if
-the tensor in it is dead. The kernel takes as long as with everything fast, or as its traffic to the slow memory, whichever is longer.
-One step warms the cache up; the next one is counted.
+Tensors lie at the addresses that a first-fit allocator gives them. A kernel reads or writes each
+block of each operand once, in order; a miss reads the block from the slow memory, on writing too,
+and first writes the block that it displaces back if that is dirty, even if the tensor in it is
+dead. The kernel takes as long as with everything fast, or as its traffic to the slow memory,
+whichever is longer. One step warms the cache up; the next one is counted.
 
-Approximated: blocks are not 64 bytes but as large as keeps a step at a few million of them, so that conflicts are those of whole blocks;
-tags cost no bandwidth; operands that a kernel reads more than once miss once. The slow memory's bandwidths are the best at which any
-operand is used in place.
+Approximated: blocks are not 64 bytes but as large as keeps a step at a few million of them, so that
+conflicts are those of whole blocks; tags cost no bandwidth; operands that a kernel reads more than
+once miss once. The slow memory's bandwidths are the best at which any operand is used in place.
 """
 
 from __future__ import annotations
@@ -29,15 +31,27 @@ _TOUCHES = 2**22
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
-    if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
-        raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
+    if not all(
+        math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands
+    ):
+        raise PlacementError(
+            "2lm needs a machine whose kernels can use the slow memory in place: leave it out"
+        )
     algorithms, room = fitting_algorithms(sequence, limits)
     capacity = int(room.min(initial=WHOLE_LIMIT))
-    touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
+    touched = sum(
+        int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands
+    )
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
     address = first_fit_addresses(sequence, block)
     # Lines beyond the last address would stay empty.
-    used = max((first + -(-size // block) for first, size in zip(address, sequence.sizes.tolist(), strict=True)), default=0)
+    used = max(
+        (
+            first + -(-size // block)
+            for first, size in zip(address, sequence.sizes.tolist(), strict=True)
+        ),
+        default=0,
+    )
     cache = _Cache(max(1, min(capacity // block, used)))
     reading, writing = slow_bandwidths(sequence)
     for _ in range(2):
@@ -65,11 +79,13 @@ class _Cache:
         self.dirty = np.zeros(lines, dtype=bool)
 
     def touch(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
-        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced. O(lines) however long the run."""
+        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced.
+        O(lines) however long the run."""
         beyond = max(0, blocks - self.lines)
         missed, displaced = self._lap(first, blocks - beyond, write)
         if beyond:
-            # The run displaces its own blocks from here on: what of the first lap is dirty once, then what it has written itself.
+            # The run displaces its own blocks from here on: what of the first lap is dirty once,
+            # then what it has written itself.
             again = (first + np.arange(min(beyond, self.lines))) % self.lines
             displaced += int(np.count_nonzero(self.dirty[again])) + (beyond - len(again)) * write
             missed += beyond
@@ -99,22 +115,30 @@ class _Cache:
 
 
 def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
-    """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
+    """The lowest block at which each tensor fits when its life begins; what ends before frees its
+    blocks first."""
     begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
     count = len(begin)
     anywhere = np.full(count, FREE, dtype=np.int64)
-    problem = Problem(begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere)
-    return [max(0, offset) for offset in place(problem, np.lexsort((np.arange(count), begin))).tolist()]
+    problem = Problem(
+        begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
+    )
+    return [
+        max(0, offset) for offset in place(problem, np.lexsort((np.arange(count), begin))).tolist()
+    ]
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
-    """Return bytes/s at which the slow memory is read and written: the best of any operand, else the link's."""
+    """Return bytes/s at which the slow memory is read and written: the best of any operand, else
+    the link's."""
     reading = writing = 0.0
     for kernel in sequence.kernels:
         for operand in kernel.operands:
             if operand.read != operand.write and operand.slow_seconds > 0:
                 rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
-                reading, writing = (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
+                reading, writing = (
+                    (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
+                )
     return reading or sequence.link.to_fast, writing or sequence.link.to_slow
 
 

@@ -42,7 +42,8 @@ def strategy_summaries() -> dict[str, str]:
 
 
 def baseline(name: str, sequence: KernelSequence, limits: Ints) -> BaselineResult:
-    """Simulate a baseline with ``limits`` bytes of fast memory while each kernel runs, shape (kernels,).
+    """Simulate a baseline with ``limits`` bytes of fast memory while each kernel runs, shape
+    (kernels,).
 
     All but ``all-fast`` keep the limits.
 
@@ -55,5 +56,10 @@ def baseline(name: str, sequence: KernelSequence, limits: Ints) -> BaselineResul
     """
     require_known("baseline", name, baseline_names(), PlacementError)
     if limits.shape != (len(sequence.kernels),):
-        raise PlacementError(f"limits have shape {limits.shape}: give one for each of the {len(sequence.kernels)} kernels")
-    return (PLACING if name in PLACING.names else IN_HARDWARE).find(name)(sequence, limits.astype("int64", copy=False))
+        raise PlacementError(
+            f"limits have shape {limits.shape}: give one for each of the {len(sequence.kernels)}"
+            " kernels"
+        )
+    return (PLACING if name in PLACING.names else IN_HARDWARE).find(name)(
+        sequence, limits.astype("int64", copy=False)
+    )

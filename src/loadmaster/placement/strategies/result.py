@@ -14,7 +14,8 @@ from loadmaster.placement.timing import moved_bytes, time_moves
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """Seconds of one step, bytes that were copied, the most bytes of fast memory in use, and the placement if the strategy is one."""
+    """Seconds of one step, bytes that were copied, the most bytes of fast memory in use, and the
+    placement if the strategy is one."""
 
     seconds: float
     moved_bytes: int
@@ -25,11 +26,14 @@ class BaselineResult:
 def timed(sequence: KernelSequence, placement: TensorPlacement) -> BaselineResult:
     """Make the result of a strategy that gives a placement."""
     peak = int(fast_bytes(sequence, placement).max(initial=0))
-    return BaselineResult(time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement)
+    return BaselineResult(
+        time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement
+    )
 
 
 def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
-    """Return for every kernel the tensors that it cannot use in the slow memory, with any algorithm."""
+    """Return for every kernel the tensors that it cannot use in the slow memory, with any
+    algorithm."""
     needed: list[set[int]] = []
     for kernel in sequence.kernels:
         here = set()
@@ -42,20 +46,30 @@ def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
 
 
 def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[int, ...], Ints]:
-    """Each kernel's first algorithm, or the fastest that leaves room for what must be fast; and the bytes left beside its workspace.
+    """Each kernel's first algorithm, or the fastest that leaves room for what must be fast; and the
+    bytes left beside its workspace.
 
     Raises `CapacityError` naming a kernel for which no algorithm does.
     """
     chosen, room = [], limits.copy()
-    for k, (kernel, needed) in enumerate(zip(sequence.kernels, must_be_fast(sequence), strict=True)):
+    for k, (kernel, needed) in enumerate(
+        zip(sequence.kernels, must_be_fast(sequence), strict=True)
+    ):
         free = int(limits[k]) - sum(int(sequence.sizes[t]) for t in needed)
-        fitting = [a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free]
+        fitting = [
+            a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free
+        ]
         if not fitting:
             raise CapacityError(
-                f"kernel {kernel.name!r} needs {int(limits[k]) - free + min(a.workspace for a in kernel.algorithms)} bytes of fast memory, "
-                f"but its limit is {int(limits[k])}"
+                f"kernel {kernel.name!r} needs"
+                f" {int(limits[k]) - free + min(a.workspace for a in kernel.algorithms)} bytes of"
+                f" fast memory, but its limit is {int(limits[k])}"
             )
-        algorithm = 0 if 0 in fitting else min(fitting, key=lambda a: (kernel.seconds([False] * len(kernel.operands), a), a))
+        algorithm = (
+            0
+            if 0 in fitting
+            else min(fitting, key=lambda a: (kernel.seconds([False] * len(kernel.operands), a), a))
+        )
         chosen.append(algorithm)
         room[k] -= kernel.algorithms[algorithm].workspace
     return tuple(chosen), room
@@ -63,4 +77,7 @@ def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[in
 
 def does_not_fit(sequence: KernelSequence, kernel: int, strategy: str) -> CapacityError:
     """Make the error of a strategy that finds no room while a kernel runs."""
-    return CapacityError(f"{strategy} does not fit: the limit is exceeded while kernel {sequence.kernels[kernel].name!r} runs")
+    return CapacityError(
+        f"{strategy} does not fit: the limit is exceeded while kernel"
+        f" {sequence.kernels[kernel].name!r} runs"
+    )

@@ -1,4 +1,5 @@
-"""What a plan may be checked against: networks as frontends read them, looked up by the names that the plan uses."""
+"""What a plan may be checked against: networks as frontends read them, looked up by the names that
+the plan uses."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _FREE = (OpClass.VIEW, OpClass.SHAPE)
 
 @dataclass(frozen=True)
 class Model:
-    """A network, in which every tensor is written once, with its operators that cost something by name."""
+    """A network, in which every tensor is written once, with its operators that cost something by
+    name."""
 
     name: str
     graph: Graph
@@ -36,7 +38,12 @@ class Model:
     @cached_property
     def channels(self) -> dict[str, int]:
         """Output channels of the loop nest that makes a storage."""
-        return {self.storage(write.tensor): op.nests[0].k for op in self.operators.values() if op.nests for write in op.writes}
+        return {
+            self.storage(write.tensor): op.nests[0].k
+            for op in self.operators.values()
+            if op.nests
+            for write in op.writes
+        }
 
     def tensor(self, name: str) -> Tensor:
         """A tensor, which may be a view."""
@@ -51,7 +58,8 @@ class Model:
         return math.prod(self.graph.tensors[name].shape)
 
     def storages(self, accesses: Sequence[Access]) -> dict[str, int]:
-        """Storages of accesses, none of them empty, and the most bytes that one of these touches."""
+        """Storages of accesses, none of them empty, and the most bytes that one of these
+        touches."""
         found: dict[str, int] = {}
         for access in accesses:
             storage = self.storage(access.tensor)
@@ -74,27 +82,45 @@ class Model:
     @cached_property
     def needed(self) -> frozenset[str]:
         """Tensors that an operator reads, or that the network returns."""
-        return frozenset(read.tensor for op in self.graph.ops for read in op.reads) | {*self.graph.outputs}
+        return frozenset(read.tensor for op in self.graph.ops for read in op.reads) | {
+            *self.graph.outputs
+        }
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Inputs that some operator reads."""
         read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
-        return tuple(name for name, tensor in self.graph.tensors.items() if name in read and tensor.kind is TensorKind.INPUT)
+        return tuple(
+            name
+            for name, tensor in self.graph.tensors.items()
+            if name in read and tensor.kind is TensorKind.INPUT
+        )
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Outputs that some operator reads or writes; the others are known before anything runs."""
-        touched = {storage for op in self.operators.values() for storage in self.storages((*op.reads, *op.writes))}
-        return tuple(storage for storage in dict.fromkeys(map(self.storage, self.graph.outputs)) if storage in touched)
+        touched = {
+            storage
+            for op in self.operators.values()
+            for storage in self.storages((*op.reads, *op.writes))
+        }
+        return tuple(
+            storage
+            for storage in dict.fromkeys(map(self.storage, self.graph.outputs))
+            if storage in touched
+        )
 
     @cached_property
     def unused(self) -> tuple[str, ...]:
         """What is written though nobody reads or returns it."""
         read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
-        written = dict.fromkeys(storage for op in self.operators.values() for storage in self.storages(op.writes))
+        written = dict.fromkeys(
+            storage for op in self.operators.values() for storage in self.storages(op.writes)
+        )
         delivered = {self.storage(name) for name in self.graph.outputs}
-        return tuple(storage for storage in written if storage not in read and storage not in delivered)
+        return tuple(
+            storage for storage in written if storage not in read and storage not in delivered
+        )
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
@@ -106,11 +132,21 @@ class Model:
 def models_of(graphs: Sequence[Graph]) -> tuple[Model, ...]:
     """The networks under the names that a plan of them gives them. Linear in operators."""
     names = unique_names(graph.name for graph in graphs)
-    return tuple(Model(name, without_updates(graph)) for name, graph in zip(names, graphs, strict=True))
+    return tuple(
+        Model(name, without_updates(graph)) for name, graph in zip(names, graphs, strict=True)
+    )
 
 
 def _plain(window: Window) -> OperandWindow:
     if window.axis < 0:
         return OperandWindow(None, summed=window == SUMMED)
     ahead, behind = max(0, window.low), max(0, -window.low)
-    return OperandWindow(window.axis, window.numerator, window.denominator, ahead, behind, window.high - window.low, window.unit)
+    return OperandWindow(
+        window.axis,
+        window.numerator,
+        window.denominator,
+        ahead,
+        behind,
+        window.high - window.low,
+        window.unit,
+    )

@@ -23,7 +23,8 @@ def machine(plan: PlanRecord, target: Target) -> Iterator[str]:
 
 
 def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """The plan has these networks in this order, with their sources, precisions, batches, inputs, outputs and remarks."""
+    """The plan has these networks in this order, with their sources, precisions, batches, inputs,
+    outputs and remarks."""
     names, given = [network.name for network in plan.networks], [model.name for model in models]
     if names != given:
         yield f"the plan is of the networks {_list(names)}, and is checked against {_list(given)}"
@@ -33,11 +34,16 @@ def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
 
 
 def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """Every network has the model's operators, with their data flow; those in pieces with their shapes and windows."""
+    """Every network has the model's operators, with their data flow; those in pieces with their
+    shapes and windows."""
     for network, model in zip(plan.networks, models, strict=True):
         label = f"network {quoted(network.name)}"
         stated = {operator.name for operator in network.operators}
-        yield from (f"{label} lacks the operator {quoted(name)}" for name in model.operators if name not in stated)
+        yield from (
+            f"{label} lacks the operator {quoted(name)}"
+            for name in model.operators
+            if name not in stated
+        )
         if len(stated) != len(network.operators):
             yield f"{label} lists an operator more than once"
         for operator in network.operators:
@@ -48,37 +54,64 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             reads, writes = tuple(model.storages(op.reads)), tuple(model.storages(op.writes))
             if (operator.reads, operator.writes) != (reads, writes):
                 does = f"reads {_list(reads)} and writes {_list(writes)}"
-                yield f"{label}: the operator {quoted(operator.name)} {does}, the plan says otherwise"
+                yield (
+                    f"{label}: the operator {quoted(operator.name)} {does}, the plan says otherwise"
+                )
             if operator.shape and operator.shape != model.tensor(op.writes[0].tensor).shape:
-                yield f"{label}: the result of {quoted(operator.name)} has another shape than the plan says"
+                yield (
+                    f"{label}: the result of {quoted(operator.name)} has another shape than the"
+                    " plan says"
+                )
             if operator.operands and operator.operands != model.needs(op):
-                yield f"{label}: what parts of the result of {quoted(operator.name)} need is not what the plan says"
+                yield (
+                    f"{label}: what parts of the result of {quoted(operator.name)} need is not what"
+                    " the plan says"
+                )
 
 
 def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """Tensors are storages of the model, of its kind and shape, and the parts of one own its bytes together."""
+    """Tensors are storages of the model, of its kind and shape, and the parts of one own its bytes
+    together."""
     by_name = {model.name: model for model in models}
     sizes: dict[tuple[str, str, int], int] = defaultdict(int)
     owned = owned_parts(plan)
     for tensor in plan.tensors:
         known = by_name[tensor.network].graph.tensors.get(tensor.storage)
         if known is None or known.alias_of is not None:
-            yield f"tensor {quoted(tensor.name)}: the network has no {quoted(tensor.storage)} that owns bytes"
+            yield (
+                f"tensor {quoted(tensor.name)}: the network has no {quoted(tensor.storage)} that"
+                " owns bytes"
+            )
             continue
         if not tensor.summed:
             sizes[tensor.network, tensor.storage, tensor.mini_batch] += owned_bytes(tensor, owned)
         if tensor.kind == "weight" and tensor.mini_batch:
-            yield f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where all share weights"
+            yield (
+                f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where"
+                " all share weights"
+            )
         if tensor.kind != str(known.kind):
-            yield f"tensor {quoted(tensor.name)} is said to be of kind {tensor.kind}, in the network it is of kind {known.kind}"
+            yield (
+                f"tensor {quoted(tensor.name)} is said to be of kind {tensor.kind}, in the network"
+                f" it is of kind {known.kind}"
+            )
         if tensor.shape and tensor.shape != known.shape:
-            yield f"tensor {quoted(tensor.name)} is a part of another shape than {quoted(tensor.storage)} has in the network"
+            yield (
+                f"tensor {quoted(tensor.name)} is a part of another shape than"
+                f" {quoted(tensor.storage)} has in the network"
+            )
         if tensor.channels and math.prod(tensor.channels[:3]) != math.prod(known.shape):
-            yield f"tensor {quoted(tensor.name)} is a part of another number of elements than {quoted(tensor.storage)} has in the network"
+            yield (
+                f"tensor {quoted(tensor.name)} is a part of another number of elements than"
+                f" {quoted(tensor.storage)} has in the network"
+            )
     for (name, storage, batch), size in sizes.items():
         due = by_name[name].tensor(storage).bytes
         if size != due:
-            yield f"network {quoted(name)}, mini-batch {batch}: {quoted(storage)} has {size} bytes, in the network {due}"
+            yield (
+                f"network {quoted(name)}, mini-batch {batch}: {quoted(storage)} has {size} bytes,"
+                f" in the network {due}"
+            )
 
 
 def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
@@ -86,9 +119,15 @@ def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
     if not _same_source(network.source, graph.source):
         yield f"the plan was made from {quoted(network.source)}, not from {quoted(graph.source)}"
     if network.precision != graph.precision:
-        yield f"the plan is for {network.precision}, the network as it was read for {graph.precision}: give --precision as for the plan"
+        yield (
+            f"the plan is for {network.precision}, the network as it was read for"
+            f" {graph.precision}: give --precision as for the plan"
+        )
     if network.batch != graph.batch:
-        yield f"the plan is for a batch of {network.batch}, the network as it was read for {graph.batch}: give --batch as for the plan"
+        yield (
+            f"the plan is for a batch of {network.batch}, the network as it was read for"
+            f" {graph.batch}: give --batch as for the plan"
+        )
     if network.macs != graph.macs:
         yield f"{network.macs} multiply-accumulates are planned, the network has {graph.macs}"
     for what, stated, due in (
@@ -103,7 +142,9 @@ def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
 
 def _same_source(stated: str, given: str) -> bool:
     """Whether two sources are one: a file may have moved, but not have changed its name."""
-    return stated == given or (":" not in stated + given and PurePath(stated).name == PurePath(given).name)
+    return stated == given or (
+        ":" not in stated + given and PurePath(stated).name == PurePath(given).name
+    )
 
 
 def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
@@ -117,7 +158,9 @@ def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
             for mine, its in zip(one, other, strict=True):
                 yield from _differences(f"{what}, {field.name} {its.name}", mine, its)
         else:
-            yield f"{what}: {field.name} is {one!s:.60}, of the machine that was given {other!s:.60}"
+            yield (
+                f"{what}: {field.name} is {one!s:.60}, of the machine that was given {other!s:.60}"
+            )
 
 
 def _list(names: Sequence[str]) -> str:

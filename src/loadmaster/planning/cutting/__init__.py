@@ -1,1 +1,2 @@
-"""Which operators are cut into pieces, along which dimensions, and in how many, by a model of what the pieces take."""
+"""Which operators are cut into pieces, along which dimensions, and in how many, by a model of what
+the pieces take."""

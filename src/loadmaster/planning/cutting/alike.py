@@ -1,4 +1,5 @@
-"""Operators, and runs of operators, that differ in nothing but names: what is worked out for one of them holds for all.
+"""Operators, and runs of operators, that differ in nothing but names: what is worked out for one of
+them holds for all.
 
 Networks repeat blocks, language models dozens of times.
 """
@@ -21,7 +22,10 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
     def alias(name: str) -> str:
         return names.setdefault(name, str(len(names)))
 
-    nests = tuple(replace(n, input=alias(n.input), weight=alias(n.weight), output=alias(n.output)) for n in group.nests)
+    nests = tuple(
+        replace(n, input=alias(n.input), weight=alias(n.weight), output=alias(n.output))
+        for n in group.nests
+    )
     reads = tuple(
         (
             alias(storage),
@@ -30,12 +34,17 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
         )
         for storage, uses in form.uses.items()
     )
-    writes = tuple((alias(access.tensor), graph.tensors[access.tensor].bytes) for access in group.writes)
+    writes = tuple(
+        (alias(access.tensor), graph.tensors[access.tensor].bytes) for access in group.writes
+    )
     return form.shape, form.step, group.elements, group.main.bits, nests, reads, writes
 
 
-def first_alike(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]) -> list[int]:
-    """For every operator the first that is like it; one that does not divide is like no other. O(operators + operands)."""
+def first_alike(
+    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
+) -> list[int]:
+    """For every operator the first that is like it; one that does not divide is like no other.
+    O(operators + operands)."""
     known: dict[object, int] = {}
     return [
         number if form is None else known.setdefault(signature(graph, group, form), number)
@@ -44,21 +53,25 @@ def first_alike(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisibl
 
 
 class Runs:
-    """Runs of operators that follow one another, known by a number that runs have in common which are alike.
+    """Runs of operators that follow one another, known by a number that runs have in common which
+    are alike.
 
-    Runs are alike if their operators are, in order, and have the same results and operands in common; if what they read is of the same
-    kinds, and the same of what they make is needed behind them. A run that is one operator longer takes O(operands of that operator).
+    Runs are alike if their operators are, in order, and have the same results and operands in
+    common; if what they read is of the same kinds, and the same of what they make is needed behind
+    them. A run that is one operator longer takes O(operands of that operator).
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._first_alike = first_alike(network.graph, network.fused, network.forms)
         self._number: dict[object, int] = {}
-        # Of all runs that end with one operator, their numbers, how many storages each has, and these.
+        # Of all runs that end with one operator, their numbers, how many storages each has, and
+        # these.
         self._ending: dict[int, tuple[list[tuple[int, int]], dict[str, int]]] = {}
 
     def of(self, first: int, last: int) -> tuple[int, tuple[str, ...]]:
-        """The number of a run, and the storages that it reads and writes, in an order that is the same for runs that are alike."""
+        """The number of a run, and the storages that it reads and writes, in an order that is the
+        same for runs that are alike."""
         found, names = self._ending.setdefault(last, ([], {}))
         while len(found) < last - first:
             longer = self._row(last - len(found) - 1, last, names), found[-1][0] if found else -1
@@ -69,6 +82,12 @@ class Runs:
     def _row(self, number: int, last: int, names: dict[str, int]) -> object:
         network = self._network
         group, tensors = network.fused[number], network.graph.tensors
-        reads = tuple((names.setdefault(a.tensor, len(names)), a.bytes, tensors[a.tensor].kind) for a in group.reads)
-        writes = tuple((names.setdefault(a.tensor, len(names)), network.leaves(a.tensor, last)) for a in group.writes)
+        reads = tuple(
+            (names.setdefault(a.tensor, len(names)), a.bytes, tensors[a.tensor].kind)
+            for a in group.reads
+        )
+        writes = tuple(
+            (names.setdefault(a.tensor, len(names)), network.leaves(a.tensor, last))
+            for a in group.writes
+        )
         return self._first_alike[number], reads, writes

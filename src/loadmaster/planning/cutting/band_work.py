@@ -1,4 +1,5 @@
-"""How long cores work on an operator's bands: few rows, or few columns, may leave most of an array idle."""
+"""How long cores work on an operator's bands: few rows, or few columns, may leave most of an array
+idle."""
 
 from __future__ import annotations
 
@@ -14,12 +15,15 @@ from loadmaster.targets.hardware import Target
 
 
 class BandWork:
-    """Seconds that all cores together take for an operator in so many bands and parts of its channels, what starting pieces takes left out.
+    """Seconds that all cores together take for an operator in so many bands and parts of its
+    channels, what starting pieces takes left out.
 
     Operators that do not divide take no time here: no choice of bands changes it.
     """
 
-    def __init__(self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()) -> None:
+    def __init__(
+        self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()
+    ) -> None:
         keys, pieces = [], []
         self._like = first_alike(network.graph, network.fused, network.forms)
         for number, form in enumerate(network.forms):
@@ -42,13 +46,16 @@ class BandWork:
         counts = np.array([count * parts for _, (count, parts) in keys])
         links = counts * moved / near.read_bandwidth
         shared = np.maximum(counts / (1.0 / each).sum(axis=1), links).tolist()
-        for (number, way), beside, link, count, own in zip(keys, shared, links.tolist(), counts.tolist(), each, strict=True):
+        for (number, way), beside, link, count, own in zip(
+            keys, shared, links.tolist(), counts.tolist(), each, strict=True
+        ):
             if way[1] == 1:
                 self._beside.setdefault(number, []).append((way[0], beside))
             self._alone[number, way] = max(link, until_all_end(own, count))
 
     def beside(self, number: int, bands: int) -> float:
-        """Seconds for an operator in so many bands, or in as many as it has rows, if cores have other pieces to work on meanwhile."""
+        """Seconds for an operator in so many bands, or in as many as it has rows, if cores have
+        other pieces to work on meanwhile."""
         best = 0.0
         for count, seconds in self._beside.get(self._like[number], ()):
             if count <= bands:
@@ -56,12 +63,14 @@ class BandWork:
         return best
 
     def alone(self, number: int, bands: int, channels: int = 1) -> float:
-        """Seconds until an operator's pieces have ended if there is nothing beside them: of few, some cores have none."""
+        """Seconds until an operator's pieces have ended if there is nothing beside them: of few,
+        some cores have none."""
         return self._alone.get((self._like[number], (bands, channels)), 0.0)
 
 
 def until_all_end(each: Floats, count: int) -> float:
-    """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]`` seconds on core ``c``."""
+    """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]``
+    seconds on core ``c``."""
     if count > 64:
         return float(count / (1.0 / each).sum() + each.min() / 2)
     ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())

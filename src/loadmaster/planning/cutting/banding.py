@@ -1,4 +1,5 @@
-"""Operators of a network cut into bands of rows or of columns: what each band needs, and where the bands of a stack of operators end.
+"""Operators of a network cut into bands of rows or of columns: what each band needs, and where the
+bands of a stack of operators end.
 
 What is said of rows holds for columns where a network is seen along its columns.
 """
@@ -25,15 +26,19 @@ _AHEAD = 16
 
 @dataclass(frozen=True)
 class Stack:
-    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is.
+    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one
+    band stays as it is.
 
-    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
-    all of them at once; else a band passes through all operators before the next one does. A single operator may be cut over its
-    output ``channels`` too: a part of these makes all bands before the next part does, so that its weights stay meanwhile. A stack of
-    several may be cut across its bands into ``stripes``: all bands of one come before those of the next.
+    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one
+    before it, so that cores can work on all of them at once; else a band passes through all
+    operators before the next one does. A single operator may be cut over its output ``channels``
+    too: a part of these makes all bands before the next part does, so that its weights stay
+    meanwhile. A stack of several may be cut across its bands into ``stripes``: all bands of one
+    come before those of the next.
 
-    Where ``abreast`` is not 0 a band makes all that its own operators need of one another, also what another band makes as well: bands do
-    not wait for one another, and so many of them pass through the operators side by side.
+    Where ``abreast`` is not 0 a band makes all that its own operators need of one another, also
+    what another band makes as well: bands do not wait for one another, and so many of them pass
+    through the operators side by side.
     """
 
     first: int
@@ -53,7 +58,8 @@ class Stack:
 
 @dataclass
 class Network:
-    """A network's fused operators, how each divides, and who reads what each writes; seen along its rows or its ``columns``."""
+    """A network's fused operators, how each divides, and who reads what each writes; seen along its
+    rows or its ``columns``."""
 
     graph: Graph
     fused: Sequence[FusedOp]
@@ -75,7 +81,11 @@ class Network:
 
     def along(self, columns: bool) -> Network:
         """The same network seen along its columns, or its rows."""
-        return self if columns == self.columns else Network(self.graph, self.fused, self.forms, columns)
+        return (
+            self
+            if columns == self.columns
+            else Network(self.graph, self.fused, self.forms, columns)
+        )
 
     def bytes_of(self, storage: str) -> int:
         """Bytes of a storage."""
@@ -112,34 +122,50 @@ class Network:
         return form.step[axis]
 
     def recomputable(self, number: int) -> bool:
-        """Whether rows of an operator's result take an equal share of its work and bytes each, so that any of them can be made again."""
+        """Whether rows of an operator's result take an equal share of its work and bytes each, so
+        that any of them can be made again."""
         form, axis, group = self.forms[number], self.rows(number), self.fused[number]
         if form is None or axis is None or form.step[axis] != 1:
             return False
         extent = form.shape[axis]
-        whole_bytes = all(self.bytes_of(access.tensor) % math.prod(form.shape) == 0 for access in group.writes)
-        return whole_bytes and all(_rounds(nest, nest.loops[axis]) == extent for nest in group.nests)
+        whole_bytes = all(
+            self.bytes_of(access.tensor) % math.prod(form.shape) == 0 for access in group.writes
+        )
+        return whole_bytes and all(
+            _rounds(nest, nest.loops[axis]) == extent for nest in group.nests
+        )
 
     def channels(self, number: int) -> int | None:
-        """The dimension of an operator's result that holds its output channels, if it can be cut along it and not along its rows alone."""
+        """The dimension of an operator's result that holds its output channels, if it can be cut
+        along it and not along its rows alone."""
         form, nests = self.forms[number], self.fused[number].nests
         if form is None or len(nests) != 1 or CHANNELS not in nests[0].loops:
             return None
         axis = nests[0].loops.index(CHANNELS)
         return axis if axis in form.axes and axis != self.rows(number) else None
 
-    def ways(self, number: int, bands: Sequence[int], channels: Sequence[int]) -> list[tuple[int, int]]:
-        """Numbers of bands and of parts of the channels into which an operator can be cut; the latter are 1 where it has no channels."""
+    def ways(
+        self, number: int, bands: Sequence[int], channels: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Numbers of bands and of parts of the channels into which an operator can be cut; the
+        latter are 1 where it has no channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
         able = [count for count in bands if count <= most]
         # Of both together, bands that are powers of two are enough.
         few = [count for count in able if count & (count - 1) == 0]
-        return [*((count, 1) for count in able), *itertools.product(few, self.parts(number, channels))]
+        return [
+            *((count, 1) for count in able),
+            *itertools.product(few, self.parts(number, channels)),
+        ]
 
     def parts(self, number: int, channels: Sequence[int]) -> list[int]:
         """Numbers of parts into which an operator's output channels can be cut."""
         axis, form = self.channels(number), self.forms[number]
-        return [] if axis is None or form is None else [count for count in channels if count <= form.shape[axis] // form.step[axis]]
+        return (
+            []
+            if axis is None or form is None
+            else [count for count in channels if count <= form.shape[axis] // form.step[axis]]
+        )
 
     def middle(self, number: int, bands: int, channels: int) -> Box:
         """The piece in the middle of the result of an operator that divides."""
@@ -154,7 +180,8 @@ class Network:
         return tuple(box)
 
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
-        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
+        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin,
+        and where those up to ``r`` end.
 
         Operators that divide alike share what is worked out.
         """
@@ -168,30 +195,47 @@ class Network:
         assert axis is not None
         tensors = self.graph.tensors
         shape = tensors[storage].shape
-        key = (form.shape, shape, tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]))
+        key = (
+            form.shape,
+            shape,
+            tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]),
+        )
         if key not in self._edges:
             own, box = self._axis(shape), list(whole(form.shape))
             low, high = [], [0]
             for row in range(form.shape[axis]):
                 box[axis] = (row, row + 1)
-                begin, end = (0, 1) if own is None else form.needed(self.graph, storage, tuple(box))[own]
+                begin, end = (
+                    (0, 1) if own is None else form.needed(self.graph, storage, tuple(box))[own]
+                )
                 low.append(begin)
                 high.append(max(high[-1], end))
-            self._edges[key] = (np.array([*low, self.rows_of(storage)], dtype=np.int64), np.array(high, dtype=np.int64))
+            self._edges[key] = (
+                np.array([*low, self.rows_of(storage)], dtype=np.int64),
+                np.array(high, dtype=np.int64),
+            )
         return self._edges[key]
 
     def least_read(self, number: int) -> dict[str, float]:
-        """Bytes of each storage, weights left out, that an operator's bands read at least: strides may step over the rest."""
+        """Bytes of each storage, weights left out, that an operator's bands read at least: strides
+        may step over the rest."""
         tensors, group = self.graph.tensors, self.fused[number]
         shares: dict[str, float] = {}
         for access in (access for op in group.ops for access in op.reads):
             share = 1.0
             for window in access.windows:
                 if window.axis >= 0:
-                    share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
+                    share *= min(
+                        1.0,
+                        (window.high - window.low + window.denominator) / max(1, window.numerator),
+                    )
             storage = tensors[access.tensor].storage
             shares[storage] = max(shares.get(storage, 0.0), share)
-        return {access.tensor: access.bytes * shares[access.tensor] for access in group.reads if not self.is_weight(access.tensor)}
+        return {
+            access.tensor: access.bytes * shares[access.tensor]
+            for access in group.reads
+            if not self.is_weight(access.tensor)
+        }
 
     def rows_of(self, storage: str) -> int:
         """Rows of a storage."""
@@ -207,16 +251,20 @@ class Network:
 
 
 def steps_of(bands: int) -> int:
-    """Bands and what goes before them: steps in which operators at the beginning of a stack get ahead of those at its end.
+    """Bands and what goes before them: steps in which operators at the beginning of a stack get
+    ahead of those at its end.
 
-    An operator needs a few rows more than what it makes; over a deep stack these add up. Without such steps the first band would make them
-    all at once, and need more room than any other.
+    An operator needs a few rows more than what it makes; over a deep stack these add up. Without
+    such steps the first band would make them all at once, and need more room than any other.
     """
     return bands + min(bands // 4, _AHEAD)
 
 
-def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints], steps: int = 0) -> Ints:
-    """Where the steps of an operator end, shape (steps,): as far as those of its readers need, evenly where the stack ends.
+def ends_of(
+    network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints], steps: int = 0
+) -> Ints:
+    """Where the steps of an operator end, shape (steps,): as far as those of its readers need,
+    evenly where the stack ends.
 
     There are :func:`steps_of` bands, unless told.
     """
@@ -237,11 +285,15 @@ def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[
     return np.asarray(np.maximum.accumulate(wanted))
 
 
-def ranges_of(network: Network, number: int, last: int, bands: int, ranges: Mapping[int, tuple[Ints, Ints]]) -> tuple[Ints, Ints] | None:
-    """Where the bands of an operator begin and end if they do not wait for one another, each of shape (bands,).
+def ranges_of(
+    network: Network, number: int, last: int, bands: int, ranges: Mapping[int, tuple[Ints, Ints]]
+) -> tuple[Ints, Ints] | None:
+    """Where the bands of an operator begin and end if they do not wait for one another, each of
+    shape (bands,).
 
-    A band makes what the same band of its readers needs. It owns what lies behind the end of the one before. None if a band has nothing
-    to own. Operators whose rows are no equal shares make none again.
+    A band makes what the same band of its readers needs. It owns what lies behind the end of the
+    one before. None if a band has nothing to own. Operators whose rows are no equal shares make
+    none again.
     """
     extent = network.extent(number)
     stops, starts = np.zeros(bands, dtype=np.int64), np.full(bands, extent, dtype=np.int64)
@@ -249,7 +301,10 @@ def ranges_of(network: Network, number: int, last: int, bands: int, ranges: Mapp
         for reader in network.readers.get(access.tensor, ()):
             if number < reader < last:
                 low, high = network.edge(reader, access.tensor)
-                starts, stops = np.minimum(starts, low[ranges[reader][0]]), np.maximum(stops, high[ranges[reader][1]])
+                starts, stops = (
+                    np.minimum(starts, low[ranges[reader][0]]),
+                    np.maximum(stops, high[ranges[reader][1]]),
+                )
     if not stops[-1]:
         stops = extent * np.arange(1, bands + 1) // bands
     step = network.step(number)
@@ -262,7 +317,8 @@ def ranges_of(network: Network, number: int, last: int, bands: int, ranges: Mapp
 
 
 def independent_bands(network: Network, stack: Stack) -> dict[int, tuple[Ints, Ints]]:
-    """Where the bands of every operator of a stack begin and end; none if there are too many for that."""
+    """Where the bands of every operator of a stack begin and end; none if there are too many for
+    that."""
     ranges: dict[int, tuple[Ints, Ints]] = {}
     for number in range(stack.last - 1, stack.first - 1, -1):
         own = ranges_of(network, number, stack.last, stack.bands, ranges)
@@ -273,9 +329,13 @@ def independent_bands(network: Network, stack: Stack) -> dict[int, tuple[Ints, I
 
 
 def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
-    """Where the steps of every operator of a stack end. A step may be empty, where the one before has made all that is needed."""
+    """Where the steps of every operator of a stack end. A step may be empty, where the one before
+    has made all that is needed."""
     if stack.bands == 1:
-        return {number: (1,) if network.rows(number) is None else (network.extent(number),) for number in range(stack.first, stack.last)}
+        return {
+            number: (1,) if network.rows(number) is None else (network.extent(number),)
+            for number in range(stack.first, stack.last)
+        }
     ends: dict[int, Ints] = {}
     for number in range(stack.last - 1, stack.first - 1, -1):
         ends[number] = ends_of(network, number, stack.last, stack.bands, ends)

@@ -1,4 +1,5 @@
-"""Ways to cut networks for a machine; the planner plans with some of them and keeps the best plan."""
+"""Ways to cut networks for a machine; the planner plans with some of them and keeps the best
+plan."""
 
 from __future__ import annotations
 
@@ -27,25 +28,30 @@ from loadmaster.workloads.lowering.split import WHOLE
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _SMALLER = 0.25
-"""Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
+"""Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller
+machine may suit this one."""
 _EFFORT_BESIDE = 0.5
-"""Effort of improving on what is not whole: of networks so large that effort ends it, this seldom ends first."""
+"""Effort of improving on what is not whole: of networks so large that effort ends it, this seldom
+ends first."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
 _WORTH_A_LOOK = 0.998
-"""Of the seconds that the model gives what is known already, the most that it may give another way to cut for the cores."""
+"""Of the seconds that the model gives what is known already, the most that it may give another way
+to cut for the cores."""
 
 _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
+    """A way to cut networks: what it is called, and the cuts of each network; without any,
+    operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches. In ``independent``
-    ones bands may recompute what they share, so as to wait for no other; ``tiled`` are stacks of rows and columns together. ``large``
-    pieces are as few as suit the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
+    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of
+    all mini-batches. In ``independent`` ones bands may recompute what they share, so as to wait for
+    no other; ``tiled`` are stacks of rows and columns together. ``large`` pieces are as few as suit
+    the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
     """
 
     name: str
@@ -64,7 +70,8 @@ class Candidate:
         return Candidate(name, [Cuts(own) for own in choice.cuts(chosen)], choice, chosen)
 
     def changed(self) -> Iterator[Candidate]:
-        """The same with one operator cut in another way, first those that a model thinks best of."""
+        """The same with one operator cut in another way, first those that a model thinks best
+        of."""
         if self.choice is not None:
             for _, chosen in sorted(self.choice.changes(self.chosen), key=lambda change: change[0]):
                 yield Candidate.of(self.name, self.choice, chosen)
@@ -78,18 +85,23 @@ def candidates(
     late: Callable[[], bool] = lambda: False,
     full: Callable[[], bool] = lambda: False,
 ) -> Iterator[Candidate]:
-    """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
+    """Ways to cut networks, whole operators first; each is worked out when it is asked for, until
+    it is late.
 
-    Large pieces for networks whose weights exceed the fast memory; then, unless what is tried is ``full``, pieces for the cores, stacks of
-    bands for the fast memory and for shares of it, and both together. A machine
-    that must copy operands is offered operators as whole as they fit, and in smaller pieces, of which several fit. Networks of more than
-    3,000 operators are offered whole operators only.
+    Large pieces for networks whose weights exceed the fast memory; then, unless what is tried is
+    ``full``, pieces for the cores, stacks of bands for the fast memory and for shares of it, and
+    both together. A machine that must copy operands is offered operators as whole as they fit, and
+    in smaller pieces, of which several fit. Networks of more than 3,000 operators are offered whole
+    operators only.
     """
     few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
     copied = not target.main.in_place
     if copied and few:
         sums = divides_sums(target)
-        networks = [_whole_where_fitting(DivisibleNetwork.of(graph, target, sums=sums), target) for graph in graphs]
+        networks = [
+            _whole_where_fitting(DivisibleNetwork.of(graph, target, sums=sums), target)
+            for graph in graphs
+        ]
         yield Candidate("none", [Cuts(network.plain) for network in networks])
     else:
         yield Candidate("none")
@@ -103,20 +115,37 @@ def candidates(
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     independent: list[Candidate] = []
-    dependent = _dependent(itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)), independent)
+    dependent = _dependent(
+        itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)),
+        independent,
+    )
     # What is limited by the number of pieces is left to the others first.
     for candidate in itertools.chain(dependent, independent):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
-            yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
+            yield replace(
+                candidate,
+                pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts),
+            )
 
 
-def _in_blocks(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int) -> Iterator[Candidate]:
+def _in_blocks(
+    networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int
+) -> Iterator[Candidate]:
     """Blocks that stream weights, for the networks that these suit."""
     if any(streams_weights(network, target) for network in networks):
-        cuts = [in_blocks(network, target) if streams_weights(network, target) else Cuts(network.plain) for network in networks]
+        cuts = [
+            in_blocks(network, target) if streams_weights(network, target) else Cuts(network.plain)
+            for network in networks
+        ]
         pieces = mini_batches * sum(len(own.steps) for own in cuts)
-        yield Candidate("into blocks that stream weights", cuts, pieces=pieces, large=True, tiling=WEIGHTS_STREAMED)
+        yield Candidate(
+            "into blocks that stream weights",
+            cuts,
+            pieces=pieces,
+            large=True,
+            tiling=WEIGHTS_STREAMED,
+        )
 
 
 def _dependent(every: Iterable[Candidate], independent: list[Candidate]) -> Iterator[Candidate]:
@@ -135,53 +164,87 @@ def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> Divisible
     return network if cuts is None else replace(network, plain=cuts)
 
 
-def _in_small_pieces(networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
+def _in_small_pieces(
+    networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]
+) -> Iterator[Candidate]:
     """Pieces of which several fit into the fast memory: one or two for each core, or at least two.
 
-    Sums are in parts only where operators would not fit otherwise, or no two of their pieces. Beside a piece of a sum there need only be
-    room for what the next adds, so that larger pieces are offered, too.
+    Sums are in parts only where operators would not fit otherwise, or no two of their pieces.
+    Beside a piece of a sum there need only be room for what the next adds, so that larger pieces
+    are offered, too.
     """
     assert target.fast is not None
     sums = [any(isinstance(cut, Chains) for cut in network.plain) for network in networks]
-    for share in dict.fromkeys((*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))):
+    for share in dict.fromkeys(
+        (*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))
+    ):
         if late():
             return
         room = int(target.fast.capacity / share)
-        cuts = [fitted(n.graph, n.fused, n.forms, target, room, sums=own or share <= 2) for n, own in zip(networks, sums, strict=True)]
+        cuts = [
+            fitted(n.graph, n.fused, n.forms, target, room, sums=own or share <= 2)
+            for n, own in zip(networks, sums, strict=True)
+        ]
         if all(own is not None for own in cuts):
-            yield Candidate(f"into pieces of at most {format_bytes(room)}", [Cuts(own) for own in cuts if own is not None])
+            yield Candidate(
+                f"into pieces of at most {format_bytes(room)}",
+                [Cuts(own) for own in cuts if own is not None],
+            )
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
-    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if these are few."""
+    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if
+    these are few."""
     options = [
-        list(dict.fromkeys([plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]))
+        list(
+            dict.fromkeys(
+                [plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)]
+                if form is not None
+                else [plain]
+            )
+        )
         for network in networks
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
     plain = [own[0] for own in options]
     ways: Iterable[Sequence[Cut]] = itertools.product(*options)
     if math.prod(map(len, options)) > _FEW_WAYS:
-        ways = ([*plain[:at], other, *plain[at + 1 :]] for at, own in enumerate(options) for other in own[1:])
+        ways = (
+            [*plain[:at], other, *plain[at + 1 :]]
+            for at, own in enumerate(options)
+            for other in own[1:]
+        )
         if sum(len(own) - 1 for own in options) > _FEW_WAYS:
             return
     for chosen in ways:
         rest = iter(chosen)
-        yield Candidate("in halves where that helps", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
+        yield Candidate(
+            "in halves where that helps",
+            [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks],
+        )
 
 
 def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
     """Why networks are not cut, or some of them."""
     if sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
-        yield f"operators stay whole: choosing cuts for more than {MOST_OPERATORS} would take longer than planning: plan fewer networks"
+        yield (
+            f"operators stay whole: choosing cuts for more than {MOST_OPERATORS} would take longer"
+            " than planning: plan fewer networks"
+        )
     else:
         for graph in graphs:
             if not any(op.axes for op in graph.ops):
-                yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
+                yield (
+                    f"{graph.name}: operators stay whole: it is not known which part of its"
+                    " operands a part of a result needs"
+                )
 
 
-def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does.
+def _over_cores(
+    networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]
+) -> Iterator[Candidate]:
+    """Pieces for the cores: such with which all networks and mini-batches end early, and such with
+    which one of each network alone does.
 
     Native code looks for them in two threads of its own, while what is found already is judged.
     """
@@ -195,7 +258,8 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     try:
         ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
         # In their order: none begins before the searches that it waits for.
-        # Beside other networks and mini-batches something always fills the links: there nothing gives way.
+        # Beside other networks and mini-batches something always fills the links: there nothing
+        # gives way.
         further = [
             pool.submit(unless_late, lambda way=way: way(choice, _soonest(choice, ends), target))
             for way in ((_explored,) if several else (_explored, _explored_giving_way))
@@ -213,26 +277,36 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
                 yield Candidate.of(name, own, chosen)
         if several and not late():
             alone = [CutChoice([network], target) for network in networks]
-            together = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
+            together = choice.together(
+                [own.improved(own.whole, 1 / len(networks)) for own in alone]
+            )
             yield Candidate.of(f"{name} of each network alone", choice, together)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
-    """What is found from a start by exploring, among ways to cut that differ from it a little too, and by then refining that.
+    """What is found from a start by exploring, among ways to cut that differ from it a little too,
+    and by then refining that.
 
     Only what promises to be better.
     """
     finer = refined(choice, start, target)
     explored = finer.explored(finer.whole)
     finest = finer if explored == finer.whole else refined(finer, explored, target)
-    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
+    # A glance at a plan takes less time than either search, and tells more than the model by which
+    # they go.
     worth = _WORTH_A_LOOK * choice.seconds(start)
-    return [(own, found) for own, found in ((finer, explored), (finest, finest.improved(finest.whole))) if own.seconds(found) < worth]
+    return [
+        (own, found)
+        for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))
+        if own.seconds(found) < worth
+    ]
 
 
-def _explored_giving_way(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
+def _explored_giving_way(
+    choice: CutChoice, start: Chosen, target: Target
+) -> list[tuple[CutChoice, Chosen]]:
     """The same where fetches that are not pressing give way; nothing where all are pressing."""
     giving_way = choice.giving_way()
     if giving_way.seconds(start) == choice.seconds(start):
@@ -241,17 +315,24 @@ def _explored_giving_way(choice: CutChoice, start: Chosen, target: Target) -> li
 
 
 def _searches(choice: CutChoice, target: Target) -> Iterator[Callable[[], Chosen]]:
-    """From whole operators on, from pieces that end first alone, and from such as suit a machine with less fast memory."""
+    """From whole operators on, from pieces that end first alone, and from such as suit a machine
+    with less fast memory."""
     yield lambda: choice.improved(choice.whole)
     yield lambda: choice.improved(choice.quickest, _EFFORT_BESIDE)
     if target.fast is not None:
         smaller = choice.with_memory(int(target.fast.capacity * _SMALLER))
-        yield lambda: choice.improved(smaller.improved(smaller.quickest, _EFFORT_BESIDE), _EFFORT_BESIDE)
+        yield lambda: choice.improved(
+            smaller.improved(smaller.quickest, _EFFORT_BESIDE), _EFFORT_BESIDE
+        )
 
 
 def _soonest(choice: CutChoice, ends: Sequence[Future[Chosen | None]]) -> Chosen:
     """Of what was found the one that ends first by the model."""
-    return min((chosen for end in ends if (chosen := end.result()) is not None), key=choice.seconds, default=choice.whole)
+    return min(
+        (chosen for end in ends if (chosen := end.result()) is not None),
+        key=choice.seconds,
+        default=choice.whole,
+    )
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
@@ -260,8 +341,17 @@ def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
     return Choosable(network.graph, network.fused, network.forms, options)
 
 
-def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    choosable = [_choosable(network, target) for network in networks if not late()] if len(target.cores) > 1 else []
+def _offers(
+    networks: Sequence[DivisibleNetwork],
+    target: Target,
+    mini_batches: int,
+    late: Callable[[], bool],
+) -> Iterator[Candidate]:
+    choosable = (
+        [_choosable(network, target) for network in networks if not late()]
+        if len(target.cores) > 1
+        else []
+    )
     if late():
         return
     others: list[Sequence[Cut]] = []

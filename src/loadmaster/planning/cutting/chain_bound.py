@@ -11,20 +11,24 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.planning.cutting.precedence import Precedence
 
 MOST_OPERATORS = 1000
-"""Of one network: beyond, chains are not looked at, whose sets of operators take the square of that in memory."""
+"""Of one network: beyond, chains are not looked at, whose sets of operators take the square of that
+in memory."""
 _SLACK = 1e-11
 """Relatively more than sums of so many numbers may be off in floating point."""
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What the operators of one mini-batch of a network need, in picoseconds, shape (operators,) but for ``busy``.
+    """What the operators of one mini-batch of a network need, in picoseconds, shape (operators,)
+    but for ``busy``.
 
-    ``busy[i, v]``: of a mean of resources, the i-th of several, which work on ``v`` takes at least. ``inbound`` and ``outbound`` are
-    time of the main link: for weights and inputs, each counted for one operator that reads it, and for outputs. ``main[i]`` is the main
-    link's weight in the i-th mean, and ``given[i]`` what a second of ``inbound`` adds to it: what comes in may be read over the main link
-    meanwhile, so that only what exceeds the price of reading it over the cheaper link counts. ``least`` is what the shortest piece of an
-    operator takes. ``held`` is the time of the main link that fills the fast memory.
+    ``busy[i, v]``: of a mean of resources, the i-th of several, which work on ``v`` takes at least.
+    ``inbound`` and ``outbound`` are time of the main link: for weights and inputs, each counted for
+    one operator that reads it, and for outputs. ``main[i]`` is the main link's weight in the i-th
+    mean, and ``given[i]`` what a second of ``inbound`` adds to it: what comes in may be read over
+    the main link meanwhile, so that only what exceeds the price of reading it over the cheaper link
+    counts. ``least`` is what the shortest piece of an operator takes. ``held`` is the time of the
+    main link that fills the fast memory.
     """
 
     busy: Floats
@@ -37,17 +41,21 @@ class Demands:
 
 
 def chain_bound(precedence: Precedence, demands: Demands) -> int:
-    """Picoseconds that one mini-batch takes at least, whatever the cuts, the order, the cores and the memories.
+    """Picoseconds that one mini-batch takes at least, whatever the cuts, the order, the cores and
+    the memories.
 
-    Let ``head[u]`` be a time before which no piece of ``u`` starts, and ``end[v]`` one before which not all of ``v`` has ended. Operators
-    that are after ``u`` and before ``v`` (:class:`~loadmaster.planning.cutting.precedence.Precedence`) run between these two, all of them,
-    so that ``end[v] >= head[u] + W``, where ``W`` is what they need of any mean of the machine's resources, each of which has only that
-    time. Of what they read from main memory, no more than fills the fast memory can be there when ``u`` begins; if ``u`` is everything,
-    nothing can. Further
+    Let ``head[u]`` be a time before which no piece of ``u`` starts, and ``end[v]`` one before which
+    not all of ``v`` has ended. Operators that are after ``u`` and before ``v``
+    (:class:`~loadmaster.planning.cutting.precedence.Precedence`) run between these two, all of
+    them, so that ``end[v] >= head[u] + W``, where ``W`` is what they need of any mean of the
+    machine's resources, each of which has only that time. Of what they read from main memory, no
+    more than fills the fast memory can be there when ``u`` begins; if ``u`` is everything, nothing
+    can. Further
 
     - ``head[v] >= end[u]`` where every piece of ``v`` needs all of ``u``;
     - ``head[v] >= head[u] + least[u]`` where every piece of ``v`` needs some of ``u``;
-    - ``end[v] >= end[u] + least[v]`` where every element of ``u`` is needed by some piece of ``v``: one that needs what was made last.
+    - ``end[v] >= end[u] + least[v]`` where every element of ``u`` is needed by some piece of ``v``:
+      one that needs what was made last.
 
     O(operators^2) memory, and O(operators^3) time in a matrix product.
     """
@@ -74,7 +82,8 @@ def chain_bound(precedence: Precedence, demands: Demands) -> int:
 
 
 def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
-    """Time that what is after one operator and before another needs, shape (operators + 1, operators + 1)."""
+    """Time that what is after one operator and before another needs, shape (operators + 1,
+    operators + 1)."""
     sets = after.astype(np.float64)
     inbound = (sets * demands.inbound) @ before
     inbound[1:] = np.maximum(0.0, inbound[1:] - demands.held)
@@ -82,10 +91,14 @@ def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
     outbound = np.zeros_like(inbound)
     outbound[:, -1] = sets @ demands.outbound
     prices = zip(demands.busy, demands.main, demands.given, strict=True)
-    means = [(sets * busy) @ before + main * outbound + given * inbound for busy, main, given in prices]
+    means = [
+        (sets * busy) @ before + main * outbound + given * inbound for busy, main, given in prices
+    ]
     return np.asarray(np.maximum.reduce(means), dtype=np.float64)
 
 
 def sums_by_operator(values: Floats, operator: Sequence[int] | Ints, count: int) -> Floats:
     """Sums of what each job needs over the jobs of every operator."""
-    return np.bincount(np.asarray(operator, dtype=np.int64), weights=values, minlength=count).astype(np.float64)
+    return np.bincount(
+        np.asarray(operator, dtype=np.int64), weights=values, minlength=count
+    ).astype(np.float64)

@@ -1,4 +1,5 @@
-"""Cuts of all operators of some networks, chosen together: pieces begin when what they read exists, and cores and links are shared."""
+"""Cuts of all operators of some networks, chosen together: pieces begin when what they read exists,
+and cores and links are shared."""
 
 from __future__ import annotations
 
@@ -26,15 +27,18 @@ _MOST_RUN = 8_000_000
 _MOST_EXPLORED = 8_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
 _ROUNDS_EXPLORED = 64
-"""Times the pieces of all single changes that are run for that at most: small networks need no more."""
+"""Times the pieces of all single changes that are run for that at most: small networks need no
+more."""
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
-"""Share of the fast memory that weights before their use and what lies between operators fill together."""
+"""Share of the fast memory that weights before their use and what lies between operators fill
+together."""
 _LEAST_ROOM = 0.3
-"""Share of the fast memory that weights may fill before their use where more lies between operators than fits: it need not all stay."""
+"""Share of the fast memory that weights may fill before their use where more lies between operators
+than fits: it need not all stay."""
 _FETCH_LEAD = 0.1
 """Share of all operators' time by which fetches are early at least before they give way."""
 _EVERYTHING = (0, 2**31)
@@ -45,7 +49,8 @@ Chosen = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Choosable:
-    """A network's fused operators, what their pieces need where that is known, and the options to cut each; the first leaves it whole."""
+    """A network's fused operators, what their pieces need where that is known, and the options to
+    cut each; the first leaves it whole."""
 
     graph: Graph
     fused: Sequence[FusedOp]
@@ -55,16 +60,33 @@ class Choosable:
     @cached_property
     def home(self) -> dict[str, int]:
         """The operator that writes each storage."""
-        return {access.tensor: number for number, group in enumerate(self.fused) for access in group.writes}
+        return {
+            access.tensor: number
+            for number, group in enumerate(self.fused)
+            for access in group.writes
+        }
 
 
 class CutChoice:
-    """Chooses one option for every operator of some networks by a model of how their pieces run, all networks and mini-batches together."""
+    """Chooses one option for every operator of some networks by a model of how their pieces run,
+    all networks and mini-batches together."""
 
-    def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1, fetch_lead: float = math.inf) -> None:
-        self.networks, self.mini_batches, self.fetch_lead = networks, min(mini_batches, _MOST_REHEARSED), fetch_lead
+    def __init__(
+        self,
+        networks: Sequence[Choosable],
+        target: Target,
+        mini_batches: int = 1,
+        fetch_lead: float = math.inf,
+    ) -> None:
+        self.networks, self.mini_batches, self.fetch_lead = (
+            networks,
+            min(mini_batches, _MOST_REHEARSED),
+            fetch_lead,
+        )
         self._order = _side_by_side(networks)
-        self._arguments = _arguments(networks, self._order, target, self.mini_batches) | {"fetch_lead": fetch_lead}
+        self._arguments = _arguments(networks, self._order, target, self.mini_batches) | {
+            "fetch_lead": fetch_lead
+        }
         self._native = _native.CutProblem(**self._arguments)
 
     def with_memory(self, capacity: int) -> CutChoice:
@@ -72,7 +94,8 @@ class CutChoice:
         return self._with(room=_room(self.networks, self._order, capacity, self.mini_batches))
 
     def giving_way(self) -> CutChoice:
-        """The same choice where fetches that are not pressing give way to pieces on links that are full."""
+        """The same choice where fetches that are not pressing give way to pieces on links that are
+        full."""
         other = self._with(fetch_lead=_FETCH_LEAD)
         other.fetch_lead = _FETCH_LEAD
         return other
@@ -96,14 +119,18 @@ class CutChoice:
         return tuple(seconds.index(min(seconds)) for seconds in alone)
 
     def improved(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
-        """Options that differ from those chosen where, one after the other, this makes all end earlier by the model."""
+        """Options that differ from those chosen where, one after the other, this makes all end
+        earlier by the model."""
         better, _ = self._native.improve(np.array(chosen, dtype=np.int64), int(_MOST_RUN * effort))
         return tuple(better.tolist())
 
     def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
-        """Options that end earlier still, found by simulated annealing over up to three operators that read from one another."""
+        """Options that end earlier still, found by simulated annealing over up to three operators
+        that read from one another."""
         own = [self.networks[network].options[number] for network, number in self._order]
-        single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
+        single = sum(map(len, own)) * sum(
+            options[option].cut.tiles for options, option in zip(own, chosen, strict=True)
+        )
         if _LEAST_ROUNDS * single > _MOST_EXPLORED:
             return chosen
         most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
@@ -126,11 +153,15 @@ class CutChoice:
         return [[option.cut for option in own] for own in self.options_of(chosen)]
 
     def changes(self, chosen: Chosen) -> list[tuple[float, Chosen]]:
-        """All that differs in one operator, with the seconds that it takes by the model. O(options x pieces)."""
+        """All that differs in one operator, with the seconds that it takes by the model. O(options
+        x pieces)."""
         counts = [len(self.networks[network].options[number]) for network, number in self._order]
         pairs = [(at, option) for at, count in enumerate(counts) for option in range(count)]
         seconds = self._native.changes(np.array(chosen, dtype=np.int64)).tolist()
-        found = [(time, (*chosen[:at], option, *chosen[at + 1 :])) for (at, option), time in zip(pairs, seconds, strict=True)]
+        found = [
+            (time, (*chosen[:at], option, *chosen[at + 1 :]))
+            for (at, option), time in zip(pairs, seconds, strict=True)
+        ]
         return [change for change in found if change[1] != chosen]
 
     def seconds(self, chosen: Chosen) -> float:
@@ -139,7 +170,8 @@ class CutChoice:
 
 
 def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
-    """Network and number of all operators, in an order in which each network has the same share of its work done at any time."""
+    """Network and number of all operators, in an order in which each network has the same share of
+    its work done at any time."""
     found = []
     for number, network in enumerate(networks):
         work = np.array([own[0].costs.alone.min(axis=1).sum() for own in network.options])
@@ -151,18 +183,30 @@ def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
 class _Boxes:
     """What the pieces of all options make and need, and the operators that they need it of.
 
-    Boxes are rows of ``2 * rank`` numbers, a piece of an option each; of a piece that is not known by its box all is made and needed.
+    Boxes are rows of ``2 * rank`` numbers, a piece of an option each; of a piece that is not known
+    by its box all is made and needed.
     """
 
     def __init__(self, network: Choosable, rank: int) -> None:
-        self.graph, self.fused, self.forms, self.options = network.graph, network.fused, network.forms, network.options
+        self.graph, self.fused, self.forms, self.options = (
+            network.graph,
+            network.fused,
+            network.forms,
+            network.options,
+        )
         self.home = network.home
         self.rank = rank
-        self._boxes = [_boxes(form, own) for form, own in zip(self.forms, self.options, strict=True)]
+        self._boxes = [
+            _boxes(form, own) for form, own in zip(self.forms, self.options, strict=True)
+        ]
 
     def sources(self, number: int) -> list[tuple[str, int]]:
         """Storages that an operator reads, and the operators that write them."""
-        return [(access.tensor, self.home[access.tensor]) for access in self.fused[number].reads if access.tensor in self.home]
+        return [
+            (access.tensor, self.home[access.tensor])
+            for access in self.fused[number].reads
+            if access.tensor in self.home
+        ]
 
     def made(self, number: int) -> Ints:
         """Box of the result of every piece of every option of an operator."""
@@ -170,19 +214,31 @@ class _Boxes:
         return self._rows(known, boxes)
 
     def needed(self, number: int) -> Ints:
-        """Box of each of an operator's sources that every piece of every option needs, the sources of a piece behind one another."""
+        """Box of each of an operator's sources that every piece of every option needs, the sources
+        of a piece behind one another."""
         known, _ = self._boxes[number]
-        parts = [self._rows(known, self._needed(number, storage)) for storage, _ in self.sources(number)]
-        return np.stack(parts, axis=1).reshape(-1, 2 * self.rank) if parts else np.empty((0, 2 * self.rank), dtype=np.int64)
+        parts = [
+            self._rows(known, self._needed(number, storage)) for storage, _ in self.sources(number)
+        ]
+        return (
+            np.stack(parts, axis=1).reshape(-1, 2 * self.rank)
+            if parts
+            else np.empty((0, 2 * self.rank), dtype=np.int64)
+        )
 
     def given(self, number: int) -> dict[str, int]:
         """Bytes of each storage that an operator reads and no operator makes."""
         tensors = self.graph.tensors
         reads = [access.tensor for access in self.fused[number].reads]
-        return {storage: tensors[storage].bytes for storage in reads if tensors[storage].kind is not TensorKind.ACTIVATION}
+        return {
+            storage: tensors[storage].bytes
+            for storage in reads
+            if tensors[storage].kind is not TensorKind.ACTIVATION
+        }
 
     def fetched(self, number: int) -> Floats:
-        """Bytes of what is given that every piece of an operator's options needs, and none before it; of what is streamed nothing."""
+        """Bytes of what is given that every piece of an operator's options needs, and none before
+        it; of what is streamed nothing."""
         options = self.options[number]
         known, _ = self._boxes[number]
         option = np.repeat(np.arange(len(options)), [own.cut.tiles for own in options])
@@ -190,7 +246,9 @@ class _Boxes:
         bytes_of = np.zeros(len(option))
         for storage, size in self.given(number).items():
             shape = self.graph.tensors[storage].shape
-            parts = np.tile(np.array(whole(shape), dtype=np.int64).reshape(-1, 2), (len(option), 1, 1))
+            parts = np.tile(
+                np.array(whole(shape), dtype=np.int64).reshape(-1, 2), (len(option), 1, 1)
+            )
             parts[known] = self._needed(number, storage)
             rows = np.column_stack([option, parts.reshape(len(option), -1)])[read]
             first = read[np.unique(rows, axis=0, return_index=True)[1]]
@@ -201,31 +259,60 @@ class _Boxes:
         """Boxes of a storage that the pieces which are known by their boxes need."""
         form, (_, boxes) = self.forms[number], self._boxes[number]
         rank = len(self.graph.tensors[storage].shape)
-        return np.empty((0, rank, 2), dtype=np.int64) if form is None else needed_boxes(form, self.graph, storage, boxes)
+        return (
+            np.empty((0, rank, 2), dtype=np.int64)
+            if form is None
+            else needed_boxes(form, self.graph, storage, boxes)
+        )
 
     def _rows(self, known: Mask, boxes: Ints) -> Ints:
-        """Boxes as native code takes them: all in dimensions that there are not, and of what is not known."""
+        """Boxes as native code takes them: all in dimensions that there are not, and of what is not
+        known."""
         rows = np.tile(np.array(_EVERYTHING, dtype=np.int64), (len(known), self.rank, 1))
         rows[known, : boxes.shape[1]] = boxes
         return rows.reshape(len(known), 2 * self.rank)
 
 
 def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
-    """Which pieces of all options are known by the part of the result that they make, and these parts, shape (known, dimensions, 2)."""
+    """Which pieces of all options are known by the part of the result that they make, and these
+    parts, shape (known, dimensions, 2)."""
     known = [isinstance(option.cut, Grid) for option in options for _ in range(option.cut.tiles)]
     boxes = [box for option in options if isinstance(option.cut, Grid) for box in option.cut.boxes]
     rank = 0 if form is None else len(form.shape)
-    return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(len(boxes), rank, 2)
+    return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(
+        len(boxes), rank, 2
+    )
 
 
-def _arguments(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], target: Target, mini_batches: int) -> dict[str, Any]:
+def _arguments(
+    networks: Sequence[Choosable],
+    order: Sequence[tuple[int, int]],
+    target: Target,
+    mini_batches: int,
+) -> dict[str, Any]:
     """What native code is told of the options."""
-    rank = max((len(n.graph.tensors[access.tensor].shape) for n in networks for group in n.fused for access in group.writes), default=0)
-    boxes, at = [_Boxes(network, rank) for network in networks], {pair: position for position, pair in enumerate(order)}
+    rank = max(
+        (
+            len(n.graph.tensors[access.tensor].shape)
+            for n in networks
+            for group in n.fused
+            for access in group.writes
+        ),
+        default=0,
+    )
+    boxes, at = (
+        [_Boxes(network, rank) for network in networks],
+        {pair: position for position, pair in enumerate(order)},
+    )
     options = [networks[n].options[number] for n, number in order]
     every = [option for own in options for option in own]
     sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]
-    per_piece = [len(own) for own, mine in zip(sources, options, strict=True) for option in mine for _ in range(option.cut.tiles)]
+    per_piece = [
+        len(own)
+        for own, mine in zip(sources, options, strict=True)
+        for option in mine
+        for _ in range(option.cut.tiles)
+    ]
     fast = target.fast
     return {
         "option_first": _until([len(own) for own in options]),
@@ -237,17 +324,28 @@ def _arguments(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], 
         "needed": np.concatenate([boxes[n].needed(number) for n, number in order]),
         "source_first": _until([len(own) for own in sources]),
         "source": np.array([home for own in sources for home in own], dtype=np.int64),
-        "fetch": np.concatenate([boxes[n].fetched(number) for n, number in order]) / target.main.read_bandwidth,
+        "fetch": np.concatenate([boxes[n].fetched(number) for n, number in order])
+        / target.main.read_bandwidth,
         "stream": np.concatenate([option.costs.stream for option in every]),
         "copied": target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
-        "given": np.array([sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64),
-        "room": _room(networks, order, fast.capacity, mini_batches) if fast else np.full(len(order), 2**60),
+        "given": np.array(
+            [sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64
+        ),
+        "room": _room(networks, order, fast.capacity, mini_batches)
+        if fast
+        else np.full(len(order), 2**60),
         "mini_batches": mini_batches,
     }
 
 
-def _room(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], capacity: int, mini_batches: int) -> Ints:
-    """Bytes of the fast memory that are free of what lies between operators while each runs; a share of all of it at least."""
+def _room(
+    networks: Sequence[Choosable],
+    order: Sequence[tuple[int, int]],
+    capacity: int,
+    mini_batches: int,
+) -> Ints:
+    """Bytes of the fast memory that are free of what lies between operators while each runs; a
+    share of all of it at least."""
     alive = [alive_between(network.graph, network.fused).tolist() for network in networks]
     now, free = [own[0] for own in alive], []
     for network, number in order:
@@ -257,10 +355,15 @@ def _room(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], capac
 
 
 def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
-    """Bytes of what operators make and others read, or have read, that lie there while each operator runs. O(operators + operands)."""
+    """Bytes of what operators make and others read, or have read, that lie there while each
+    operator runs. O(operators + operands)."""
     change = np.zeros(len(fused) + 1, dtype=np.int64)
     made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
-    last = {access.tensor: number for number, group in enumerate(fused) for access in (*group.writes, *group.reads)}
+    last = {
+        access.tensor: number
+        for number, group in enumerate(fused)
+        for access in (*group.writes, *group.reads)
+    }
     for storage in last.keys() & made.keys():
         change[made[storage]] += graph.tensors[storage].bytes
         change[last[storage] + 1] -= graph.tensors[storage].bytes

@@ -1,4 +1,5 @@
-"""Pieces small enough for a machine that must copy operands: all that one reads and writes has to be in the fast memory together."""
+"""Pieces small enough for a machine that must copy operands: all that one reads and writes has to
+be in the fast memory together."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _MOST_ROUNDS = 40
 _MOST_PIECES = 3000
 """Of all operators, beyond which they are not cut further."""
 _SMALL = 0.5
-"""Share of the room up to which what a piece needs is small, so that the parts in which it lies are what is too large."""
+"""Share of the room up to which what a piece needs is small, so that the parts in which it lies are
+what is too large."""
 _MOST_BOXES = 64
 """Pieces of an operator that are looked at to tell what one needs."""
 _SUM = -1
@@ -30,20 +32,30 @@ _SUM = -1
 
 @dataclass(frozen=True)
 class _Demand:
-    """Bytes that the piece of an operator that takes most has in the fast memory, in all and of what it reads, by storage."""
+    """Bytes that the piece of an operator that takes most has in the fast memory, in all and of
+    what it reads, by storage."""
 
     bytes: int
     reads: dict[str, int]
 
 
 def fitted(
-    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int, *, sums: bool = True
+    graph: Graph,
+    fused: Sequence[FusedOp],
+    forms: Sequence[Divisible | None],
+    target: Target,
+    room: int,
+    *,
+    sums: bool = True,
 ) -> list[Cut] | None:
-    """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as they are; None if none are found.
+    """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as
+    they are; None if none are found.
 
-    A tensor that lies in parts is copied part by part. So an operator is cut where what its pieces need is too much, and the one that makes
-    what it reads where that lies in parts that are too large; each time in two, along the dimension that leaves least. Only where that does
-    not do, operators are cut along what they sum over, too, if ``sums`` may be in parts. O(rounds x pieces).
+    A tensor that lies in parts is copied part by part. So an operator is cut where what its pieces
+    need is too much, and the one that makes what it reads where that lies in parts that are too
+    large; each time in two, along the dimension that leaves least. Only where that does not do,
+    operators are cut along what they sum over, too, if ``sums`` may be in parts. O(rounds x
+    pieces).
     """
     divides_sums = sums and any(form is not None and form.summed for form in forms)
     for in_parts in (False, True) if divides_sums else (False,):
@@ -64,32 +76,54 @@ class _Fitting:
     """Cuts of a network's operators, and which of them do not fit."""
 
     def __init__(
-        self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int, *, sums: bool
+        self,
+        graph: Graph,
+        fused: Sequence[FusedOp],
+        forms: Sequence[Divisible | None],
+        target: Target,
+        room: int,
+        *,
+        sums: bool,
     ) -> None:
         assert target.fast is not None
         self._sums = sums
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
-        self._graph, self._fused, self._forms, self._target, self._room = graph, fused, forms, target, room
+        self._graph, self._fused, self._forms, self._target, self._room = (
+            graph,
+            fused,
+            forms,
+            target,
+            room,
+        )
         self._padded = target.fast.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
-        self._home = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
+        self._home = {
+            access.tensor: number for number, group in enumerate(fused) for access in group.writes
+        }
         self.cuts: list[Cut] = [WHOLE] * len(fused)
 
     def can_fit(self) -> bool:
-        """Whether the smallest piece of every operator fits, were the tensors that it reads in parts that are as small."""
+        """Whether the smallest piece of every operator fits, were the tensors that it reads in
+        parts that are as small."""
         return all(self._least(number) <= self._room for number in range(len(self._fused)))
 
     def cut_once(self) -> bool:
-        """Cut everything that does not fit once more; whether all fits as it is. What cannot fit, or not in few pieces, ends it as well."""
+        """Cut everything that does not fit once more; whether all fits as it is. What cannot fit,
+        or not in few pieces, ends it as well."""
         changed: set[int] = set()
         fits = True
         for number, demand in enumerate(self._demands()):
             if demand.bytes <= self._room:
                 continue
             fits = False
-            # Beside what a piece needs there has to be room for what else lies in the parts that hold it.
+            # Beside what a piece needs there has to be room for what else lies in the parts that
+            # hold it.
             small = sum(self._needed(number, self._parts[number]).values()) <= self._room * _SMALL
-            ways = (self._halve_makers, self._halve_own) if small else (self._halve_own, self._halve_makers)
+            ways = (
+                (self._halve_makers, self._halve_own)
+                if small
+                else (self._halve_own, self._halve_makers)
+            )
             if number not in changed and not any(halve(number, demand, changed) for halve in ways):
                 raise _DoesNotFit
         if sum(cut.tiles for cut in self.cuts) > _MOST_PIECES:
@@ -102,13 +136,20 @@ class _Fitting:
         if form is None:
             channels = group.nests[0].k if can_split(group) else 1
             sizes = {access.tensor: -(-access.bytes // channels) for access in group.writes}
-            sizes |= {access.tensor: access.bytes // (channels if access.tensor in group.by_channel else 1) for access in group.reads}
+            sizes |= {
+                access.tensor: access.bytes
+                // (channels if access.tensor in group.by_channel else 1)
+                for access in group.reads
+            }
         else:
             parts = {axis: form.shape[axis] for axis in form.axes}
             box = form.grid(parts).boxes[0]
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else None
-            sizes |= {storage: self._bytes(storage, form.needed(self._graph, storage, box, summed)) for storage in form.uses}
+            sizes |= {
+                storage: self._bytes(storage, form.needed(self._graph, storage, box, summed))
+                for storage in form.uses
+            }
             sizes |= {"": self._width(number)} if summed else {}
         return sum(map(self._padded, sizes.values()))
 
@@ -125,18 +166,25 @@ class _Fitting:
                 total = sum(sizes.values())
                 if total > most.bytes:
                     reads: dict[str, int] = defaultdict(int)
-                    for tensor in (work.tensors[index[name]] for name in dict.fromkeys(operand.tensor for operand in job.reads)):
+                    for tensor in (
+                        work.tensors[index[name]]
+                        for name in dict.fromkeys(operand.tensor for operand in job.reads)
+                    ):
                         if not tensor.summed:
                             reads[tensor.storage] += sizes[tensor.name]
                     most = _Demand(total, reads)
             yield most
 
     def _needed(self, number: int, parts: dict[int, int]) -> dict[str, int]:
-        """Bytes that the largest piece of an operator needs of every storage, its own result included, if it is cut into so many parts."""
+        """Bytes that the largest piece of an operator needs of every storage, its own result
+        included, if it is cut into so many parts."""
         form, group, tensors = self._forms[number], self._fused[number], self._graph.tensors
         made = {access.tensor: tensors[access.tensor].bytes for access in group.writes}
         if form is None:
-            return {**made, **{access.tensor: tensors[access.tensor].bytes for access in group.reads}}
+            return {
+                **made,
+                **{access.tensor: tensors[access.tensor].bytes for access in group.reads},
+            }
         boxes = form.grid(parts).boxes
         boxes = boxes[:: -(-len(boxes) // _MOST_BOXES)]
         largest = max(map(volume, boxes))
@@ -147,9 +195,13 @@ class _Fitting:
         links = parts.get(_SUM, 1)
         summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else None
         for storage in form.uses:
-            found[storage] = max(self._bytes(storage, form.needed(self._graph, storage, box, summed)) for box in boxes)
+            found[storage] = max(
+                self._bytes(storage, form.needed(self._graph, storage, box, summed))
+                for box in boxes
+            )
         if links > 1:
-            # In the middle of a chain a piece reads sums and writes others, at its end it writes the result.
+            # In the middle of a chain a piece reads sums and writes others, at its end it writes
+            # the result.
             sums = largest * self._width(number)
             found[""] = max(sums, 2 * sums - result)
         return found
@@ -163,15 +215,23 @@ class _Fitting:
         return -(-tensor.bytes * volume(box) // max(1, math.prod(tensor.shape)))
 
     def _halve_makers(self, number: int, demand: _Demand, changed: set[int]) -> bool:
-        """Cut the operators that make what a piece reads in parts that hold much more than it needs; whether any is cut now."""
+        """Cut the operators that make what a piece reads in parts that hold much more than it
+        needs; whether any is cut now."""
         form = self._forms[number]
         if form is None:
             return False
-        needed, boxes = self._needed(number, self._parts[number]), form.grid(self._parts[number]).boxes
+        needed, boxes = (
+            self._needed(number, self._parts[number]),
+            form.grid(self._parts[number]).boxes,
+        )
         middle = boxes[len(boxes) // 2]
         for storage, size in demand.reads.items():
             maker = self._home.get(storage)
-            if maker is None or maker in changed or size <= needed.get(storage, size) * (1 + _SMALL):
+            if (
+                maker is None
+                or maker in changed
+                or size <= needed.get(storage, size) * (1 + _SMALL)
+            ):
                 continue
             axis = self._longest(maker, form.needed(self._graph, storage, middle))
             if axis is not None and self._halve(maker, axis):
@@ -179,17 +239,31 @@ class _Fitting:
         return any(self._home.get(storage) in changed for storage in demand.reads)
 
     def _longest(self, maker: int, box: Box) -> int | None:
-        """The dimension along which an operator's pieces are longest beside what is needed of them; None if none can be shorter."""
+        """The dimension along which an operator's pieces are longest beside what is needed of them;
+        None if none can be shorter."""
         form = self._forms[maker]
         if form is None or len(box) != len(form.shape):
             return None
         now = sum(self._needed(maker, self._parts[maker]).values())
-        able = [axis for axis in self._open(maker) if axis != _SUM and self._halved(maker, axis) <= now]
-        return max(able, key=lambda axis: form.shape[axis] / self._count(maker, axis) / max(1, box[axis][1] - box[axis][0]), default=None)
+        able = [
+            axis for axis in self._open(maker) if axis != _SUM and self._halved(maker, axis) <= now
+        ]
+        return max(
+            able,
+            key=lambda axis: (
+                form.shape[axis] / self._count(maker, axis) / max(1, box[axis][1] - box[axis][0])
+            ),
+            default=None,
+        )
 
     def _halved(self, number: int, axis: int) -> int:
-        """Bytes that the largest piece of an operator needs if it is cut into twice as many parts along a dimension."""
-        return sum(self._needed(number, {**self._parts[number], axis: 2 * self._count(number, axis)}).values())
+        """Bytes that the largest piece of an operator needs if it is cut into twice as many parts
+        along a dimension."""
+        return sum(
+            self._needed(
+                number, {**self._parts[number], axis: 2 * self._count(number, axis)}
+            ).values()
+        )
 
     def _count(self, number: int, axis: int) -> int:
         return self._parts[number].get(axis, 1)
@@ -200,15 +274,22 @@ class _Fitting:
         if form is None:
             return []
         further = self._sums and self._count(number, _SUM) < form.summed
-        return [a for a in form.axes if self._count(number, a) < form.shape[a] // form.step[a]] + [_SUM] * further
+        return [a for a in form.axes if self._count(number, a) < form.shape[a] // form.step[a]] + [
+            _SUM
+        ] * further
 
     def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
-        """Cut an operator along the dimension that leaves its pieces the least; whether one leaves less."""
+        """Cut an operator along the dimension that leaves its pieces the least; whether one leaves
+        less."""
         least, best = sum(self._needed(number, self._parts[number]).values()), None
         for axis in self._open(number):
             if (size := self._halved(number, axis)) < least:
                 least, best = size, axis
-        done = self._split(number) if self._forms[number] is None else best is not None and self._halve(number, best)
+        done = (
+            self._split(number)
+            if self._forms[number] is None
+            else best is not None and self._halve(number, best)
+        )
         if done:
             changed.add(number)
         return done
@@ -222,7 +303,8 @@ class _Fitting:
         return cut.tiles > before.tiles or isinstance(before, Split)
 
     def _split(self, number: int) -> bool:
-        """Split an operator into twice as many tiles of its output channels, if that can be done."""
+        """Split an operator into twice as many tiles of its output channels, if that can be
+        done."""
         group, tiles = self._fused[number], self.cuts[number].tiles
         if not can_split(group) or tiles >= group.nests[0].k:
             return False

@@ -16,7 +16,12 @@ from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, pi
 from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
-from loadmaster.planning.cutting.chain_bound import MOST_OPERATORS, Demands, chain_bound, sums_by_operator
+from loadmaster.planning.cutting.chain_bound import (
+    MOST_OPERATORS,
+    Demands,
+    chain_bound,
+    sums_by_operator,
+)
 from loadmaster.planning.cutting.pairing import Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
 from loadmaster.planning.cutting.precedence import Precedence
@@ -45,7 +50,8 @@ from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, 
 
 @dataclass(frozen=True)
 class _Group:
-    """What a fused operator is to the bound: how it can be cut, if it can, and the least share of each storage that its pieces read."""
+    """What a fused operator is to the bound: how it can be cut, if it can, and the least share of
+    each storage that its pieces read."""
 
     form: Divisible | None
     splits: bool
@@ -59,13 +65,15 @@ class _Group:
 
     @property
     def divides(self) -> bool:
-        """Whether it can be cut along what does not reduce, or split into tiles of its channels, as it is for smaller memories."""
+        """Whether it can be cut along what does not reduce, or split into tiles of its channels, as
+        it is for smaller memories."""
         return self.form is not None or self.splits
 
 
 @dataclass(frozen=True)
 class _Firsts:
-    """The jobs of the first mini-batch of every network, by their ``rows`` in the workload, and which of them each job is ``like``."""
+    """The jobs of the first mini-batch of every network, by their ``rows`` in the workload, and
+    which of them each job is ``like``."""
 
     jobs: Sequence[Job]
     groups: Sequence[_Group]
@@ -79,8 +87,18 @@ class _Firsts:
         sizes = np.array([len(own) for own in described])
         before = np.cumsum(sizes) - sizes
         rows = ranges(before * mini_batches, sizes)
-        like = np.concatenate([np.tile(begin + np.arange(size), mini_batches) for begin, size in zip(before, sizes, strict=True)])
-        return _Firsts([workload.jobs[row] for row in rows.tolist()], list(itertools.chain.from_iterable(described)), rows, like)
+        like = np.concatenate(
+            [
+                np.tile(begin + np.arange(size), mini_batches)
+                for begin, size in zip(before, sizes, strict=True)
+            ]
+        )
+        return _Firsts(
+            [workload.jobs[row] for row in rows.tolist()],
+            list(itertools.chain.from_iterable(described)),
+            rows,
+            like,
+        )
 
     @property
     def divides(self) -> Mask:
@@ -94,32 +112,54 @@ class _Firsts:
 
 
 def network_bounds(
-    graphs: Sequence[Graph], target: Target, mini_batches: int, goal_for: Callable[[Workload], Goal], rates: EnergyRates
+    graphs: Sequence[Graph],
+    target: Target,
+    mini_batches: int,
+    goal_for: Callable[[Workload], Goal],
+    rates: EnergyRates,
 ) -> Bounds | None:
-    """Bounds of makespan, energy and latencies under every cut; None where nothing can be cut, so that the bounds of the jobs hold.
+    """Bounds of makespan, energy and latencies under every cut; None where nothing can be cut, so
+    that the bounds of the jobs hold.
 
     The makespan is at least each of
 
-    - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do outputs;
-    - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at the rate of the piece that suits it
-      best (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`), but for what is left over where that piece does not
-      divide the whole (:func:`~loadmaster.cost.analytical.divisible.last_turns`);
-    - a linear program over both, in which activations are written once and read once by every operator over the link that takes less, and
-      weights and inputs read over either beyond what comes in;
-    - the longest chain of operators of one mini-batch, each of them shared by all cores, and run side by side with those that it can
-      overlap (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`);
+    - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do
+      outputs;
+    - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at
+      the rate of the piece that suits it best
+      (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`), but for what is left over
+      where that piece does not divide the whole
+      (:func:`~loadmaster.cost.analytical.divisible.last_turns`);
+    - a linear program over both, in which activations are written once and read once by every
+      operator over the link that takes less, and weights and inputs read over either beyond what
+      comes in;
+    - the longest chain of operators of one mini-batch, each of them shared by all cores, and run
+      side by side with those that it can overlap
+      (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`);
     - what pieces take to start, and to be waited for, however many there are
       (:func:`~loadmaster.planning.cutting.piece_bound.piece_bound`).
 
-    O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators; none of larger networks.
+    O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators;
+    none of larger networks.
     """
     singles = [without_updates(graph) for graph in graphs]
     fused = [fuse(single) for single in singles]
     groups = [_groups(single, own, target) for single, own in zip(singles, fused, strict=True)]
     if not any(group.divides for own in groups for group in own):
         return None
-    workload = lower(graphs, target, mini_batches=mini_batches, cuts=[Cuts([group.cut for group in own]) for own in groups])
-    number = [n for own in groups for _ in range(mini_batches) for n, group in enumerate(own) for _ in range(group.cut.tiles)]
+    workload = lower(
+        graphs,
+        target,
+        mini_batches=mini_batches,
+        cuts=[Cuts([group.cut for group in own]) for own in groups],
+    )
+    number = [
+        n
+        for own in groups
+        for _ in range(mini_batches)
+        for n, group in enumerate(own)
+        for _ in range(group.cut.tiles)
+    ]
     firsts = _Firsts.of(workload, groups, mini_batches)
     table = _least_table(workload, target, firsts)
     turns = _Turns.of(workload, target, firsts, table)
@@ -128,35 +168,51 @@ def network_bounds(
     overheads = _Overheads.of(workload, target, firsts)
     precedence = {
         info.name: Precedence.of(single, own, [group.form for group in described])
-        for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
+        for info, single, own, described in zip(
+            workload.networks, singles, fused, groups, strict=True
+        )
         if len(own) <= MOST_OPERATORS
     }
     paired = {
         info.name: pairings(single, own, [group.form for group in described])
-        for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
+        for info, single, own, described in zip(
+            workload.networks, singles, fused, groups, strict=True
+        )
     }
 
-    def bound_of(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
+    def bound_of(
+        jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
+    ) -> MakespanBound:
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
         chains = _Chains(jobs, tensors, table, target, needs, every, operator, least, overheads)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
         pieces = max((chains.in_pieces(name, own) for name, own in paired.items()), default=0)
-        more = (("longest chain of operators, each shared by all cores", chain), ("pieces that start and are waited for", pieces))
+        more = (
+            ("longest chain of operators, each shared by all cores", chain),
+            ("pieces that start and are waited for", pieces),
+        )
         terms = (*bound.terms, *more)
         limit, value = max(more, key=lambda term: term[1])
-        return replace(bound, terms=terms) if value <= bound.picoseconds else MakespanBound(value, limit, bound.main_bytes, terms)
+        return (
+            replace(bound, terms=terms)
+            if value <= bound.picoseconds
+            else MakespanBound(value, limit, bound.main_bytes, terms)
+        )
 
     room = 0 if target.fast is None else target.fast.capacity
     # A piece of what is larger than the fast memory may fit there.
     tensors = tuple(_fitting(tensor, room) for tensor in workload.tensors)
-    return goal_bounds(replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of)
+    return goal_bounds(
+        replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of
+    )
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """What jobs take more as the last turns of arrays are not full (:func:`~loadmaster.cost.analytical.divisible.last_turns`)."""
+    """What jobs take more as the last turns of arrays are not full
+    (:func:`~loadmaster.cost.analytical.divisible.last_turns`)."""
 
     number: dict[str, int]
     share: Floats
@@ -165,10 +221,16 @@ class _Turns:
     @staticmethod
     def of(workload: Workload, target: Target, firsts: _Firsts, table: JobTable) -> _Turns:
         """Those of jobs that can be cut: the others are as they are."""
-        share, extra = last_turns(firsts.jobs, target, table.compute[firsts.rows], firsts.divides_sums)
+        share, extra = last_turns(
+            firsts.jobs, target, table.compute[firsts.rows], firsts.divides_sums
+        )
         number = {job.name: j for j, job in enumerate(workload.jobs)}
         divides = firsts.divides
-        return _Turns(number, np.where(divides, share, 1.0)[firsts.like], np.where(divides[:, None], extra, 0.0)[firsts.like])
+        return _Turns(
+            number,
+            np.where(divides, share, 1.0)[firsts.like],
+            np.where(divides[:, None], extra, 0.0)[firsts.like],
+        )
 
     def split(self, needs: Needs, jobs: Sequence[Job]) -> Needs:
         """Needs of some jobs, in two parts each."""
@@ -178,7 +240,8 @@ class _Turns:
 
 @dataclass(frozen=True)
 class _Overheads:
-    """What every piece of a job pays beside its share (:func:`~loadmaster.cost.analytical.divisible.piece_overheads`), and how it is cut.
+    """What every piece of a job pays beside its share
+    (:func:`~loadmaster.cost.analytical.divisible.piece_overheads`), and how it is cut.
 
     ``splits``: only into tiles of its channels; ``single``: not at all.
     """
@@ -194,12 +257,15 @@ class _Overheads:
         number = {job.name: j for j, job in enumerate(workload.jobs)}
         splits = np.array([group.splits for group in firsts.groups], dtype=np.bool_)
         seconds = piece_overheads(firsts.jobs, target, firsts.divides_sums)
-        return _Overheads(number, seconds[firsts.like], splits[firsts.like], ~firsts.divides[firsts.like])
+        return _Overheads(
+            number, seconds[firsts.like], splits[firsts.like], ~firsts.divides[firsts.like]
+        )
 
 
 @dataclass(frozen=True)
 class _Chains:
-    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's; ``needs`` in two parts each."""
+    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's;
+    ``needs`` in two parts each."""
 
     jobs: Sequence[Job]
     tensors: Sequence[TensorInstance]
@@ -215,17 +281,25 @@ class _Chains:
         """Jobs of the first mini-batch of a network, if it has any."""
         mine = [number for number, job in enumerate(self.jobs) if job.network == network]
         batch = self.jobs[mine[0]].mini_batch if mine else 0
-        return np.array([number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64)
+        return np.array(
+            [number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64
+        )
 
     def in_pieces(self, network: str, paired: Sequence[Mapping[int, Pairing]]) -> int:
-        """Picoseconds that pieces of the first mini-batch of a network take to start and to be waited for; 0 if it has no jobs."""
+        """Picoseconds that pieces of the first mini-batch of a network take to start and to be
+        waited for; 0 if it has no jobs."""
         rows = self._rows(network)
         if not len(rows):
             return 0
         operator, count = [self.operator[self.jobs[number].name] for number in rows], len(paired)
         known = [self.overheads.number[self.jobs[number].name] for number in rows]
-        cores, overhead, single = len(self.target.cores), self.overheads.seconds[known], self.overheads.single[known]
-        # Of what is always in several pieces, or of which it is not known what each of them makes, only what starting takes is counted.
+        cores, overhead, single = (
+            len(self.target.cores),
+            self.overheads.seconds[known],
+            self.overheads.single[known],
+        )
+        # Of what is always in several pieces, or of which it is not known what each of them makes,
+        # only what starting takes is counted.
         alone = np.bincount(operator, minlength=count)[operator] == 1
         known_work = alone & ~self.overheads.splits[known]
         work = np.where(known_work, (self.table.compute[rows] - overhead).min(axis=1), 0.0)
@@ -238,35 +312,58 @@ class _Chains:
         for weights in (self.needs.without_links.multipliers, self.needs.multipliers):
             prices = np.array(weights[:cores], dtype=np.float64) / max(1, sum(weights))
             extra = np.where(single, 0.0, (overhead * prices).min(axis=1))
-            pieces = Pieces(by_operator(work), by_operator(overhead.min(axis=1)), by_operator(extra), whole)
+            pieces = Pieces(
+                by_operator(work), by_operator(overhead.min(axis=1)), by_operator(extra), whole
+            )
             found = max(found, piece_bound(paired, pieces, evaluate(self.needs, weights) - 1))
         return found
 
     def longest(self, network: str, precedence: Precedence) -> int:
-        """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no jobs."""
+        """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no
+        jobs."""
         rows = self._rows(network)
         if not len(rows):
             return 0
-        operator, count = [self.operator[self.jobs[number].name] for number in rows], len(precedence.needs)
+        operator, count = (
+            [self.operator[self.jobs[number].name] for number in rows],
+            len(precedence.needs),
+        )
         target, needs = self.target, self.needs
-        # What is last may need nothing but links, whatever limits all else: a byte counts the same on each of them.
-        links = [0] * len(target.cores) + [round(memory.read_bandwidth) for memory in target.memories]
+        # What is last may need nothing but links, whatever limits all else: a byte counts the same
+        # on each of them.
+        links = [0] * len(target.cores) + [
+            round(memory.read_bandwidth) for memory in target.memories
+        ]
         weights = (main_only(needs), links, needs.without_links.multipliers, needs.multipliers)
         means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
         busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
-        prices = [[price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights]
+        prices = [
+            [price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights
+        ]
         main = np.array([own[0] for own in prices])
         rates = [memory.read_bandwidth / target.main.read_bandwidth for memory in target.memories]
-        given = main - np.array([min(price / rate for price, rate in zip(own, rates, strict=True)) for own in prices])
+        given = main - np.array(
+            [min(price / rate for price, rate in zip(own, rates, strict=True)) for own in prices]
+        )
         least = self.least[network] * PICOSECONDS
         inbound, outbound = self._traffic(rows, operator, count)
         held = 0 if target.fast is None else target.fast.capacity
         return chain_bound(
-            precedence, Demands(busy, main, given, inbound, outbound, least, held / target.main.read_bandwidth * PICOSECONDS)
+            precedence,
+            Demands(
+                busy,
+                main,
+                given,
+                inbound,
+                outbound,
+                least,
+                held / target.main.read_bandwidth * PICOSECONDS,
+            ),
         )
 
     def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
-        """Picoseconds of the main link for what each operator is the first to read of weights and inputs, and for its outputs."""
+        """Picoseconds of the main link for what each operator is the first to read of weights and
+        inputs, and for its outputs."""
         table, main = self.table, self.target.main
         chosen = np.zeros(len(self.jobs), dtype=np.bool_)
         chosen[rows] = True
@@ -275,11 +372,22 @@ class _Chains:
         t, inbound = table.operand_tensor, inbound_bytes(self.tensors, table, chosen)
         reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
         read, first = np.unique(t[reads], return_index=True)
-        by_reader = sums_by_operator(inbound[read].astype(np.float64), position[table.operand_job[reads[first]]], count)
+        by_reader = sums_by_operator(
+            inbound[read].astype(np.float64), position[table.operand_job[reads[first]]], count
+        )
         writes = np.flatnonzero(chosen[table.operand_job] & table.operand_write)
-        left = np.array([self.tensors[number].bytes if self.tensors[number].is_output else 0 for number in t[writes]], dtype=np.float64)
+        left = np.array(
+            [
+                self.tensors[number].bytes if self.tensors[number].is_output else 0
+                for number in t[writes]
+            ],
+            dtype=np.float64,
+        )
         by_writer = sums_by_operator(left, position[table.operand_job[writes]], count)
-        return by_reader / main.read_bandwidth * PICOSECONDS, by_writer / main.write_bandwidth * PICOSECONDS
+        return (
+            by_reader / main.read_bandwidth * PICOSECONDS,
+            by_writer / main.write_bandwidth * PICOSECONDS,
+        )
 
 
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
@@ -294,18 +402,30 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
         form = divisible(single, group, sums=divides_sums(target))
         # A machine without fast memory has no smaller one that would split anything.
         splits = form is None and target.fast is not None and can_split(group)
-        cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
+        cut = (
+            choose_split(group, room, sizes_for(target))
+            if room and form is None and not splits
+            else WHOLE
+        )
         found.append(_Group(form, splits, _shares(single, group), cut))
     return found
 
 
-def _least_pieces(workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable) -> dict[str, Floats]:
-    """Seconds that the shortest piece of every operator of every network takes at least on any core: of what divides, one element."""
-    smallest = [_smallest(job, group) for job, group in zip(firsts.jobs, firsts.groups, strict=True)]
+def _least_pieces(
+    workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable
+) -> dict[str, Floats]:
+    """Seconds that the shortest piece of every operator of every network takes at least on any
+    core: of what divides, one element."""
+    smallest = [
+        _smallest(job, group) for job, group in zip(firsts.jobs, firsts.groups, strict=True)
+    ]
     seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
     whole = table.compute[firsts.rows]
     least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole).min(axis=1)
-    operator, network = np.array(number)[firsts.rows], np.array([job.network for job in firsts.jobs])
+    operator, network = (
+        np.array(number)[firsts.rows],
+        np.array([job.network for job in firsts.jobs]),
+    )
     found = {}
     for info in workload.networks:
         mine = network == info.name
@@ -315,17 +435,24 @@ def _least_pieces(workload: Workload, target: Target, firsts: _Firsts, number: S
 
 
 def _smallest(job: Job, group: _Group) -> Job:
-    """A job no larger than any piece of another: one element of its result, of what that sums over too, or one channel."""
+    """A job no larger than any piece of another: one element of its result, of what that sums over
+    too, or one channel."""
     form = group.form
     if form is not None:
-        box = tuple((0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape))
+        box = tuple(
+            (0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape)
+        )
         nests = tuple(piece_of(nest, form.shape, box) for nest in job.nests)
         if form.summed:
             # What follows the sum is the last piece's of a chain.
             return replace(job, nests=tuple(replace(nest, c=1) for nest in nests), elements=0)
         return replace(job, nests=nests, elements=job.elements // max(1, math.prod(form.shape)))
     if group.splits:
-        return replace(job, nests=tuple(replace(nest, k=1) for nest in job.nests), elements=job.elements // job.nests[0].k)
+        return replace(
+            job,
+            nests=tuple(replace(nest, k=1) for nest in job.nests),
+            elements=job.elements // job.nests[0].k,
+        )
     return job
 
 
@@ -339,14 +466,23 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
 
 
 def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTable:
-    """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit each core best."""
+    """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit
+    each core best."""
     table = least_table(workload, target)
     divides = firsts.divides[firsts.like]
-    seconds, joules = (each[firsts.like] for each in divisible_costs(firsts.jobs, target, firsts.divides_sums))
+    seconds, joules = (
+        each[firsts.like] for each in divisible_costs(firsts.jobs, target, firsts.divides_sums)
+    )
     compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)
     energy = np.where(divides[:, None], np.minimum(joules, table.energy), table.energy)
     least = [
-        [int(o.bytes * (group.shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))) for o in job.reads]
+        [
+            int(
+                o.bytes
+                * (group.shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))
+            )
+            for o in job.reads
+        ]
         + [o.bytes for o in job.writes]
         for job, group in zip(firsts.jobs, firsts.groups, strict=True)
     ]

@@ -1,4 +1,5 @@
-"""Ways to cut one operator: into pieces that end together, as unequal as the cores that run them."""
+"""Ways to cut one operator: into pieces that end together, as unequal as the cores that run
+them."""
 
 from __future__ import annotations
 
@@ -32,19 +33,24 @@ class Option:
 
 
 def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[int]:
-    """How much of a dimension each core makes so that all end as early and as near to one another as the sizes allow.
+    """How much of a dimension each core makes so that all end as early and as near to one another
+    as the sizes allow.
 
-    ``seconds[s, c]`` is what ``sizes[s]`` (increasing, the last is all of it) takes on core ``c``; a core may be named more than once. No
-    other choice of sizes ends earlier. O(sizes x cores x log sizes).
+    ``seconds[s, c]`` is what ``sizes[s]`` (increasing, the last is all of it) takes on core ``c``;
+    a core may be named more than once. No other choice of sizes ends earlier. O(sizes x cores x log
+    sizes).
     """
     extent = int(sizes[-1])
-    # A larger piece takes no less time: where the model says otherwise, it may use the smaller one's figure.
+    # A larger piece takes no less time: where the model says otherwise, it may use the smaller
+    # one's figure.
     times = np.maximum.accumulate(seconds, axis=0)
     distinct = list(dict.fromkeys(cores))
     limits = np.unique(times[:, distinct])
     # What each core makes within each limit.
     made = np.concatenate(([0], sizes))
-    within = {core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct}
+    within = {
+        core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct
+    }
     least = int(np.searchsorted(sum(within[core] * cores.count(core) for core in distinct), extent))
     left, found = extent, []
     for core in cores:
@@ -54,12 +60,17 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
 
 
 def operator_options(
-    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], plain: Sequence[Cut], target: Target
+    graph: Graph,
+    fused: Sequence[FusedOp],
+    forms: Sequence[Divisible | None],
+    plain: Sequence[Cut],
+    target: Target,
 ) -> list[list[Option]]:
-    """For every operator how it is cut anyhow, then ways to cut it along its channels, rows and columns.
+    """For every operator how it is cut anyhow, then ways to cut it along its channels, rows and
+    columns.
 
-    Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long as suits its core.
-    O(distinct operators x dimensions x 32 sizes).
+    Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long
+    as suits its core. O(distinct operators x dimensions x 32 sizes).
     """
     options = _plain(graph, plain, target)
     samples = _Samples(graph, target)
@@ -80,7 +91,9 @@ def operator_options(
 def _plain(graph: Graph, plain: Sequence[Cut], target: Target) -> list[list[Option]]:
     costs = PieceCosts.of(job_table(lower([graph], target, cuts=[Cuts(plain)]), target), target)
     until = np.cumsum([0, *(cut.tiles for cut in plain)]).tolist()
-    return [[Option(cut, costs[a:b])] for cut, a, b in zip(plain, until[:-1], until[1:], strict=True)]
+    return [
+        [Option(cut, costs[a:b])] for cut, a, b in zip(plain, until[:-1], until[1:], strict=True)
+    ]
 
 
 def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[Option]:
@@ -98,7 +111,8 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:
-    """How many cores share an operator, and how many pieces each of them makes: many of one core, so that others go on with the first."""
+    """How many cores share an operator, and how many pieces each of them makes: many of one core,
+    so that others go on with the first."""
     for count in range(1, cores + 1):
         yield from ((count, times) for times in ((2, 4, 8, 16) if count == 1 else (1, 2, 4)))
 
@@ -112,17 +126,24 @@ class _Samples:
         self._wanted: list[tuple[int, object]] = []
 
     def add(self, number: int, group: FusedOp, form: Divisible) -> None:
-        """Ask for the costs of an operator's pieces along every dimension along which it may be cut."""
+        """Ask for the costs of an operator's pieces along every dimension along which it may be
+        cut."""
         alike = signature(self._graph, group, form)
         for axis in piece_axes(form, group):
             self._wanted.append((number, (alike, axis)))
             if (alike, axis) not in self._pieces:
                 sizes = sizes_of(form.shape[axis], form.step[axis], _SIZES)
-                self._pieces[alike, axis] = (axis, sizes, Pieces(group, form, first_boxes(form, axis, sizes)))
+                self._pieces[alike, axis] = (
+                    axis,
+                    sizes,
+                    Pieces(group, form, first_boxes(form, axis, sizes)),
+                )
 
     def costed(self) -> Iterator[tuple[int, list[Option]]]:
         """Operators, and options to cut them along one dimension after the other."""
-        costs = piece_costs(self._graph, [pieces for _, _, pieces in self._pieces.values()], self._target)
+        costs = piece_costs(
+            self._graph, [pieces for _, _, pieces in self._pieces.values()], self._target
+        )
         options, at = {}, 0
         for alike, (axis, sizes, pieces) in self._pieces.items():
             options[alike] = list(_cuts(pieces.form, axis, sizes, costs[at : at + len(sizes)]))
@@ -132,7 +153,11 @@ class _Samples:
 
 
 def costed_grids(
-    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], grids: Sequence[tuple[int, Grid]], target: Target
+    graph: Graph,
+    fused: Sequence[FusedOp],
+    forms: Sequence[Divisible | None],
+    grids: Sequence[tuple[int, Grid]],
+    target: Target,
 ) -> list[Option]:
     """Operators by number, and grids that cut each along one dimension, as options.
 
@@ -160,19 +185,24 @@ def costed_grids(
         pieces.append(Pieces(fused[number], form, first_boxes(form, key[1], known)))
         at += len(known)
     costs = piece_costs(graph, pieces, target)
-    rows = [first[key][0] + np.searchsorted(first[key][1], own) for key, own in zip(keys, sizes, strict=True)]
+    rows = [
+        first[key][0] + np.searchsorted(first[key][1], own)
+        for key, own in zip(keys, sizes, strict=True)
+    ]
     return [Option(grid, costs[own.tolist()]) for (_, grid), own in zip(grids, rows, strict=True)]
 
 
 def first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
-    """The first pieces of a result of some sizes along a dimension, shape (sizes, dimensions, 2)."""
+    """The first pieces of a result of some sizes along a dimension, shape (sizes, dimensions,
+    2)."""
     boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
     boxes[:, axis, 1] = sizes
     return boxes
 
 
 def sizes_of(extent: int, step: int, most: int) -> Ints:
-    """Sizes of a piece, whole steps each, about as many as are wanted, the last all of the dimension."""
+    """Sizes of a piece, whole steps each, about as many as are wanted, the last all of the
+    dimension."""
     unit = step
     while extent // unit > most:
         unit *= 2
@@ -180,7 +210,8 @@ def sizes_of(extent: int, step: int, most: int) -> Ints:
 
 
 def piece_axes(form: Divisible, group: FusedOp) -> list[int]:
-    """Dimensions of an operator's result along which it is cut: those that hold its channels, its rows (the longest other one), columns."""
+    """Dimensions of an operator's result along which it is cut: those that hold its channels, its
+    rows (the longest other one), columns."""
     rank = len(form.shape)
     loops = group.nests[0].loops if group.nests else ()
     channels = loops.index(CHANNELS) if CHANNELS in loops else (1 if rank > 3 else rank - 1)

@@ -24,9 +24,11 @@ from loadmaster.workloads.window import volumes
 
 @dataclass(frozen=True)
 class PieceCosts:
-    """Seconds of pieces: ``alone[p, c]`` on each core, ``link[p]`` of the near memory's link, and ``stream[p]`` of the main one's.
+    """Seconds of pieces: ``alone[p, c]`` on each core, ``link[p]`` of the near memory's link, and
+    ``stream[p]`` of the main one's.
 
-    Operands are in the fast memory where all of a piece's fit there, else they are streamed from the main memory.
+    Operands are in the fast memory where all of a piece's fit there, else they are streamed from
+    the main memory.
     """
 
     alone: Floats
@@ -38,7 +40,8 @@ class PieceCosts:
         return PieceCosts(self.alone[pieces], self.link[pieces], self.stream[pieces])
 
     def seconds_alone(self) -> float:
-        """Seconds until all have ended, one after the other begun on the core where it ends first, if nothing else runs there."""
+        """Seconds until all have ended, one after the other begun on the core where it ends first,
+        if nothing else runs there."""
         free = [0.0] * self.alone.shape[1]
         for seconds in self.alone.tolist():
             ends = [begin + own for begin, own in zip(free, seconds, strict=True)]
@@ -53,7 +56,9 @@ class PieceCosts:
         least = grouped_sums(job, table.moved.min(axis=1), jobs)
         near = target.fast or target.main
         streams = (least > near.capacity)[job]
-        seconds = np.where(streams[:, None], link_seconds(table, target.main), link_seconds(table, near))
+        seconds = np.where(
+            streams[:, None], link_seconds(table, target.main), link_seconds(table, near)
+        )
         link = grouped_sums(job, np.where(streams, 0.0, seconds.min(axis=1)), jobs)
         stream = grouped_sums(job, np.where(streams, seconds.min(axis=1), 0.0), jobs)
         return PieceCosts(np.maximum(table.compute, grouped_sums(job, seconds, jobs)), link, stream)
@@ -69,7 +74,8 @@ class Pieces:
 
 
 def piece_costs(graph: Graph, pieces: Sequence[Pieces], target: Target) -> PieceCosts:
-    """Costs of pieces of a network's operators, whatever they are cut with. Linear in their operands."""
+    """Costs of pieces of a network's operators, whatever they are cut with. Linear in their
+    operands."""
     return PieceCosts.of(piece_table(graph, pieces, target), target)
 
 
@@ -79,10 +85,13 @@ def piece_table(graph: Graph, pieces: Sequence[Pieces], target: Target) -> JobTa
 
 
 def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
-    """Pieces of a network's operators as jobs, which read and write tensors as large as all of each. Linear in their operands."""
+    """Pieces of a network's operators as jobs, which read and write tensors as large as all of
+    each. Linear in their operands."""
     jobs = tuple(job for several in pieces for job in _jobs(graph, several))
     names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
-    tensors = tuple(TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names)
+    tensors = tuple(
+        TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names
+    )
     return Workload((), jobs, tensors)
 
 
@@ -90,11 +99,22 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
     group, form = pieces.group, pieces.form
     total, reads = math.prod(form.shape), [_reads(graph, pieces, access) for access in group.reads]
     outputs = [
-        (access.tensor, next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)) for access in group.writes
+        (
+            access.tensor,
+            next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1),
+        )
+        for access in group.writes
     ]
-    for number, (box, made) in enumerate(zip(pieces.boxes.tolist(), volumes(pieces.boxes).tolist(), strict=True)):
+    for number, (box, made) in enumerate(
+        zip(pieces.boxes.tolist(), volumes(pieces.boxes).tolist(), strict=True)
+    ):
         writes = (
-            Operand(name, graph.tensors[name].bytes * made // total, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
+            Operand(
+                name,
+                graph.tensors[name].bytes * made // total,
+                Role.OUTPUT if nest >= 0 else Role.ONCE,
+                nest,
+            )
             for name, nest in outputs
         )
         yield Job(
@@ -117,4 +137,6 @@ def _reads(graph: Graph, pieces: Pieces, access: Access) -> list[list[Operand]]:
     tensor, roles = graph.tensors[access.tensor], operand_roles(pieces.group.nests, access)
     needed = volumes(needed_boxes(pieces.form, graph, access.tensor, pieces.boxes)).tolist()
     sizes = (-(-tensor.bytes * count // max(1, math.prod(tensor.shape))) for count in needed)
-    return [[Operand(access.tensor, size, role, nest) for role, nest in roles if size] for size in sizes]
+    return [
+        [Operand(access.tensor, size, role, nest) for role, nest in roles if size] for size in sizes
+    ]

@@ -19,7 +19,8 @@ from loadmaster.workloads.window import SUMMED, Window
 class Need:
     """What the pieces of one operator need of what another writes, whatever the pieces of both are.
 
-    ``some``: every piece needs something. ``all_parts``: every element is needed by some piece. ``whole``: every piece needs everything.
+    ``some``: every piece needs something. ``all_parts``: every element is needed by some piece.
+    ``whole``: every piece needs everything.
     """
 
     some: bool = False
@@ -27,7 +28,9 @@ class Need:
     whole: bool = False
 
     def __or__(self, other: Need) -> Need:
-        return Need(self.some or other.some, self.all_parts or other.all_parts, self.whole or other.whole)
+        return Need(
+            self.some or other.some, self.all_parts or other.all_parts, self.whole or other.whole
+        )
 
 
 _EVERYTHING = Need(True, True, True)
@@ -37,9 +40,11 @@ _EVERYTHING = Need(True, True, True)
 class Precedence:
     """What holds between the fused operators of a network under every cut.
 
-    ``needs[v]`` lists the operators that ``v`` reads from, with what its pieces need of them. ``after[u, v]``: every piece of ``v`` is one
-    of ``u`` or starts after some piece of ``u`` has ended. ``before[u, v]``: when all of ``v`` has ended, so has all of ``u``. Both have
-    the shape (operators, operators). Where sums may be in parts, some pieces need nothing but a part of each factor.
+    ``needs[v]`` lists the operators that ``v`` reads from, with what its pieces need of them.
+    ``after[u, v]``: every piece of ``v`` is one of ``u`` or starts after some piece of ``u`` has
+    ended. ``before[u, v]``: when all of ``v`` has ended, so has all of ``u``. Both have the shape
+    (operators, operators). Where sums may be in parts, some pieces need nothing but a part of each
+    factor.
     """
 
     needs: list[dict[int, Need]]
@@ -48,15 +53,23 @@ class Precedence:
 
     @staticmethod
     def of(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]) -> Precedence:
-        """Find it from what parts of results need of operands. O(operators x edges + extents of edges)."""
-        home = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
+        """Find it from what parts of results need of operands. O(operators x edges + extents of
+        edges)."""
+        home = {
+            access.tensor: number for number, group in enumerate(fused) for access in group.writes
+        }
         needs: list[dict[int, Need]] = [{} for _ in fused]
         for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
             for access in group.reads:
                 writer = home.get(access.tensor)
                 tensor = graph.tensors[access.tensor]
                 # What has parts of no bytes may be read without waiting for them.
-                if writer is None or writer >= number or access.bytes <= 0 or tensor.bytes < math.prod(tensor.shape):
+                if (
+                    writer is None
+                    or writer >= number
+                    or access.bytes <= 0
+                    or tensor.bytes < math.prod(tensor.shape)
+                ):
                     continue
                 need = _need(graph, group, form, access.tensor, access.bytes == tensor.bytes)
                 needs[number][writer] = needs[number].get(writer, Need()) | need
@@ -70,8 +83,11 @@ class Precedence:
         return Precedence(needs, after, before)
 
 
-def _need(graph: Graph, group: FusedOp, form: Divisible | None, storage: str, complete: bool) -> Need:
-    """What pieces of a group need of a storage; only of one that can be cut the pieces are not known."""
+def _need(
+    graph: Graph, group: FusedOp, form: Divisible | None, storage: str, complete: bool
+) -> Need:
+    """What pieces of a group need of a storage; only of one that can be cut the pieces are not
+    known."""
     by_channel = storage in group.by_channel
     if form is None:
         return Need(True, complete, False) if by_channel else _EVERYTHING
@@ -86,17 +102,23 @@ def _need(graph: Graph, group: FusedOp, form: Divisible | None, storage: str, co
 
 
 def _use(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Need:
-    """What pieces need through windows: of each dimension by itself, as each follows another dimension of the result, or none."""
+    """What pieces need through windows: of each dimension by itself, as each follows another
+    dimension of the result, or none."""
     if not windows:
         return _EVERYTHING
     every = [_along(form, window, extent) for window, extent in zip(windows, shape, strict=True)]
     axes = [window.axis for window in windows if window.axis >= 0]
     apart = len(set(axes)) == len(axes)
-    return Need(all(n.some for n in every), apart and all(n.all_parts for n in every), all(n.whole for n in every))
+    return Need(
+        all(n.some for n in every),
+        apart and all(n.all_parts for n in every),
+        all(n.whole for n in every),
+    )
 
 
 def _along(form: Divisible, window: Window, extent: int) -> Need:
-    """The same of one dimension, for pieces as short as one element where the result can be cut along it."""
+    """The same of one dimension, for pieces as short as one element where the result can be cut
+    along it."""
     if window.axis < 0:
         return Need(True, True, False) if form.summed and window == SUMMED else _EVERYTHING
     length = form.shape[window.axis]
@@ -105,8 +127,14 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
         whole = (begin, end) == (0, extent)
         return Need(begin < end, whole, whole)
     at = np.arange(length, dtype=np.int64)
-    begins = np.clip(window.unit * ((at * window.numerator + window.low) // window.denominator), 0, extent)
-    ends = np.clip(window.unit * ((at * window.numerator + window.high) // window.denominator + 1), 0, extent)
+    begins = np.clip(
+        window.unit * ((at * window.numerator + window.low) // window.denominator), 0, extent
+    )
+    ends = np.clip(
+        window.unit * ((at * window.numerator + window.high) // window.denominator + 1), 0, extent
+    )
     reached = np.concatenate([[0], np.maximum.accumulate(ends)])
     covered = bool((begins <= reached[:-1]).all()) and int(reached[-1]) == extent
-    return Need(bool((begins < ends).all()), covered, bool((begins == 0).all() and (ends == extent).all()))
+    return Need(
+        bool((begins < ends).all()), covered, bool((begins == 0).all() and (ends == extent).all())
+    )

@@ -1,4 +1,5 @@
-"""Ways to cut that differ a little from those chosen: pieces joined, halved or moved, and pieces that follow those that they read."""
+"""Ways to cut that differ a little from those chosen: pieces joined, halved or moved, and pieces
+that follow those that they read."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
-from loadmaster.planning.cutting.options import Option, costed_grids, first_boxes, piece_axes, sizes_of
+from loadmaster.planning.cutting.options import (
+    Option,
+    costed_grids,
+    first_boxes,
+    piece_axes,
+    sizes_of,
+)
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut
@@ -19,22 +26,37 @@ _MOST_SIZES = 128
 
 
 def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
-    """The same choice with what was chosen as the first option of every operator, and then also what differs from it a little.
+    """The same choice with what was chosen as the first option of every operator, and then also
+    what differs from it a little.
 
-    What is offered anyhow is as balanced as can be for operators by themselves. Together, a network begins earlier if its first pieces are
-    shorter, ends earlier if its last ones are, and a piece begins earlier if it needs nothing of the piece after the one that it waits for.
-    O(operators x pieces).
+    What is offered anyhow is as balanced as can be for operators by themselves. Together, a network
+    begins earlier if its first pieces are shorter, ends earlier if its last ones are, and a piece
+    begins earlier if it needs nothing of the piece after the one that it waits for. O(operators x
+    pieces).
     """
     networks = []
     for network, first in zip(choice.networks, choice.options_of(chosen), strict=True):
         own = [option.cut for option in first]
-        offered = list(dict.fromkeys((number, grid) for number in range(len(own)) for grid in _alike(network, own, number)))
+        offered = list(
+            dict.fromkeys(
+                (number, grid)
+                for number in range(len(own))
+                for grid in _alike(network, own, number)
+            )
+        )
         options = [[now] for now in first]
-        for (number, _), option in zip(offered, costed_grids(network.graph, network.fused, network.forms, offered, target), strict=True):
+        for (number, _), option in zip(
+            offered,
+            costed_grids(network.graph, network.fused, network.forms, offered, target),
+            strict=True,
+        ):
             # As elsewhere: what is streamed cannot be fetched ahead of its use.
             if options[number][0].costs.stream.any() or not option.costs.stream.any():
                 options[number].append(option)
-        known = [_distinct([*some, *before]) for some, before in zip(options, network.options, strict=True)]
+        known = [
+            _distinct([*some, *before])
+            for some, before in zip(options, network.options, strict=True)
+        ]
         networks.append(Choosable(network.graph, network.fused, network.forms, known))
     return CutChoice(networks, target, choice.mini_batches, choice.fetch_lead)
 
@@ -48,7 +70,8 @@ def _distinct(options: Sequence[Option]) -> list[Option]:
 
 
 def _alike(network: Choosable, cuts: Sequence[Cut], number: int) -> Iterator[Grid]:
-    """Grids of an operator that differ a little from the one it has, or from those of what it reads."""
+    """Grids of an operator that differ a little from the one it has, or from those of what it
+    reads."""
     form = network.forms[number]
     if form is None:
         return
@@ -57,14 +80,27 @@ def _alike(network: Choosable, cuts: Sequence[Cut], number: int) -> Iterator[Gri
     ways += _following(network, cuts, number, form)
     for axis, inner in ways:
         step, extent = form.step[axis], form.shape[axis]
-        ends = tuple(sorted({end // step * step for end in inner if step <= end < extent // step * step} | {extent}))
+        ends = tuple(
+            sorted(
+                {end // step * step for end in inner if step <= end < extent // step * step}
+                | {extent}
+            )
+        )
         if 1 < len(ends) <= _MOST_PIECES:
-            yield Grid(form.shape, tuple(ends if d == axis else (size,) for d, size in enumerate(form.shape)))
+            yield Grid(
+                form.shape,
+                tuple(ends if d == axis else (size,) for d, size in enumerate(form.shape)),
+            )
 
 
 def _axis(cut: Cut) -> tuple[int, tuple[int, ...]] | None:
-    """The dimension along which a grid is cut, and where its pieces end; None if it is not cut along one."""
-    axes = [axis for axis, ends in enumerate(cut.ends) if len(ends) > 1] if isinstance(cut, Grid) else []
+    """The dimension along which a grid is cut, and where its pieces end; None if it is not cut
+    along one."""
+    axes = (
+        [axis for axis, ends in enumerate(cut.ends) if len(ends) > 1]
+        if isinstance(cut, Grid)
+        else []
+    )
     return (axes[0], cut.ends[axes[0]]) if isinstance(cut, Grid) and len(axes) == 1 else None
 
 
@@ -73,7 +109,8 @@ def _halves(ends: Sequence[int]) -> list[int]:
 
 
 def _moved(ends: Sequence[int], step: int) -> Iterator[list[int]]:
-    """Where pieces end, but for the last, if the first, the last, or all are joined, halved, shorter or a step further."""
+    """Where pieces end, but for the last, if the first, the last, or all are joined, halved,
+    shorter or a step further."""
     inner, halves = list(ends[:-1]), _halves(ends)
     yield from (inner[1:], inner[:-1], inner[1::2])
     yield from ([halves[0], *inner], [*inner, halves[-1]], [*inner, *halves])
@@ -81,10 +118,17 @@ def _moved(ends: Sequence[int], step: int) -> Iterator[list[int]]:
     yield from ([end - step for end in inner], [end + step for end in inner])
 
 
-def _following(network: Choosable, cuts: Sequence[Cut], number: int, form: Divisible) -> Iterator[tuple[int, list[int]]]:
-    """Dimensions, and ends of pieces that each need no more than the pieces up to one, or every few, of what is made last for them."""
+def _following(
+    network: Choosable, cuts: Sequence[Cut], number: int, form: Divisible
+) -> Iterator[tuple[int, list[int]]]:
+    """Dimensions, and ends of pieces that each need no more than the pieces up to one, or every
+    few, of what is made last for them."""
     group, graph, home = network.fused[number], network.graph, network.home
-    storage = max((access.tensor for access in group.reads if access.tensor in home), key=home.__getitem__, default=None)
+    storage = max(
+        (access.tensor for access in group.reads if access.tensor in home),
+        key=home.__getitem__,
+        default=None,
+    )
     if storage is None:
         return
     made, source = network.forms[home[storage]], _axis(cuts[home[storage]])

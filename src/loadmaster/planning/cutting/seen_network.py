@@ -17,7 +17,8 @@ from loadmaster.workloads.graph import TensorKind
 BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of bands that are tried, beside one band for every row."""
 CHANNELS = (2, 4, 8, 16)
-"""Numbers of parts of the output channels that are tried for a single operator, beside its bands."""
+"""Numbers of parts of the output channels that are tried for a single operator, beside its
+bands."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,29 @@ class SeenNetwork:
 
     @cached_property
     def runs(self) -> Runs:
-        """The runs of the network's operators that are alike, whatever stacks are chosen from them."""
+        """The runs of the network's operators that are alike, whatever stacks are chosen from
+        them."""
         return Runs(self.network)
 
     def overlap(self, number: int, storage: str, bands: int) -> float:
-        """Times that an operator's bands together read a storage: rows that two of them need count twice."""
+        """Times that an operator's bands together read a storage: rows that two of them need count
+        twice."""
         if bands == 1:
             return 1.0
         ends = ends_of(self.network, number, number + 1, bands, {})
         starts = np.concatenate([[0], ends[:-1]])
         busy = ends > starts
         low, high = self.network.edge(number, storage)
-        needed, rows = int((high[ends[busy]] - low[starts[busy]]).sum()), self.network.rows_of(storage)
+        needed, rows = (
+            int((high[ends[busy]] - low[starts[busy]]).sum()),
+            self.network.rows_of(storage),
+        )
         # An input comes in bands of its own, of which the next band of the reader takes its halo.
-        return (min(needed, rows) if self.network.graph.tensors[storage].kind is TensorKind.INPUT else needed) / rows
+        return (
+            min(needed, rows)
+            if self.network.graph.tensors[storage].kind is TensorKind.INPUT
+            else needed
+        ) / rows
 
     @staticmethod
     def both(network: Network, target: Target) -> list[SeenNetwork]:
@@ -55,5 +65,11 @@ class SeenNetwork:
         seen = [network.along(columns) for columns in (False, True)]
         pairs = zip(seen, seen[::-1], strict=True)
         return [
-            SeenNetwork(own, other, Refills(own, target, BANDS, CHANNELS), BandWork(own, target, BANDS, CHANNELS)) for own, other in pairs
+            SeenNetwork(
+                own,
+                other,
+                Refills(own, target, BANDS, CHANNELS),
+                BandWork(own, target, BANDS, CHANNELS),
+            )
+            for own, other in pairs
         ]

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.arrays import Ints
-from loadmaster.planning.cutting.banding import Network, Stack, band_ends, independent_bands, steps_of
+from loadmaster.planning.cutting.banding import (
+    Network,
+    Stack,
+    band_ends,
+    independent_bands,
+    steps_of,
+)
 from loadmaster.planning.cutting.stripes import stripes_of
 from loadmaster.workloads.lowering.grid import CHANNELS, Grid
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
@@ -15,7 +21,8 @@ from loadmaster.workloads.lowering.split import Split
 
 
 def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
-    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own in one band stays as in ``plain``."""
+    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own
+    in one band stays as in ``plain``."""
     cuts = [_boxed(network, number, cut) for number, cut in enumerate(plain)]
     order: list[tuple[int, int]] = []
     for stack in stacks:
@@ -25,7 +32,10 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
             continue
         if stack.abreast:
             own = independent_bands(network.along(stack.columns), stack)
-            cuts[stack.first : stack.last] = [_overlapping(network.along(stack.columns), number, *own[number]) for number in numbers]
+            cuts[stack.first : stack.last] = [
+                _overlapping(network.along(stack.columns), number, *own[number])
+                for number in numbers
+            ]
             order += _bands_abreast(stack)
             continue
         grids = _grids(network, stack)
@@ -35,9 +45,12 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
 
 
 def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tuple[int, int]]:
-    """Operators and pieces of a stack in their order: stripe by stripe, or part by part of the channels, all bands of each."""
+    """Operators and pieces of a stack in their order: stripe by stripe, or part by part of the
+    channels, all bands of each."""
     numbers, steps = range(stack.first, stack.last), steps_of(stack.bands)
-    for part, stripe, turn in itertools.product(range(stack.channels), range(stack.stripes), range(steps + stack.skewed * len(grids))):
+    for part, stripe, turn in itertools.product(
+        range(stack.channels), range(stack.stripes), range(steps + stack.skewed * len(grids))
+    ):
         for behind, number in enumerate(numbers):
             step = turn - stack.skewed * behind
             if 0 <= step < steps:
@@ -45,14 +58,18 @@ def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tup
 
 
 def _bands_abreast(stack: Stack) -> Iterator[tuple[int, int]]:
-    """Operators and pieces of a stack whose bands wait for no other, in their order: so many bands side by side through all operators."""
+    """Operators and pieces of a stack whose bands wait for no other, in their order: so many bands
+    side by side through all operators."""
     for turn in range(0, stack.bands, stack.abreast):
-        yield from itertools.product(range(stack.first, stack.last), range(turn, min(turn + stack.abreast, stack.bands)))
+        yield from itertools.product(
+            range(stack.first, stack.last), range(turn, min(turn + stack.abreast, stack.bands))
+        )
 
 
 @dataclass(frozen=True)
 class _BandGrid:
-    """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is empty.
+    """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is
+    empty.
 
     Across them ``stripes`` name the pieces of each stripe along the dimension ``across``.
     """
@@ -69,7 +86,9 @@ class _BandGrid:
         band = self.bands[step]
         for place in () if band is None else self.stripes[stripe]:
             at = ((self.channels, part), (self.rows, band), (self.across, place))
-            yield self.grid.tile({axis: index for axis, index in at if axis is not None and index is not None})
+            yield self.grid.tile(
+                {axis: index for axis, index in at if axis is not None and index is not None}
+            )
 
 
 def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
@@ -79,7 +98,10 @@ def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
     if stack.stripes == 1:
         return {number: _grid(seen, number, own, stack.channels) for number, own in ends.items()}
     stripes = stripes_of(across, stack.first, stack.last, stack.stripes)
-    return {number: _grid(seen, number, own, 1, across.rows(number), stripes[number].pieces) for number, own in ends.items()}
+    return {
+        number: _grid(seen, number, own, 1, across.rows(number), stripes[number].pieces)
+        for number, own in ends.items()
+    }
 
 
 def _grid(
@@ -99,10 +121,20 @@ def _grid(
         parts[rows] = filled
     if across is not None:
         parts[across] = tuple(itertools.chain.from_iterable(stripes))
-    bands = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
+    bands = [
+        filled.index(end) if end > before else None
+        for before, end in itertools.pairwise((0, *ends))
+    ]
     until = list(itertools.accumulate(map(len, stripes), initial=0))
     places = [range(first, last) for first, last in itertools.pairwise(until)] or [range(1)]
-    return _BandGrid(Grid(form.shape, tuple(parts.values())), rows, outputs if channels > 1 else None, bands, across, places)
+    return _BandGrid(
+        Grid(form.shape, tuple(parts.values())),
+        rows,
+        outputs if channels > 1 else None,
+        bands,
+        across,
+        places,
+    )
 
 
 def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Grid:
@@ -117,9 +149,16 @@ def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Gr
 
 
 def _boxed(network: Network, number: int, cut: Cut) -> Cut:
-    """The same cut as a grid where there is one, so that a band that reads the result reads only the rows that it needs."""
+    """The same cut as a grid where there is one, so that a band that reads the result reads only
+    the rows that it needs."""
     form, nests = network.forms[number], network.fused[number].nests
-    if not isinstance(cut, Split) or cut.tiles == 1 or form is None or not nests or CHANNELS not in nests[0].loops:
+    if (
+        not isinstance(cut, Split)
+        or cut.tiles == 1
+        or form is None
+        or not nests
+        or CHANNELS not in nests[0].loops
+    ):
         return cut
     axis = nests[0].loops.index(CHANNELS)
     return form.grid({axis: cut.tiles}) if axis in form.axes else cut

@@ -1,4 +1,5 @@
-"""What hardly takes longer than the best and costs less, in energy times time: plans of times so close are told apart by that."""
+"""What hardly takes longer than the best and costs less, in energy times time: plans of times so
+close are told apart by that."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ T = TypeVar("T")
 
 
 class Frugal(Generic[T]):
-    """Of all that is offered, what is as good as the best and costs less than everything that is better."""
+    """Of all that is offered, what is as good as the best and costs less than everything that is
+    better."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, int, T]] = []

@@ -27,10 +27,12 @@ FETCH_LEADS = (0.02, 0.1, 0.3, math.inf)
 """Shares of all jobs' time by which fetches are early at least before they give way."""
 
 SLIGHT_WAIT = 0.25
-"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is many times slower are refused."""
+"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is
+many times slower are refused."""
 
 ENERGY_ONLY = 1e6
-"""Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
+"""Weight of energy at which each job goes to the core of least energy, whatever time it takes
+there."""
 
 LAGS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Shares of a network's work by which each of its mini-batches is behind the one before."""
@@ -43,11 +45,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Design:
-    """What an order is made of: blocks for every network, when each network begins and how fast it goes, and what is varied beside.
+    """What an order is made of: blocks for every network, when each network begins and how fast it
+    goes, and what is varied beside.
 
-    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of all networks are ordered by that,
-    each shifted by its ``shift``, but for what they depend on. Each mini-batch is ``lag`` of all work behind the one before, so that one
-    may do arithmetic while another waits for links; among several networks there is always such a one, and ``lag`` is 0.
+    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of
+    all networks are ordered by that, each shifted by its ``shift``, but for what they depend on.
+    Each mini-batch is ``lag`` of all work behind the one before, so that one may do arithmetic
+    while another waits for links; among several networks there is always such a one, and ``lag`` is
+    0.
     """
 
     blocks: tuple[tuple[Block, ...], ...]
@@ -59,7 +64,8 @@ class Design:
 
 
 class Neighbours:
-    """Changes of designs for one problem: of blocks, of when networks begin and how fast they go, of single jobs, and of choices."""
+    """Changes of designs for one problem: of blocks, of when networks begin and how fast they go,
+    of single jobs, and of choices."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
         self._problem, self._chains = problem, chains
@@ -69,7 +75,8 @@ class Neighbours:
         self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)
 
     def changes(self, at: Callable[[], Design]) -> Iterator[Design]:
-        """The design that ``at`` gives, with one thing changed: how memory is filled, the lag, a network's blocks, begin or pace."""
+        """The design that ``at`` gives, with one thing changed: how memory is filled, the lag, a
+        network's blocks, begin or pace."""
         for name, values in self._grid(at):
             for value in values:
                 if getattr(at().choices, name) != value:
@@ -113,8 +120,14 @@ class Neighbours:
     def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
         assert self._problem.target.fast is not None
         room = self._problem.target.fast.capacity
-        options = {best_blocks(chain, int(room * share)): None for share in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)}
-        options |= {(Block(chain.steps, group),): None for group in range(1, chain.mini_batches + 1) if chain.mini_batches % group == 0}
+        options = {
+            best_blocks(chain, int(room * share)): None for share in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
+        }
+        options |= {
+            (Block(chain.steps, group),): None
+            for group in range(1, chain.mini_batches + 1)
+            if chain.mini_batches % group == 0
+        }
         return list(options)
 
     def _grid(self, at: Callable[[], Design]) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -130,7 +143,10 @@ class Neighbours:
         yield "occupancy_exponent", OCCUPANCY_EXPONENTS
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
         yield "streamed_share", STREAMED_SHARES if self._problem.near_limits else (math.inf, 0.0)
-        yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
+        yield (
+            "release_delay_positions",
+            (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores),
+        )
         yield "core_wait_ratio", (0.0, SLIGHT_WAIT, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
         if self._problem.fetches_may_wait:
@@ -141,7 +157,11 @@ class Neighbours:
         if self._kinds.any():
             yield (
                 "core_prices",
-                tuple(self._priced(at().choices, kind, factor) for kind in range(self._kinds.max() + 1) for factor in (0.8, 1.25)),
+                tuple(
+                    self._priced(at().choices, kind, factor)
+                    for kind in range(self._kinds.max() + 1)
+                    for factor in (0.8, 1.25)
+                ),
             )
 
     def _other_choices(self, choices: JointOptions, generator: np.random.Generator) -> JointOptions:
@@ -149,9 +169,16 @@ class Neighbours:
         goal = self._problem.goal
         if goal.needs_energy and generator.random() < 0.15:
             energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, ENERGY_ONLY]))
-            return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
+            return replace(
+                choices,
+                energy_weight=energy_weight,
+                fast_link_price=float(generator.choice([0.0, self._problem.energy_price])),
+            )
         if self._kinds.any() and generator.random() < 0.15:
-            kind, factor = generator.integers(self._kinds.max() + 1), np.exp(generator.normal() * 0.3)
+            kind, factor = (
+                generator.integers(self._kinds.max() + 1),
+                np.exp(generator.normal() * 0.3),
+            )
             return replace(choices, core_prices=self._priced(choices, int(kind), float(factor)))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
@@ -179,8 +206,14 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-def _other_choices(choices: JointOptions, cores: int, problem: JointProblem, generator: np.random.Generator) -> JointOptions:
-    kinds = [*range(8), *([8] if problem.near_limits else []), *([9] if problem.fetches_may_wait else [])]
+def _other_choices(
+    choices: JointOptions, cores: int, problem: JointProblem, generator: np.random.Generator
+) -> JointOptions:
+    kinds = [
+        *range(8),
+        *([8] if problem.near_limits else []),
+        *([9] if problem.fetches_may_wait else []),
+    ]
     kind = kinds[int(generator.integers(len(kinds)))]
     if kind == 9:
         return replace(choices, fetch_lead=float(generator.choice(FETCH_LEADS)))
@@ -189,22 +222,49 @@ def _other_choices(choices: JointOptions, cores: int, problem: JointProblem, gen
     if kind == 7:
         return replace(choices, occupancy_exponent=float(generator.choice(OCCUPANCY_EXPONENTS)))
     if kind == 0:
-        return replace(choices, retained_fraction=float(np.clip(choices.retained_fraction + generator.normal() * 0.1, 0.1, 1.0)))
+        return replace(
+            choices,
+            retained_fraction=float(
+                np.clip(choices.retained_fraction + generator.normal() * 0.1, 0.1, 1.0)
+            ),
+        )
     if kind == 1:
-        return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
+        return replace(
+            choices,
+            prefetch_fraction=float(
+                np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)
+            ),
+        )
     if kind == 2:
-        streamed = float(generator.choice(STREAMED_SHARES)) if problem.near_limits else math.inf if choices.streamed_share == 0.0 else 0.0
+        streamed = (
+            float(generator.choice(STREAMED_SHARES))
+            if problem.near_limits
+            else math.inf
+            if choices.streamed_share == 0.0
+            else 0.0
+        )
         return replace(choices, streamed_share=streamed)
     if kind == 3:
         return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))
     if kind == 4:
-        return replace(choices, link_load_limit=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
+        return replace(
+            choices, link_load_limit=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf]))
+        )
     if kind == 5:
-        return replace(choices, core_wait_ratio=float(generator.choice([0.0, SLIGHT_WAIT, 0.5, 1.0, 2.0, 4.0])))
-    return replace(choices, release_delay_positions=max(0, choices.release_delay_positions + int(np.rint(generator.normal() * cores))))
+        return replace(
+            choices, core_wait_ratio=float(generator.choice([0.0, SLIGHT_WAIT, 0.5, 1.0, 2.0, 4.0]))
+        )
+    return replace(
+        choices,
+        release_delay_positions=max(
+            0, choices.release_delay_positions + int(np.rint(generator.normal() * cores))
+        ),
+    )
 
 
-def _other_blocks(chain: Chain, blocks: tuple[Block, ...], generator: np.random.Generator) -> tuple[Block, ...]:
+def _other_blocks(
+    chain: Chain, blocks: tuple[Block, ...], generator: np.random.Generator
+) -> tuple[Block, ...]:
     """Split a block, join two, move an end, or change how many mini-batches go together."""
     at = int(generator.integers(len(blocks)))
     first, block = blocks[at - 1].end if at else 0, blocks[at]
@@ -217,4 +277,8 @@ def _other_blocks(chain: Chain, blocks: tuple[Block, ...], generator: np.random.
     if kind == 2 and at + 1 < len(blocks) and blocks[at + 1].end - first > 2:
         middle = int(generator.integers(first + 1, blocks[at + 1].end))
         return (*blocks[:at], replace(block, end=middle), *blocks[at + 1 :])
-    return (*blocks[:at], replace(block, group=int(generator.integers(1, chain.mini_batches + 1))), *blocks[at + 1 :])
+    return (
+        *blocks[:at],
+        replace(block, group=int(generator.integers(1, chain.mini_batches + 1))),
+        *blocks[at + 1 :],
+    )

@@ -1,4 +1,5 @@
-"""Orders of jobs that let mini-batches share what is in the fast memory: blocks of operators, run by groups of mini-batches."""
+"""Orders of jobs that let mini-batches share what is in the fast memory: blocks of operators, run
+by groups of mini-batches."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from loadmaster.workloads.job import Workload
 
 @dataclass(frozen=True)
 class Chain:
-    """A network's jobs as a grid: ``jobs[b, s]`` is step ``s`` of mini-batch ``b``; and what the steps need of the fast memory.
+    """A network's jobs as a grid: ``jobs[b, s]`` is step ``s`` of mini-batch ``b``; and what the
+    steps need of the fast memory.
 
-    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's activations are alive during step ``s``;
-    ``passed[s]`` bytes of them are alive between steps ``s - 1`` and ``s``.
+    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's
+    activations are alive during step ``s``; ``passed[s]`` bytes of them are alive between steps ``s
+    - 1`` and ``s``.
     """
 
     jobs: Ints
@@ -39,7 +42,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps up to ``end``, run for ``group`` mini-batches at a time: each group runs all of them, step by step, before the next does."""
+    """Steps up to ``end``, run for ``group`` mini-batches at a time: each group runs all of them,
+    step by step, before the next does."""
 
     end: int
     group: int
@@ -91,24 +95,31 @@ def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
 
 
 _MOST_ENDS = 512
-"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded time."""
+"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded
+time."""
 
 
 def _ends(chain: Chain) -> Ints:
-    """Steps before which blocks may end, 0 and the last included: all, or of as many stretches the one over which least is handed."""
+    """Steps before which blocks may end, 0 and the last included: all, or of as many stretches the
+    one over which least is handed."""
     if chain.steps <= _MOST_ENDS:
         return np.arange(chain.steps + 1)
     bounds = np.linspace(1, chain.steps, _MOST_ENDS).astype(np.int64)
-    least = [first + int(np.argmin(chain.passed[first:last])) for first, last in pairwise(bounds.tolist())]
+    least = [
+        first + int(np.argmin(chain.passed[first:last]))
+        for first, last in pairwise(bounds.tolist())
+    ]
     return np.array([0, *least, chain.steps], dtype=np.int64)
 
 
 def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
-    """Blocks that bring the fewest bytes into ``room`` bytes of fast memory, by dynamic programming over where blocks end.
+    """Blocks that bring the fewest bytes into ``room`` bytes of fast memory, by dynamic programming
+    over where blocks end.
 
-    In a block, the weights stay while groups come and go, unless there is only one group; the group at work has its activations alive,
-    the others what they hand over at the block's ends. What does not fit is counted as moved out and in again. In long chains blocks end
-    only where little is handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
+    In a block, the weights stay while groups come and go, unless there is only one group; the group
+    at work has its activations alive, the others what they hand over at the block's ends. What does
+    not fit is counted as moved out and in again. In long chains blocks end only where little is
+    handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
     """
     if chain.mini_batches == 1:
         # All blocks are the same order.
@@ -117,7 +128,9 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
     # Every search of a workload asks the same.
     sums = [np.concatenate([[0], np.cumsum(chain.weights)])[cuts], np.append(chain.passed, 0)[cuts]]
     largest = [np.maximum.reduceat(column, cuts[:-1]) for column in (chain.live, chain.weights)]
-    chosen = _fewest_bytes(chain.mini_batches, room, *(column.tobytes() for column in (*sums, *largest)))
+    chosen = _fewest_bytes(
+        chain.mini_batches, room, *(column.tobytes() for column in (*sums, *largest))
+    )
     return tuple(Block(int(cuts[end]), size) for end, size in chosen)
 
 
@@ -125,10 +138,12 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
 def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, int], ...]:
     """Where the best blocks end, counted in places where they may, and their groups.
 
-    The columns are bytes of weights before, and of activations handed over, at every place; then most bytes of activations and of one
-    step's weights between two places.
+    The columns are bytes of weights before, and of activations handed over, at every place; then
+    most bytes of activations and of one step's weights between two places.
     """
-    total, passed, most_live, most_weights = (np.frombuffer(column, dtype=np.int64) for column in columns)
+    total, passed, most_live, most_weights = (
+        np.frombuffer(column, dtype=np.int64) for column in columns
+    )
     steps = len(most_live)
     sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]
     cost = np.full(steps + 1, np.inf)
@@ -144,10 +159,20 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
             kept = largest if size >= batches else weights
             need = kept + size * live + (batches - size) * held
             excess = np.maximum(0, need - room)
-            # Where weights are what does not fit, they come in again for every group; else activations go out and in again.
+            # Where weights are what does not fit, they come in again for every group; else
+            # activations go out and in again.
             again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
-            out = 2.0 * np.minimum(excess, batches * np.maximum(live, held)) * (1 if size >= batches else -(-batches // size))
-            value = cost[first] + weights + (np.minimum(again, out) if size < batches else out) + 1e-9 * size
+            out = (
+                2.0
+                * np.minimum(excess, batches * np.maximum(live, held))
+                * (1 if size >= batches else -(-batches // size))
+            )
+            value = (
+                cost[first]
+                + weights
+                + (np.minimum(again, out) if size < batches else out)
+                + 1e-9 * size
+            )
             better = value < cost[ends]
             chosen_first[ends][better], chosen_size[ends][better] = first, size
             cost[ends] = np.where(better, value, cost[ends])

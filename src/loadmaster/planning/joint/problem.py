@@ -43,34 +43,41 @@ class JointOptions:
     prefetch_fraction
         Share of it that may be full while something is prefetched.
     release_delay_positions
-        Positions of the order for which room is held after its last use, so that as many later jobs may run beside it.
+        Positions of the order for which room is held after its last use, so that as many later jobs
+        may run beside it.
     streamed_share
-        Share of the main link's time, while jobs run, in which they may stream what is used once; what would take longer is prefetched.
-        0: everything is prefetched; infinity: nothing.
+        Share of the main link's time, while jobs run, in which they may stream what is used once;
+        what would take longer is prefetched. 0: everything is prefetched; infinity: nothing.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
     fast_load_limit
-        Nothing more stays where the fast link would be busy for so many times as long as the main one meanwhile; infinity: all stays that
-        saves time of the main one.
+        Nothing more stays where the fast link would be busy for so many times as long as the main
+        one meanwhile; infinity: all stays that saves time of the main one.
     occupancy_exponent
-        Stays are chosen by what they save over their bytes times their time, to this power: below 1, what is large and long comes sooner.
+        Stays are chosen by what they save over their bytes times their time, to this power: below
+        1, what is large and long comes sooner.
     link_load_limit
-        A job waits where demands on a link that it mostly needs would sum to more, while others can start; 1 is all that the link can give.
+        A job waits where demands on a link that it mostly needs would sum to more, while others can
+        start; 1 is all that the link can give.
     core_wait_ratio
         Seconds that a job waits for a core on which it is a second faster.
     core_prices
-        What a second of each core counts when a core is chosen for a job, so that the busiest one is left to those that gain
-        most by it; 1 for all if empty.
+        What a second of each core counts when a core is chosen for a job, so that the busiest one
+        is left to those that gain most by it; 1 for all if empty.
     energy_weight
-        How much the energy of a job speaks for a core beside the time at which it ends there; 1: at the rate at which all jobs take both.
+        How much the energy of a job speaks for a core beside the time at which it ends there; 1: at
+        the rate at which all jobs take both.
     fetch_lead
-        Share of all jobs' time by which a fetch is early at least before it gives way to jobs on a link that is full; infinity: none does.
+        Share of all jobs' time by which a fetch is early at least before it gives way to jobs on a
+        link that is full; infinity: none does.
     fetched_back
-        Whether results that have gone to main memory may be fetched from there, and not only streamed.
+        Whether results that have gone to main memory may be fetched from there, and not only
+        streamed.
     urgent_networks_first
         Whether everything else waits for the networks that are pressing.
     streamed_tensors
-        Tensors, by their number, that jobs only stream: these are never kept or fetched. Where all operands must be copied it says nothing.
+        Tensors, by their number, that jobs only stream: these are never kept or fetched. Where all
+        operands must be copied it says nothing.
     """
 
     filled_fraction: float = 1.0
@@ -113,7 +120,8 @@ def fingerprint(order: Ints) -> bytes:
 
 @dataclass
 class Remark:
-    """What is remembered of an evaluation: its score, None if it never ends, and energy times time, once that was asked for."""
+    """What is remembered of an evaluation: its score, None if it never ends, and energy times time,
+    once that was asked for."""
 
     score: Score | None
     cost: int | None = None
@@ -121,7 +129,8 @@ class Remark:
 
 @dataclass(frozen=True)
 class Judged:
-    """An order with choices, and what it comes to; it is evaluated again where more is asked for than is remembered.
+    """An order with choices, and what it comes to; it is evaluated again where more is asked for
+    than is remembered.
 
     Searches that begin alike evaluate many orders again.
     """
@@ -147,22 +156,40 @@ class Judged:
 
 
 class JointProblem:
-    """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated for many orders towards a goal."""
+    """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated
+    for many orders towards a goal."""
 
-    def __init__(self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel) -> None:
+    def __init__(
+        self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel
+    ) -> None:
         assert target.fast is not None
-        self.workload, self.table, self.target, self.goal, self.energy = workload, table, target, goal, energy
+        self.workload, self.table, self.target, self.goal, self.energy = (
+            workload,
+            table,
+            target,
+            goal,
+            energy,
+        )
         self._remarks: dict[tuple[bytes, JointOptions], Remark] = {}
         self.width = _widths(workload, table, target)
         self._native = _native_problem(workload, table, target, goal, energy, self.width)
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
         self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
-        self._padded = np.array([target.main.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64)
+        self._padded = np.array(
+            [target.main.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64
+        )
         self._producer = np.array([tensor.producer for tensor in workload.tensors], dtype=np.int64)
-        self._stays = self._output | np.array([tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_)
+        self._stays = self._output | np.array(
+            [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
+        )
         main, fast, rates = target.main, target.fast, energy.rates
-        # Per second of its link a byte takes energy too: with this price, stays are chosen by the energy that they save.
-        self.energy_price = rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth) if rates.main else 0.0
+        # Per second of its link a byte takes energy too: with this price, stays are chosen by the
+        # energy that they save.
+        self.energy_price = (
+            rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth)
+            if rates.main
+            else 0.0
+        )
 
     def towards(self, goal: Goal) -> JointProblem:
         """The same problem, judged by a goal that differs from its own in what is enough."""
@@ -172,38 +199,49 @@ class JointProblem:
 
     @cached_property
     def near_limits(self) -> bool:
-        """Whether the fast memory's link may be what limits: all operands over it take half as long as arithmetic, or what must come in."""
+        """Whether the fast memory's link may be what limits: all operands over it take half as long
+        as arithmetic, or what must come in."""
         near, arithmetic, inbound = self._least_seconds
         return bool(near > _LIMITING * max(arithmetic, inbound))
 
     @cached_property
     def fetches_may_wait(self) -> bool:
-        """Whether fetches may wait: what must come in takes less time than arithmetic, or all operands over the fast link.
+        """Whether fetches may wait: what must come in takes less time than arithmetic, or all
+        operands over the fast link.
 
-        Only in one mini-batch of one network: beside others, something always fills the links, and the search has better to do.
+        Only in one mini-batch of one network: beside others, something always fills the links, and
+        the search has better to do.
         """
-        if self.target.copy is None or sum(network.mini_batches for network in self.workload.networks) > 1:
+        if (
+            self.target.copy is None
+            or sum(network.mini_batches for network in self.workload.networks) > 1
+        ):
             return False
         near, arithmetic, inbound = self._least_seconds
         return bool(inbound < max(arithmetic, near))
 
     @cached_property
     def _least_seconds(self) -> tuple[float, float, float]:
-        """Seconds of all operands over the fast link, of arithmetic on all cores, and of what must cross the main link."""
+        """Seconds of all operands over the fast link, of arithmetic on all cores, and of what must
+        cross the main link."""
         main, fast, table = self.target.main, self.target.fast, self.table
         assert fast is not None
         moved, write = table.moved.min(axis=1), table.operand_write
         near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
         arithmetic = float(table.compute.min(axis=1).sum()) / table.compute.shape[1]
-        inbound = main.link_seconds(int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum()))
+        inbound = main.link_seconds(
+            int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum())
+        )
         return near, arithmetic, inbound
 
     def after_sources(self, keys: Floats) -> Floats:
-        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
+        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller
+        index come first."""
         return self._native.after_sources(keys)
 
     def judge(self, order: Ints, name: bytes, options: JointOptions) -> Judged:
-        """What an order, of which ``name`` is the fingerprint, comes to; the score of one that was judged before is remembered."""
+        """What an order, of which ``name`` is the fingerprint, comes to; the score of one that was
+        judged before is remembered."""
         if (remark := self._remarks.get((name, options))) is not None:
             return Judged(self, order, options, remark)
         made = self.evaluate(order, options)
@@ -211,20 +249,26 @@ class JointProblem:
         return Judged(self, order, options, remark, made)
 
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
-        """Choose stays along an order and run it. O(operands + stays x positions that they cover + tasks x cores)."""
-        given = {name: value for name, value in vars(options).items() if name != "main_filled_fraction"}
+        """Choose stays along an order and run it. O(operands + stays x positions that they cover +
+        tasks x cores)."""
+        given = {
+            name: value for name, value in vars(options).items() if name != "main_filled_fraction"
+        }
         run = self._native.evaluate(order, _native.JointOptions(**given))
         if run.makespan < 0:
             return Evaluation(run, None)
         score = self.goal.score(self._delivered(run), run.makespan, lambda: self.energy_of(run))
         # Behind the highest buffer nothing needs to be aligned.
-        room = self.target.main.padded(int(self.target.main.capacity * options.main_filled_fraction))
+        room = self.target.main.padded(
+            int(self.target.main.capacity * options.main_filled_fraction)
+        )
         if int(self._padded.sum()) > room:
             score = overflowing(score, self.main_load(run) - room)
         return Evaluation(run, score)
 
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
-        """When every job has ended or, where an output of it is copied to main memory, that copy has."""
+        """When every job has ended or, where an output of it is copied to main memory, that copy
+        has."""
         ends, leaving = run.end[: len(self.workload.jobs)], self._leaving(run)
         if not len(leaving):
             return ends
@@ -238,8 +282,13 @@ class JointProblem:
         return np.flatnonzero(run.outward)
 
     def main_load(self, run: _native.JointEvaluation) -> int:
-        """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors log tensors)."""
-        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
+        """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors
+        log tensors)."""
+        tensor, write, in_fast = (
+            self.table.operand_tensor,
+            self.table.operand_write,
+            run.row_stay >= 0,
+        )
         jobs, made, writer = len(self.workload.jobs), self._producer >= 0, self._main_writers(run)
         start = np.where(made, run.start[writer], 0)
         end = np.where(made, run.end[writer], 0)
@@ -251,14 +300,17 @@ class JointProblem:
         return most_alive(start[here], end[here], self._padded[here])
 
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
-        """The task that puts every tensor into main memory: its producer, or a copy; -1 for what is there from the start."""
+        """The task that puts every tensor into main memory: its producer, or a copy; -1 for what is
+        there from the start."""
         writer, leaving = self._producer.copy(), self._leaving(run)
         writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
         return writer
 
     def _in_main(self, run: _native.JointEvaluation) -> Mask:
-        """Tensors that jobs write to main memory as outputs, because they are used or fetched there or nowhere else, or that are copied."""
-        # As `written_to_main` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
+        """Tensors that jobs write to main memory as outputs, because they are used or fetched there
+        or nowhere else, or that are copied."""
+        # As `written_to_main` in src/native/joint/times.cpp; tests/test_twins.py holds the two
+        # together.
         tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
         copied = np.zeros(len(self._output), dtype=np.bool_)
         copied[run.stay_tensor[run.copies]] = True
@@ -271,18 +323,29 @@ class JointProblem:
 
     def energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
-        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
-        uses_main = np.where(write, self._in_main(run)[tensor] & self.target.main.in_place, ~in_fast)
+        tensor, write, in_fast = (
+            self.table.operand_tensor,
+            self.table.operand_write,
+            run.row_stay >= 0,
+        )
+        uses_main = np.where(
+            write, self._in_main(run)[tensor] & self.target.main.in_place, ~in_fast
+        )
         copied = int(self._bytes[run.stay_tensor[run.copies]].sum())
         return self.energy.of_plan(run.core, uses_main, in_fast, copied, run.makespan)
 
     def decisions(self, found: Evaluation) -> tuple[Schedule, Placement, Timeline]:
-        """An evaluation as schedule, placement, and the timeline that it was simulated to have (without the use of links)."""
+        """An evaluation as schedule, placement, and the timeline that it was simulated to have
+        (without the use of links)."""
         jobs, run = len(self.workload.jobs), found.run
         order = np.lexsort((np.arange(jobs), run.core, run.start[:jobs]))
         schedule = Schedule(run.core, order.astype(np.int64), run.makespan, 1)
         nothing = np.empty((0, 0))
-        return schedule, self._placement(run), Timeline(run.start, run.end, np.empty(0, dtype=np.int64), nothing, nothing)
+        return (
+            schedule,
+            self._placement(run),
+            Timeline(run.start, run.end, np.empty(0, dtype=np.int64), nothing, nothing),
+        )
 
     def _placement(self, run: _native.JointEvaluation) -> Placement:
         table, tensors = self.table, self.workload.tensors
@@ -294,12 +357,21 @@ class JointProblem:
         streamed = np.flatnonzero(~in_fast & ~write & read_fast[tensor])
         users, streams = self._users(run)
         jobs, leaving = len(self.workload.jobs), run.outward.tolist()
-        task = {stay: jobs + number for number, (stay, out) in enumerate(zip(run.copies.tolist(), leaving, strict=True)) if not out}
-        copies = tuple(self._copy(stay, out, run, users, writer) for stay, out in zip(run.copies.tolist(), leaving, strict=True))
+        task = {
+            stay: jobs + number
+            for number, (stay, out) in enumerate(zip(run.copies.tolist(), leaving, strict=True))
+            if not out
+        }
+        copies = tuple(
+            self._copy(stay, out, run, users, writer)
+            for stay, out in zip(run.copies.tolist(), leaving, strict=True)
+        )
         residences = []
         fetched = defaultdict(list)
         for stay, t in enumerate(run.stay_tensor.tolist()):
-            residences.append(Residence(t, 1, task.get(stay, tensors[t].producer), tuple(users[stay])))
+            residences.append(
+                Residence(t, 1, task.get(stay, tensors[t].producer), tuple(users[stay]))
+            )
             if stay in task:
                 fetched[t].append(task[stay])
         for t, record in enumerate(tensors):
@@ -307,13 +379,27 @@ class JointProblem:
                 # Weights serve every later run too: they keep their place.
                 stays = record.is_output or record.kind == "weight"
                 residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
-        return Placement(read_fast, write_fast, in_main & self.target.main.in_place, copies, tuple(residences), streamed)
+        return Placement(
+            read_fast,
+            write_fast,
+            in_main & self.target.main.in_place,
+            copies,
+            tuple(residences),
+            streamed,
+        )
 
-    def _users(self, run: _native.JointEvaluation) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    def _users(
+        self, run: _native.JointEvaluation
+    ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """Tasks that read each stay, and jobs that read each tensor from main memory."""
         users: dict[int, dict[int, None]] = defaultdict(dict)
         streams: dict[int, dict[int, None]] = defaultdict(dict)
-        columns = (self.table.operand_job, self.table.operand_tensor, self.table.operand_write, run.row_stay)
+        columns = (
+            self.table.operand_job,
+            self.table.operand_tensor,
+            self.table.operand_write,
+            run.row_stay,
+        )
         for job, tensor, write, stay in zip(*(column.tolist() for column in columns), strict=True):
             if not write:
                 (users[stay] if stay >= 0 else streams[tensor])[job] = None
@@ -324,18 +410,36 @@ class JointProblem:
             defaultdict(list, {t: list(own) for t, own in streams.items()}),
         )
 
-    def _copy(self, stay: int, out: int, run: _native.JointEvaluation, users: dict[int, list[int]], writer: Sequence[int]) -> Copy:
-        """The fetch of a stay, or its way to main memory; a tensor has one place at a time, so that its earlier stay must be over."""
+    def _copy(
+        self,
+        stay: int,
+        out: int,
+        run: _native.JointEvaluation,
+        users: dict[int, list[int]],
+        writer: Sequence[int],
+    ) -> Copy:
+        """The fetch of a stay, or its way to main memory; a tensor has one place at a time, so that
+        its earlier stay must be over."""
         tensor = int(run.stay_tensor[stay])
         if out:
             return Copy(tensor, False, (int(self._producer[tensor]),), ())
         again = stay > 0 and run.stay_tensor[stay - 1] == tensor
         there = (writer[tensor],) if writer[tensor] >= 0 else ()
-        return Copy(tensor, True, tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))), tuple(users[stay]))
+        return Copy(
+            tensor,
+            True,
+            tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
+            tuple(users[stay]),
+        )
 
 
 def _native_problem(
-    workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel, width: Floats
+    workload: Workload,
+    table: JobTable,
+    target: Target,
+    goal: Goal,
+    energy: EnergyModel,
+    width: Floats,
 ) -> _native.JointProblem:
     assert target.fast is not None
     main, fast, tensors = target.main, target.fast, workload.tensors
@@ -349,7 +453,11 @@ def _native_problem(
         row_write=table.operand_write.astype(np.uint8),
         moved=np.ascontiguousarray(table.moved),
         bytes=np.array([tensor.bytes for tensor in tensors], dtype=np.int64),
-        padded_bytes=np.where(late, fast.capacity + 1, np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64)),
+        padded_bytes=np.where(
+            late,
+            fast.capacity + 1,
+            np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64),
+        ),
         producer=np.array([tensor.producer for tensor in tensors], dtype=np.int64),
         output=np.array([tensor.is_output for tensor in tensors], dtype=np.uint8),
         graph=task_graph(workload.edges, len(workload.jobs)),
@@ -370,15 +478,20 @@ def _native_problem(
 
 
 def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
-    """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs together take energy and time."""
+    """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs
+    together take energy and time."""
     every = np.ones(len(table.operand_job), dtype=np.bool_)
     joules = energy.of_jobs(~every, every)
     least, seconds = float(joules.min(axis=1).sum()), float(table.compute.min(axis=1).sum())
-    return np.ascontiguousarray((joules - joules.min(axis=1, keepdims=True)) * (seconds * PICOSECONDS / least if least else 0.0))
+    return np.ascontiguousarray(
+        (joules - joules.min(axis=1, keepdims=True))
+        * (seconds * PICOSECONDS / least if least else 0.0)
+    )
 
 
 def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:
-    """Seconds that each job stands for in an order: its share of all cores' time, and of the main link for what must cross it."""
+    """Seconds that each job stands for in an order: its share of all cores' time, and of the main
+    link for what must cross it."""
     index = workload.tensor_index
     readers: dict[int, int] = defaultdict(int)
     for job in workload.jobs:
@@ -389,5 +502,7 @@ def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:
         for operand in job.reads:
             tensor = index[operand.tensor]
             if workload.tensors[tensor].producer < 0:
-                seconds[number] += target.main.link_seconds(min(operand.bytes, workload.tensors[tensor].bytes) / readers[tensor], 0)
+                seconds[number] += target.main.link_seconds(
+                    min(operand.bytes, workload.tensors[tensor].bytes) / readers[tensor], 0
+                )
     return np.asarray(seconds + 1e-12)

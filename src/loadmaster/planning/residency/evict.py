@@ -14,8 +14,14 @@ from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeli
 from loadmaster.workloads.job import TensorInstance
 
 
-def worth_of_stays(residences: Sequence[Residence], tensors: Sequence[TensorInstance], table: JobTable, schedule: Schedule) -> Floats:
-    """Bytes of the main link that each stay saves: reads, and a write that nobody else needs, less what fetches it. O(operands + users)."""
+def worth_of_stays(
+    residences: Sequence[Residence],
+    tensors: Sequence[TensorInstance],
+    table: JobTable,
+    schedule: Schedule,
+) -> Floats:
+    """Bytes of the main link that each stay saves: reads, and a write that nobody else needs, less
+    what fetches it. O(operands + users)."""
     moved = table.moved[np.arange(len(table.operand_job)), schedule.core[table.operand_job]]
     crossing: dict[tuple[int, int], int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
@@ -37,14 +43,24 @@ def worth_of_stays(residences: Sequence[Residence], tensors: Sequence[TensorInst
 
 
 def evict(
-    evicted: Collection[Residence], placement: Placement, timeline: Timeline, tensors: Sequence[TensorInstance], table: JobTable, jobs: int
+    evicted: Collection[Residence],
+    placement: Placement,
+    timeline: Timeline,
+    tensors: Sequence[TensorInstance],
+    table: JobTable,
+    jobs: int,
 ) -> tuple[Placement, Timeline]:
-    """The placement without some stays of the fast memory, and the timeline without the copies that fetched them.
+    """The placement without some stays of the fast memory, and the timeline without the copies that
+    fetched them.
 
-    Jobs that used an evicted stay use main memory; when tasks start and end is left as it was. O(operands + tasks + users of all stays).
+    Jobs that used an evicted stay use main memory; when tasks start and end is left as it was.
+    O(operands + tasks + users of all stays).
     """
     gone = set(evicted)
-    kept_copies = sorted(set(range(len(placement.copies))) - {stay.writer - jobs for stay in gone if stay.writer >= jobs})
+    kept_copies = sorted(
+        set(range(len(placement.copies)))
+        - {stay.writer - jobs for stay in gone if stay.writer >= jobs}
+    )
     number = {jobs + old: jobs + new for new, old in enumerate(kept_copies)}
 
     def renamed(task: int) -> int:
@@ -55,7 +71,11 @@ def evict(
     for stay in evicted:
         streams[stay.tensor] += stay.users
     still_fast = {stay.tensor for stay in kept if stay.memory == 1}
-    read_fast, write_fast, write_main = placement.read_fast.copy(), placement.write_fast.copy(), placement.write_main.copy()
+    read_fast, write_fast, write_main = (
+        placement.read_fast.copy(),
+        placement.write_fast.copy(),
+        placement.write_main.copy(),
+    )
     for stay in evicted:
         read_fast[stay.tensor] &= stay.tensor in still_fast
         if stay.writer < jobs:
@@ -65,8 +85,13 @@ def evict(
         users = tuple([renamed(task) for task in stay.users if task < jobs or task in number])
         if stay.memory == 0 and stay.tensor in streams:
             users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor))))
-        residences.append(Residence(stay.tensor, stay.memory, renamed(stay.writer), users, stay.to_the_end))
-    residences += [Residence(tensor, 0, tensors[tensor].producer, tuple(dict.fromkeys(users))) for tensor, users in streams.items()]
+        residences.append(
+            Residence(stay.tensor, stay.memory, renamed(stay.writer), users, stay.to_the_end)
+        )
+    residences += [
+        Residence(tensor, 0, tensors[tensor].producer, tuple(dict.fromkeys(users)))
+        for tensor, users in streams.items()
+    ]
     tasks = np.array([*range(jobs), *(jobs + old for old in kept_copies)], dtype=np.int64)
     changed = Placement(
         read_fast,
@@ -79,10 +104,20 @@ def evict(
     return changed, replace(timeline, start=timeline.start[tasks], end=timeline.end[tasks])
 
 
-def _streamed(placement: Placement, evicted: Collection[Residence], table: JobTable, read_fast: Mask) -> Ints:
+def _streamed(
+    placement: Placement, evicted: Collection[Residence], table: JobTable, read_fast: Mask
+) -> Ints:
     """Rows that are read from main memory although others read the same tensor in the fast one."""
     pairs = {(job, stay.tensor) for stay in evicted for job in stay.users}
-    columns = (table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist())
-    rows = [row for row, (job, tensor, write) in enumerate(zip(*columns, strict=True)) if not write and (job, tensor) in pairs]
+    columns = (
+        table.operand_job.tolist(),
+        table.operand_tensor.tolist(),
+        table.operand_write.tolist(),
+    )
+    rows = [
+        row
+        for row, (job, tensor, write) in enumerate(zip(*columns, strict=True))
+        if not write and (job, tensor) in pairs
+    ]
     found = np.union1d(placement.streamed, np.array(rows, dtype=np.int64)).astype(np.int64)
     return np.asarray(found[read_fast[table.operand_tensor[found]]])

@@ -23,7 +23,8 @@ class Occupancy:
         self._used[first:last] += size
 
     def earliest(self, last: int, size: int) -> int:
-        """The first slot from which ``size`` more bytes fit in every slot before ``last``; ``last`` itself if there is none."""
+        """The first slot from which ``size`` more bytes fit in every slot before ``last``; ``last``
+        itself if there is none."""
         full = np.flatnonzero(self._used[:last] > self._capacity - size)
         return int(full[-1]) + 1 if full.size else 0
 

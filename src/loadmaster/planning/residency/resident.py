@@ -1,4 +1,5 @@
-"""Keep activations in the fast memory from producer to last reader, where cores can use main memory in place for the rest."""
+"""Keep activations in the fast memory from producer to last reader, where cores can use main memory
+in place for the rest."""
 
 from __future__ import annotations
 
@@ -16,29 +17,40 @@ from loadmaster.workloads.job import TensorInstance, Workload
 
 
 def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
-    """Activations that could be resident were there no others: what a first mapping may hope for."""
-    return np.array([tensor.kind == "activation" and tensor.bytes <= capacity for tensor in tensors], dtype=np.bool_)
+    """Activations that could be resident were there no others: what a first mapping may hope
+    for."""
+    return np.array(
+        [tensor.kind == "activation" and tensor.bytes <= capacity for tensor in tensors],
+        dtype=np.bool_,
+    )
 
 
-def keep_resident(workload: Workload, table: JobTable, target: Target, schedule: Schedule, timeline: Timeline) -> Mask:
-    """Choose the tensors that stay in the fast memory, greedily by link time saved per byte and second of occupancy.
+def keep_resident(
+    workload: Workload, table: JobTable, target: Target, schedule: Schedule, timeline: Timeline
+) -> Mask:
+    """Choose the tensors that stay in the fast memory, greedily by link time saved per byte and
+    second of occupancy.
 
-    A tensor occupies it from the start of its producer to the end of its last reader in ``timeline``; one with no
-    reader gains nothing. Refills count: what a core fetches several times saves several times. O(tensors x (log tensors
-    + slots)).
+    A tensor occupies it from the start of its producer to the end of its last reader in
+    ``timeline``; one with no reader gains nothing. Refills count: what a core fetches several times
+    saves several times. O(tensors x (log tensors + slots)).
     """
     assert target.fast is not None
     tensors, users = workload.tensors, workload.readers
     saved = saved_seconds(tensors, table, target, schedule)
     starts, ends = timeline.start.tolist(), timeline.end.tolist()
-    candidates = [t for t, tensor in enumerate(tensors) if tensor.producer >= 0 and users[t] and saved[t] > 0]
+    candidates = [
+        t for t, tensor in enumerate(tensors) if tensor.producer >= 0 and users[t] and saved[t] > 0
+    ]
     begin = {t: starts[tensors[t].producer] for t in candidates}
     finish = {t: max(ends[reader] for reader in users[t]) for t in candidates}
     instants = np.unique(np.array([*begin.values(), *finish.values()], dtype=np.int64))
     occupancy = Occupancy(len(instants), target.fast.capacity)
     room = {t: target.fast.padded(tensors[t].bytes) for t in candidates}
     chosen = np.zeros(len(tensors), dtype=np.bool_)
-    for t in sorted(candidates, key=lambda t: (-saved[t] / (tensors[t].bytes * max(1, finish[t] - begin[t])), t)):
+    for t in sorted(
+        candidates, key=lambda t: (-saved[t] / (tensors[t].bytes * max(1, finish[t] - begin[t])), t)
+    ):
         first, last = (int(i) for i in np.searchsorted(instants, (begin[t], finish[t])))
         if occupancy.fits(first, max(last, first + 1), room[t]):
             occupancy.add(first, max(last, first + 1), room[t])
@@ -46,8 +58,11 @@ def keep_resident(workload: Workload, table: JobTable, target: Target, schedule:
     return chosen
 
 
-def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> Floats:
-    """Seconds of the main link that each tensor would save in the fast memory; an output must be written to main memory all the same."""
+def saved_seconds(
+    tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule
+) -> Floats:
+    """Seconds of the main link that each tensor would save in the fast memory; an output must be
+    written to main memory all the same."""
     t = table.operand_tensor
     each = link_seconds(table, target.main)[np.arange(len(t)), schedule.core[table.operand_job]]
     output = np.array([tensor.is_output for tensor in tensors])
@@ -56,7 +71,8 @@ def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Ta
 
 
 def resident(workload: Workload, in_fast: Mask) -> Placement:
-    """The placement that keeps ``in_fast`` activations in the fast memory and everything else in main memory."""
+    """The placement that keeps ``in_fast`` activations in the fast memory and everything else in
+    main memory."""
     tensors = workload.tensors
     output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
     in_main = ~in_fast | output

@@ -1,4 +1,5 @@
-"""Copies for a machine whose cores cannot use main memory: every operand is brought to the fast memory first."""
+"""Copies for a machine whose cores cannot use main memory: every operand is brought to the fast
+memory first."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from loadmaster.workloads.job import Job, TensorInstance, Workload
 
 @dataclass
 class _Stay:
-    """A tensor in fast memory for a run of uses: over positions [first, last] of the order, from its producer or from a copy.
+    """A tensor in fast memory for a run of uses: over positions [first, last] of the order, from
+    its producer or from a copy.
 
-    ``written_back`` is the first position at which main memory may hold the tensor; a copy starts at position
-    ``copied_from``. ``copy`` is the task that brings it, or that takes it back if the stay began with the producer; -1
-    for none.
+    ``written_back`` is the first position at which main memory may hold the tensor; a copy starts
+    at position ``copied_from``. ``copy`` is the task that brings it, or that takes it back if the
+    stay began with the producer; -1 for none.
     """
 
     tensor: int
@@ -46,17 +48,20 @@ def stage_copies(
     margin: float = 1.0,
     wait_for_copies_back: bool = False,
 ) -> Placement:
-    """Decide what stays in fast memory between uses, what goes back to main memory, and how early each copy may start.
+    """Decide what stays in fast memory between uses, what goes back to main memory, and how early
+    each copy may start.
 
-    All jobs run on one core in ``order``. Every operand is in fast memory while its job runs. Between two uses a tensor
-    stays if it fits, the most bytes per position of waiting last; else it is written back (once: tensors are written
-    once) and read again. A copy to fast memory starts as early as space allows. ``margin`` scales the capacity that is
-    filled, for when a packing at full capacity failed. O(uses x positions) in vectorised steps.
+    All jobs run on one core in ``order``. Every operand is in fast memory while its job runs.
+    Between two uses a tensor stays if it fits, the most bytes per position of waiting last; else it
+    is written back (once: tensors are written once) and read again. A copy to fast memory starts as
+    early as space allows. ``margin`` scales the capacity that is filled, for when a packing at full
+    capacity failed. O(uses x positions) in vectorised steps.
 
     Raises
     ------
     CapacityError
-        If one job's operands exceed the fast memory: with the bytes required, available and in excess.
+        If one job's operands exceed the fast memory: with the bytes required, available and in
+        excess.
     """
     jobs, tensors = workload.jobs, workload.tensors
     position = {job: at for at, job in enumerate(order)}
@@ -85,20 +90,27 @@ def _require_operands(
             occupancy.add(at, at + 1, fast.padded(tensors[t].bytes))
     for tensor in tensors:
         if tensor.producer >= 0:
-            occupancy.add(position[tensor.producer], position[tensor.producer] + 1, fast.padded(tensor.bytes))
+            occupancy.add(
+                position[tensor.producer], position[tensor.producer] + 1, fast.padded(tensor.bytes)
+            )
     worst = int(np.argmax(occupancy.used))
     required = int(occupancy.used[worst])
     if required > fast.capacity:
         job = next(jobs[index] for index, at in position.items() if at == worst)
         raise CapacityError(
-            f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)} required, "
-            f"{format_bytes(fast.capacity)} available, {format_bytes(required - fast.capacity)} in excess: "
-            f"use a smaller batch, a lower precision, or a larger {fast.name}.capacity"
+            f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)}"
+            f" required, {format_bytes(fast.capacity)} available,"
+            f" {format_bytes(required - fast.capacity)} in excess: use a smaller batch, a lower"
+            f" precision, or a larger {fast.name}.capacity"
         )
 
 
 def _keep_between_uses(
-    tensors: Sequence[TensorInstance], position: dict[int, int], uses: list[list[int]], occupancy: Occupancy, fast: Memory
+    tensors: Sequence[TensorInstance],
+    position: dict[int, int],
+    uses: list[list[int]],
+    occupancy: Occupancy,
+    fast: Memory,
 ) -> list[_Stay]:
     gaps = []
     events = []
@@ -118,22 +130,38 @@ def _keep_between_uses(
             if i and (t, i - 1) in kept:
                 stays[-1].uses.append(at)
             else:
-                stays.append(_Stay(t, [at], i == 0 and tensors[t].producer >= 0, written_back=own[i - 1] + 1 if i else 0))
+                stays.append(
+                    _Stay(
+                        t,
+                        [at],
+                        i == 0 and tensors[t].producer >= 0,
+                        written_back=own[i - 1] + 1 if i else 0,
+                    )
+                )
     return stays
 
 
 class _Writer:
-    """Numbers the copies, in the order in which the copy engine makes them, and says what waits for what."""
+    """Numbers the copies, in the order in which the copy engine makes them, and says what waits for
+    what."""
 
-    def __init__(self, tensors: Sequence[TensorInstance], order: Sequence[int], stays: list[_Stay], jobs: int) -> None:
+    def __init__(
+        self, tensors: Sequence[TensorInstance], order: Sequence[int], stays: list[_Stay], jobs: int
+    ) -> None:
         self._tensors, self._order = tensors, order
         self._of_tensor: dict[int, list[_Stay]] = {}
         for stay in stays:
             self._of_tensor.setdefault(stay.tensor, []).append(stay)
         # A copy back is due when its producer has run; a copy in, when its space is free.
-        back = [(own[0].first + 1, 0, own[0]) for own in self._of_tensor.values() if self._goes_back(own)]
+        back = [
+            (own[0].first + 1, 0, own[0])
+            for own in self._of_tensor.values()
+            if self._goes_back(own)
+        ]
         inward = [(stay.copied_from, 1, stay) for stay in stays if not stay.produced]
-        self._plan = sorted(back + inward, key=lambda item: (item[0], item[1], item[2].first, item[2].tensor))
+        self._plan = sorted(
+            back + inward, key=lambda item: (item[0], item[1], item[2].first, item[2].tensor)
+        )
         for number, (_, _, stay) in enumerate(self._plan):
             stay.copy = jobs + number
 
@@ -147,10 +175,16 @@ class _Writer:
             first = self._of_tensor[stay.tensor][0]
             if into and first.produced:
                 after.append(first.copy)
-            before = [self._order[stay.first]] if into else list(self._order[due : due + 1]) * wait_for_copies_back
+            before = (
+                [self._order[stay.first]]
+                if into
+                else list(self._order[due : due + 1]) * wait_for_copies_back
+            )
             copies.append(Copy(stay.tensor, bool(into), tuple(dict.fromkeys(after)), tuple(before)))
         everywhere = np.ones(len(self._tensors), dtype=np.bool_)
-        return Placement(everywhere, everywhere, ~everywhere, tuple(copies), tuple(self._residences()))
+        return Placement(
+            everywhere, everywhere, ~everywhere, tuple(copies), tuple(self._residences())
+        )
 
     def _residences(self) -> Iterator[Residence]:
         for t, own in sorted(self._of_tensor.items()):

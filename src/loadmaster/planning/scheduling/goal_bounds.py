@@ -1,4 +1,5 @@
-"""What no plan can go below, whatever it is made for: energy, the latency of each network, and a makespan that waits for releases."""
+"""What no plan can go below, whatever it is made for: energy, the latency of each network, and a
+makespan that waits for releases."""
 
 from __future__ import annotations
 
@@ -21,13 +22,20 @@ BoundOf = Callable[[Sequence[Job], Sequence[TensorInstance], JobTable, Target], 
 
 
 def goal_bounds(
-    workload: Workload, table: JobTable, target: Target, rates: EnergyRates, goal: Goal, bound_of: BoundOf = makespan_bound
+    workload: Workload,
+    table: JobTable,
+    target: Target,
+    rates: EnergyRates,
+    goal: Goal,
+    bound_of: BoundOf = makespan_bound,
 ) -> Bounds:
     """Bounds of makespan, energy and latencies.
 
-    The jobs of one network are a problem of their own that no other network makes easier, and so are those of its first mini-batch, for
-    which nothing can be done before time 0: the longest latency is at least the bound of the latter, and that of the former less the last
-    release. After the last mini-batch's release its own jobs are to be done, for which weights may be there already.
+    The jobs of one network are a problem of their own that no other network makes easier, and so
+    are those of its first mini-batch, for which nothing can be done before time 0: the longest
+    latency is at least the bound of the latter, and that of the former less the last release. After
+    the last mini-batch's release its own jobs are to be done, for which weights may be there
+    already.
     """
     whole = bound_of(workload.jobs, workload.tensors, table, target)
     latency = {}
@@ -35,25 +43,61 @@ def goal_bounds(
         mine = [b for b, network in enumerate(goal.network) if network == info.name]
         first, last = int(goal.first[mine[0]]), int(goal.first[mine[-1] + 1])
         everything = len(workload.networks) == 1
-        alone = (whole if everything else _part(workload, table, target, first, last, bound_of)).picoseconds
+        alone = (
+            whole if everything else _part(workload, table, target, first, last, bound_of)
+        ).picoseconds
         if released := int(goal.release[mine[-1]]):
-            alone = max(alone - released, _part(workload, table, target, first, int(goal.first[mine[1]]), bound_of).picoseconds)
-            rest = _part(workload, table, target, int(goal.first[mine[-1]]), last, bound_of, weights_are_there=True)
-            limit, least = f"release of the last mini-batch of {info.name}", released + rest.picoseconds
+            alone = max(
+                alone - released,
+                _part(
+                    workload, table, target, first, int(goal.first[mine[1]]), bound_of
+                ).picoseconds,
+            )
+            rest = _part(
+                workload,
+                table,
+                target,
+                int(goal.first[mine[-1]]),
+                last,
+                bound_of,
+                weights_are_there=True,
+            )
+            limit, least = (
+                f"release of the last mini-batch of {info.name}",
+                released + rest.picoseconds,
+            )
             terms = (*whole.terms, (limit, least))
             later = least > whole.picoseconds
-            whole = MakespanBound(least, limit, whole.main_bytes, terms) if later else replace(whole, terms=terms)
+            whole = (
+                MakespanBound(least, limit, whole.main_bytes, terms)
+                if later
+                else replace(whole, terms=terms)
+            )
         latency[info.name] = alone
     in_parts = bound_of is not makespan_bound
-    return Bounds(whole, energy_bound(workload.tensors, table, target, rates, in_parts=in_parts) + rates.static(whole.picoseconds), latency)
+    return Bounds(
+        whole,
+        energy_bound(workload.tensors, table, target, rates, in_parts=in_parts)
+        + rates.static(whole.picoseconds),
+        latency,
+    )
 
 
-def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Target, rates: EnergyRates, *, in_parts: bool = False) -> int:
-    """Femtojoules that all jobs take at least, in integers: each on its most frugal core, every operand in the memory that takes less.
+def energy_bound(
+    tensors: Sequence[TensorInstance],
+    table: JobTable,
+    target: Target,
+    rates: EnergyRates,
+    *,
+    in_parts: bool = False,
+) -> int:
+    """Femtojoules that all jobs take at least, in integers: each on its most frugal core, every
+    operand in the memory that takes less.
 
-    Beyond that, what exists from the start is in main memory: it is streamed from there whenever it is read, or copied once. Outputs go to
-    main memory, and so does what is larger than the fast one. ``in_parts`` says that jobs may be cut, and tensors with them: each part may
-    be streamed or copied by itself, however large the whole is.
+    Beyond that, what exists from the start is in main memory: it is streamed from there whenever it
+    is read, or copied once. Outputs go to main memory, and so does what is larger than the fast
+    one. ``in_parts`` says that jobs may be cut, and tensors with them: each part may be streamed or
+    copied by itself, however large the whole is.
     """
     fast = target.fast
     room = 0 if fast is None else fast.capacity
@@ -67,8 +111,15 @@ def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Tar
     if not target.main.in_place:
         # Results are copied out, operands in: nothing is streamed.
         to_main, least, extra = np.zeros_like(to_main), rates.fast, 0
-    per_byte = np.array(rates.buffers, dtype=object)[None, :] + least + np.where(to_main, extra, 0).astype(object)[:, None]
-    jobs = np.array([[round(joules * FEMTOJOULES) for joules in row] for row in table.energy.tolist()], dtype=object)
+    per_byte = (
+        np.array(rates.buffers, dtype=object)[None, :]
+        + least
+        + np.where(to_main, extra, 0).astype(object)[:, None]
+    )
+    jobs = np.array(
+        [[round(joules * FEMTOJOULES) for joules in row] for row in table.energy.tolist()],
+        dtype=object,
+    )
     np.add.at(jobs, table.operand_job, table.moved.astype(object) * per_byte)
     total = int(jobs.min(axis=1).sum()) if len(jobs) else 0
     streamed = np.zeros(len(tensors), dtype=np.int64)
@@ -82,17 +133,30 @@ def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Tar
             total += min(copy, int(streamed[number]) * copied // int(readers[number]))
             continue
         if in_parts and room:
-            # A byte is streamed to each of its readers, or copied once: a read takes least where all readers share one copy.
+            # A byte is streamed to each of its readers, or copied once: a read takes least where
+            # all readers share one copy.
             total += min(stream, int(streamed[number]) * copied // int(readers[number]))
             continue
-        total += copy if not target.main.in_place else min(stream, copy) if size[number] <= room else stream
+        total += (
+            copy
+            if not target.main.in_place
+            else min(stream, copy)
+            if size[number] <= room
+            else stream
+        )
     if not target.main.in_place:
         total += int(size[output & ~given].sum()) * copied
     return total
 
 
 def _part(
-    workload: Workload, table: JobTable, target: Target, first: int, last: int, bound_of: BoundOf, weights_are_there: bool = False
+    workload: Workload,
+    table: JobTable,
+    target: Target,
+    first: int,
+    last: int,
+    bound_of: BoundOf,
+    weights_are_there: bool = False,
 ) -> MakespanBound:
     """The bound of jobs ``first`` up to ``last`` alone, which depend on none before them."""
     rows = slice(*np.searchsorted(table.operand_job, [first, last]).tolist())
@@ -106,8 +170,13 @@ def _part(
         table.tile[rows],
         table.energy[first:last],
     )
-    jobs = [replace(job, after=tuple(before - first for before in job.after)) for job in workload.jobs[first:last]]
+    jobs = [
+        replace(job, after=tuple(before - first for before in job.after))
+        for job in workload.jobs[first:last]
+    ]
     tensors = [workload.tensors[number] for number in touched.tolist()]
     if weights_are_there:
-        tensors = [replace(tensor, bytes=0) if tensor.kind == "weight" else tensor for tensor in tensors]
+        tensors = [
+            replace(tensor, bytes=0) if tensor.kind == "weight" else tensor for tensor in tensors
+        ]
     return bound_of(jobs, tensors, part, target)

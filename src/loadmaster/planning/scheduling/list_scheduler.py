@@ -22,7 +22,8 @@ from loadmaster.workloads.job import Job
 _Start = tuple[Floats, Mask | None]
 
 Judge = Callable[[Int32s, Ints, int], tuple[int, ...]]
-"""Score of a schedule, small if it is good, by the core and the end of every job and the makespan in picoseconds."""
+"""Score of a schedule, small if it is good, by the core and the end of every job and the makespan
+in picoseconds."""
 
 
 class _Scored(NamedTuple):
@@ -49,14 +50,15 @@ def map_jobs(
 ) -> Schedule:
     """Find a schedule that respects dependencies.
 
-    Starts from the upward rank of HEFT (Topcuoglu et al., 2002): the longest path from a job to the end, each job at its fastest core; and
-    from ``urgency``, other priorities, if there are any. Then
-    a (1+1) search multiplies the priorities of random jobs by random factors and keeps what is no worse, ``samples`` evaluations
-    in all, each O(jobs x cores x (cores + log jobs)). Only ``deadline`` or Ctrl-C ends it earlier, and the
-    best so far is returned.
+    Starts from the upward rank of HEFT (Topcuoglu et al., 2002): the longest path from a job to the
+    end, each job at its fastest core; and from ``urgency``, other priorities, if there are any.
+    Then a (1+1) search multiplies the priorities of random jobs by random factors and keeps what is
+    no worse, ``samples`` evaluations in all, each O(jobs x cores x (cores + log jobs)). Only
+    ``deadline`` or Ctrl-C ends it earlier, and the best so far is returned.
 
-    Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in picoseconds. Each of ``allowed`` says where
-    jobs may run, shape (jobs, cores), and is tried beside freedom.
+    Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in
+    picoseconds. Each of ``allowed`` says where jobs may run, shape (jobs, cores), and is tried
+    beside freedom.
     """
     after = [job.after for job in jobs]
     graph = task_graph(edges_of(after), len(jobs))
@@ -67,12 +69,16 @@ def map_jobs(
     def evaluate(start: _Start) -> _Scored:
         priority, mask = start
         duration = times.duration if mask is None else np.where(mask, times.duration, never)
-        found = graph.dispatch(priority=priority, duration=duration, demand=times.demand, release=earliest)
+        found = graph.dispatch(
+            priority=priority, duration=duration, demand=times.demand, release=earliest
+        )
         score = (found.makespan,) if judge is None else judge(found.core, found.end, found.makespan)
         return _Scored(score, found.core, found.order, found.makespan)
 
     rank = np.array(upward_rank(after, times.duration.min(axis=1).tolist()), dtype=np.float64)
-    starts = [*itertools.product([rank] if urgency is None else [rank, urgency], [None, *allowed])][: max(1, samples)]
+    starts = [*itertools.product([rank] if urgency is None else [rank, urgency], [None, *allowed])][
+        : max(1, samples)
+    ]
     tried = [evaluate(start) for start in starts]
     number = min(range(len(tried)), key=lambda n: tried[n].score)
     generator = np.random.default_rng(seed)

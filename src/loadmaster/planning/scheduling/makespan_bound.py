@@ -23,31 +23,49 @@ from loadmaster.workloads.job import Job, TensorInstance
 _WEIGHT_BITS = 30
 """Bits of the integers to which multipliers are rounded."""
 _FINE = 64
-"""Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
+"""Parts of a picosecond in which needs are counted, so that rounding each down loses little of
+their sum."""
 _CUTS = 60
 """Cutting planes of the linear program, at most."""
 _MOST_ENUMERATED = 8
 """Operands of a job, at most, whose every distribution over the memories is tried."""
 
 
-def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
-    """The largest of three bounds: the critical path, a linear program over work and traffic, and the traffic that no room is left for.
+def makespan_bound(
+    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
+) -> MakespanBound:
+    """The largest of three bounds: the critical path, a linear program over work and traffic, and
+    the traffic that no room is left for.
 
-    The program lets jobs be cut freely over cores, and every access choose its memory; but each core and each link has only the makespan's
-    time. Weights and inputs cross the main link once (or as much of them as jobs read, where that is less), further reads of them either
-    link, and outputs the main one once; an activation larger than the fast memory crosses it at every use. Where a
-    job's activations do not fit into
-    the fast memory together, some of them cross as well, whatever the order. Instead of the program
-    its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
-    finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
+    The program lets jobs be cut freely over cores, and every access choose its memory; but each
+    core and each link has only the makespan's time. Weights and inputs cross the main link once (or
+    as much of them as jobs read, where that is less), further reads of them either link, and
+    outputs the main one once; an activation larger than the fast memory crosses it at every use.
+    Where a job's activations do not fit into the fast memory together, some of them cross as well,
+    whatever the order. Instead of the program its dual is solved, over one multiplier per resource:
+    any multipliers give a valid bound, so those that the solver finds are trusted for nothing and
+    the bound is evaluated with them in integers. O(jobs x cores) time and memory.
     """
     needs = _needs(jobs, tensors, table, target)
-    path = max(upward_rank([job.after for job in jobs], [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
-    bounds = [(path, "critical path"), (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}")]
+    path = max(
+        upward_rank(
+            [job.after for job in jobs], [int(least) // _FINE for least in needs.core.min(axis=1)]
+        ),
+        default=0,
+    )
+    bounds = [
+        (path, "critical path"),
+        (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}"),
+    ]
     bounds.append((evaluate(needs, needs.multipliers), "work and traffic"))
     crowded, crowded_bytes = _crowded(tensors, table, target)
     least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
-    bounds.append((-(-least // _FINE), f"traffic of {target.main.name}, as the fast memory has room for only so much of a job"))
+    bounds.append(
+        (
+            -(-least // _FINE),
+            f"traffic of {target.main.name}, as the fast memory has room for only so much of a job",
+        )
+    )
     value, limit = max(bounds, key=lambda bound: bound[0])
     terms = tuple((text, picoseconds) for picoseconds, text in bounds)
     return MakespanBound(value, limit, needs.main_bytes + crowded_bytes, terms)
@@ -56,7 +74,8 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
 def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     """The same linear program where jobs may be cut, for the needs of :func:`divisible_needs`.
 
-    No job must follow another, none is longer than its shares, and nothing is too large for the fast memory: see
+    No job must follow another, none is longer than its shares, and nothing is too large for the
+    fast memory: see
     :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time and memory.
     """
     program = evaluate(needs, needs.multipliers)
@@ -70,10 +89,13 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
 
 
-def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: Target, *, every_read: bool = False) -> Needs:
+def divisible_needs(
+    tensors: Sequence[TensorInstance], table: JobTable, target: Target, *, every_read: bool = False
+) -> Needs:
     """What jobs need when the table says of every job what its pieces take at least, all together.
 
-    With ``every_read``, needs of the links count all reads of weights and inputs, not only those beyond what comes in over the main link.
+    With ``every_read``, needs of the links count all reads of weights and inputs, not only those
+    beyond what comes in over the main link.
     """
     t, write = table.operand_tensor, table.operand_write
     activation = np.array([tensor.kind == "activation" for tensor in tensors])
@@ -84,33 +106,60 @@ def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: 
     share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
     link = [_link_time(table, memory, share) for memory in target.memories]
     outbound = int(sizes[activation & output].sum())
-    fixed = int(_fine(np.array(int(inbound.sum()) / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
-    return Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, int(inbound.sum()) + outbound)
+    fixed = int(
+        _fine(
+            np.array(
+                int(inbound.sum()) / target.main.read_bandwidth
+                + outbound / target.main.write_bandwidth
+            )
+        )
+    )
+    return Needs(
+        _fine(table.compute),
+        link,
+        np.zeros_like(link[0][:, :, 0]),
+        fixed,
+        int(inbound.sum()) + outbound,
+    )
 
 
 def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Ints) -> Floats:
-    """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0 for activations.
+    """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0
+    for activations.
 
-    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those streamed, ``S``, are read over that link,
-    the others over the fast one, after at least ``I - S`` were copied over the main one. So at least ``I`` cross the main link, and
-    ``R - I`` either of the two besides. Cores that read more than the least read more of the latter.
+    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those
+    streamed, ``S``, are read over that link, the others over the fast one, after at least ``I - S``
+    were copied over the main one. So at least ``I`` cross the main link, and ``R - I`` either of
+    the two besides. Cores that read more than the least read more of the latter.
     """
     given = np.array([tensor.kind != "activation" for tensor in tensors])
     reads, read = ~table.operand_write, np.zeros(len(tensors))
     np.add.at(read, table.operand_tensor[reads], table.moved[reads].min(axis=1).astype(np.float64))
-    return np.where(given & (read > 0), np.maximum(0.0, 1.0 - inbound / np.maximum(read, 1.0)) * (1 - 1e-12), 0.0)
+    return np.where(
+        given & (read > 0),
+        np.maximum(0.0, 1.0 - inbound / np.maximum(read, 1.0)) * (1 - 1e-12),
+        0.0,
+    )
 
 
-def inbound_bytes(tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None) -> Ints:
-    """Bytes of every weight and input, shape (tensors,), that ``jobs``, or all, take in over the main link; 0 for activations."""
+def inbound_bytes(
+    tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None
+) -> Ints:
+    """Bytes of every weight and input, shape (tensors,), that ``jobs``, or all, take in over the
+    main link; 0 for activations."""
     rows = ~table.operand_write if jobs is None else ~table.operand_write & jobs[table.operand_job]
     sizes, read = _given_and_read(tensors, table, rows, table.moved.min(axis=1))
     return np.minimum(sizes, read)
 
 
-def _given_and_read(tensors: Sequence[TensorInstance], table: JobTable, rows: Mask, bytes: Ints) -> tuple[Ints, Ints]:
-    """Sizes of weights and inputs, 0 for activations, and the sum of ``bytes`` of those ``rows`` of the operands that each has."""
-    sizes = np.array([0 if tensor.kind == "activation" else tensor.bytes for tensor in tensors], dtype=np.int64)
+def _given_and_read(
+    tensors: Sequence[TensorInstance], table: JobTable, rows: Mask, bytes: Ints
+) -> tuple[Ints, Ints]:
+    """Sizes of weights and inputs, 0 for activations, and the sum of ``bytes`` of those ``rows`` of
+    the operands that each has."""
+    sizes = np.array(
+        [0 if tensor.kind == "activation" else tensor.bytes for tensor in tensors], dtype=np.int64
+    )
     read = np.zeros(len(tensors), dtype=np.int64)
     np.add.at(read, table.operand_tensor[rows], bytes[rows])
     return sizes, read
@@ -120,10 +169,12 @@ def _given_and_read(tensors: Sequence[TensorInstance], table: JobTable, rows: Ma
 class Needs:
     """What the jobs need at least of each resource, in 1/64 of a picosecond.
 
-    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, and reads of the rest that may
-    use any link, were they all in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast
-    memory can hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
-    so a job's cheapest link per direction is the cheapest of every access.
+    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie
+    anywhere, and reads of the rest that may use any link, were they all in memory ``l``, in
+    direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory
+    can hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the
+    same ratio of link times, so a job's cheapest link per direction is the cheapest of every
+    access.
     """
 
     core: Ints
@@ -134,11 +185,24 @@ class Needs:
 
     @cached_property
     def distinct(self) -> tuple[Needs, Ints]:
-        """The same with every row once, and how often it comes: mini-batches repeat them. O(rows log rows x columns)."""
+        """The same with every row once, and how often it comes: mini-batches repeat them. O(rows
+        log rows x columns)."""
         links = [link.reshape(len(link), -1) for link in self.link]
         rows, _, count = distinct_rows(np.concatenate([self.core, self.forced, *links], axis=1))
-        core, forced, *link = np.split(rows, np.cumsum([part.shape[1] for part in (self.core, self.forced, *links)])[:-1], axis=1)
-        return replace(self, core=core, forced=forced, link=[part.reshape(len(part), -1, 2) for part in link]), count
+        core, forced, *link = np.split(
+            rows,
+            np.cumsum([part.shape[1] for part in (self.core, self.forced, *links)])[:-1],
+            axis=1,
+        )
+        return (
+            replace(
+                self,
+                core=core,
+                forced=forced,
+                link=[part.reshape(len(part), -1, 2) for part in link],
+            ),
+            count,
+        )
 
     @cached_property
     def multipliers(self) -> list[int]:
@@ -148,24 +212,44 @@ class Needs:
     @cached_property
     def without_links(self) -> Needs:
         """The same on a machine whose links take no time."""
-        return replace(self, link=[np.zeros_like(link) for link in self.link], forced=np.zeros_like(self.forced), fixed=0)
+        return replace(
+            self,
+            link=[np.zeros_like(link) for link in self.link],
+            forced=np.zeros_like(self.forced),
+            fixed=0,
+        )
 
     def in_two(self, share: Floats, extra: Floats) -> Needs:
-        """Rows for a share of every job, shape (jobs,), and below these for the rest, which takes ``extra`` seconds more on each core."""
+        """Rows for a share of every job, shape (jobs,), and below these for the rest, which takes
+        ``extra`` seconds more on each core."""
         first, rest = (_part(self.core, each[:, None]) for each in (share, 1 - share))
-        core, forced = np.concatenate([first, rest + _fine(extra)]), np.concatenate([self.forced, np.zeros_like(self.forced)])
-        links = [np.concatenate([_part(link, each[:, None, None]) for each in (share, 1 - share)]) for link in self.link]
+        core, forced = (
+            np.concatenate([first, rest + _fine(extra)]),
+            np.concatenate([self.forced, np.zeros_like(self.forced)]),
+        )
+        links = [
+            np.concatenate([_part(link, each[:, None, None]) for each in (share, 1 - share)])
+            for link in self.link
+        ]
         return replace(self, core=core, link=links, forced=forced)
 
     def means(self, weights: Sequence[int]) -> Floats:
-        """What each job needs at least of the mean of all resources with these weights, in picoseconds; without ``fixed``."""
-        cores, share = self.core.shape[1], np.array(weights, dtype=np.float64) / max(1, sum(weights))
-        traffic = np.minimum.reduce([link * weight for link, weight in zip(self.link, share[cores:], strict=True)])
+        """What each job needs at least of the mean of all resources with these weights, in
+        picoseconds; without ``fixed``."""
+        cores, share = (
+            self.core.shape[1],
+            np.array(weights, dtype=np.float64) / max(1, sum(weights)),
+        )
+        traffic = np.minimum.reduce(
+            [link * weight for link, weight in zip(self.link, share[cores:], strict=True)]
+        )
         cost = self.core * share[:cores] + self.forced * share[cores] + traffic.sum(axis=2)
         return np.asarray(cost.min(axis=1) / _FINE)
 
 
-def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> Needs:
+def _needs(
+    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
+) -> Needs:
     t, write = table.operand_tensor, table.operand_write
     activation = np.array([tensor.kind == "activation" for tensor in tensors])
     output = np.array([tensor.is_output for tensor in tensors])
@@ -183,15 +267,20 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     inbound, outbound = int(compulsory.sum()), int(sizes[activation & output].sum())
     fixed = int(_fine(np.array(target.main.link_seconds(inbound, outbound))))
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
-    core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
+    core = (
+        whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12)))
+        * _FINE
+    )
     inside = int(table.moved[accesses & ~free].min(axis=1).sum())
     return Needs(core, link, forced, fixed, inbound + outbound + inside)
 
 
 def _moving_time(table: JobTable, target: Target) -> Floats:
-    """Seconds that every job needs at least, on every core, to move its operands, each of which is in one memory or the other.
+    """Seconds that every job needs at least, on every core, to move its operands, each of which is
+    in one memory or the other.
 
-    O(operands x 2^operands of a job), and where they are many as if they could be cut between the memories.
+    O(operands x 2^operands of a job), and where they are many as if they could be cut between the
+    memories.
     """
     least = np.zeros_like(table.compute)
     np.add.at(least, table.operand_job, table.moved.astype(np.float64))
@@ -213,21 +302,31 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
 
 
 def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
-    """Time of the main link, and bytes, that jobs need because not all of their activations fit into the fast memory at once.
+    """Time of the main link, and bytes, that jobs need because not all of their activations fit
+    into the fast memory at once.
 
-    Each activation is whole in the fast memory while a job uses it there, so that the cheapest that leave enough room for the others
-    cross the main link. Accesses differ from job to job, so that all of them count. Those of :class:`Needs` that are fixed or forced
-    are not among them.
+    Each activation is whole in the fast memory while a job uses it there, so that the cheapest that
+    leave enough room for the others cross the main link. Accesses differ from job to job, so that
+    all of them count. Those of :class:`Needs` that are fixed or forced are not among them.
     """
     fast = target.fast
     if fast is None or not target.main.in_place:
         return 0, 0
     costs: dict[int, dict[int, tuple[int, float, int]]] = {}
     least = table.moved.min(axis=1).tolist()
-    columns = (table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist(), least)
+    columns = (
+        table.operand_job.tolist(),
+        table.operand_tensor.tolist(),
+        table.operand_write.tolist(),
+        least,
+    )
     for job, t, write, moved in zip(*columns, strict=True):
         tensor = tensors[t]
-        if tensor.kind != "activation" or tensor.bytes > fast.capacity or (write and tensor.is_output):
+        if (
+            tensor.kind != "activation"
+            or tensor.bytes > fast.capacity
+            or (write and tensor.is_output)
+        ):
             continue
         seconds = target.main.link_seconds(0 if write else moved, moved if write else 0)
         size, before, bytes_before = costs.setdefault(job, {}).get(t, (tensor.bytes, 0.0, 0))
@@ -236,16 +335,33 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
     for own in costs.values():
         excess = sum(size for size, _, _ in own.values()) - fast.capacity
         if excess > 0:
-            time += int(_fine(np.array(_cheapest_cover(excess, [(size, seconds) for size, seconds, _ in own.values()]))))
-            size_moved += int(_cheapest_cover(excess, [(size, float(moved)) for size, _, moved in own.values()]))
+            time += int(
+                _fine(
+                    np.array(
+                        _cheapest_cover(
+                            excess, [(size, seconds) for size, seconds, _ in own.values()]
+                        )
+                    )
+                )
+            )
+            size_moved += int(
+                _cheapest_cover(excess, [(size, float(moved)) for size, _, moved in own.values()])
+            )
     return time, size_moved
 
 
 def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
-    """Least cost of (size, cost) items that are together no smaller than ``excess``; of many items a fraction of one may be taken."""
+    """Least cost of (size, cost) items that are together no smaller than ``excess``; of many items
+    a fraction of one may be taken."""
     if len(items) <= _MOST_ENUMERATED:
-        chosen = itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(1, len(items) + 1))
-        return min(sum(cost for _, cost in part) for part in chosen if sum(size for size, _ in part) >= excess)
+        chosen = itertools.chain.from_iterable(
+            itertools.combinations(items, n) for n in range(1, len(items) + 1)
+        )
+        return min(
+            sum(cost for _, cost in part)
+            for part in chosen
+            if sum(size for size, _ in part) >= excess
+        )
     total = 0.0
     for size, cost in sorted(items, key=lambda item: item[1] / max(1, item[0])):
         share = min(1.0, excess / max(1, size))
@@ -257,8 +373,12 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
 
 
 def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
-    """Time of a memory's link that a share of every operand of every job needs on every core, by direction."""
-    seconds, each = np.zeros((*table.compute.shape, 2)), link_seconds(table, memory) * share[:, None]
+    """Time of a memory's link that a share of every operand of every job needs on every core, by
+    direction."""
+    seconds, each = (
+        np.zeros((*table.compute.shape, 2)),
+        link_seconds(table, memory) * share[:, None],
+    )
     for direction in (0, 1):
         chosen = table.operand_write == bool(direction)
         np.add.at(seconds[:, :, direction], table.operand_job[chosen], each[chosen])
@@ -266,7 +386,8 @@ def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
 
 
 def _part(needs: Ints, share: Floats) -> Ints:
-    """Shares of needs, rounded down by at least what floating point may have added; all of those of which the share is 1."""
+    """Shares of needs, rounded down by at least what floating point may have added; all of those of
+    which the share is 1."""
     return np.where(share == 1, needs, np.floor(needs * share * (1 - 1e-14)).astype(np.int64))
 
 
@@ -275,13 +396,20 @@ def _fine(seconds: Floats) -> Ints:
     return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
 
 
-def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, in_place: bool) -> Ints:
-    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or what jobs read of what never is.
+def _compulsory_inbound(
+    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, in_place: bool
+) -> Ints:
+    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or
+    what jobs read of what never is.
 
     A job may move less than its operands hold, where its strides step over elements.
     """
-    held = np.array([operand.bytes for job in jobs for operand in (*job.reads, *job.writes)], dtype=np.int64)
-    sizes, read = _given_and_read(tensors, table, ~table.operand_write, np.minimum(held, table.moved.min(axis=1)))
+    held = np.array(
+        [operand.bytes for job in jobs for operand in (*job.reads, *job.writes)], dtype=np.int64
+    )
+    sizes, read = _given_and_read(
+        tensors, table, ~table.operand_write, np.minimum(held, table.moved.min(axis=1))
+    )
     return np.minimum(sizes, read) if in_place else np.asarray(sizes * (read > 0))
 
 
@@ -291,30 +419,43 @@ def main_only(needs: Needs) -> list[int]:
 
 
 def evaluate(needs: Needs, weights: list[int]) -> int:
-    """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum over jobs of the least weighted use."""
+    """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum
+    over jobs of the least weighted use."""
     needs, count = needs.distinct
     cores = needs.core.shape[1]
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
-    traffic = [link.astype(object) * weight for link, weight in zip(needs.link, weights[cores:], strict=True)]
+    traffic = [
+        link.astype(object) * weight
+        for link, weight in zip(needs.link, weights[cores:], strict=True)
+    ]
     cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
     forced = needs.forced.astype(object) * weights[cores]
-    total = int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum()) + weights[cores] * needs.fixed
+    total = (
+        int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum())
+        + weights[cores] * needs.fixed
+    )
     # A makespan is a whole number of picoseconds: the next one is a bound too.
     return -(-total // max(1, sum(weights) * _FINE))
 
 
 def best_multipliers(needs: Needs) -> list[int]:
-    """Maximise the bound over multipliers by cutting planes (Kelley, 1960): each assignment of jobs to resources is a cut.
+    """Maximise the bound over multipliers by cutting planes (Kelley, 1960): each assignment of jobs
+    to resources is a cut.
 
-    Cores with equal columns share a multiplier, so that the program has a handful of variables however many jobs there are.
+    Cores with equal columns share a multiplier, so that the program has a handful of variables
+    however many jobs there are.
     """
     highspy = package("highspy", "the bound of a plan")
 
     needs, count = needs.distinct
     cores = needs.core.shape[1]
-    kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
+    kinds = [
+        int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)
+    ]
     columns = sorted(set(kinds))
-    multiplicity = np.array([kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64)
+    multiplicity = np.array(
+        [kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64
+    )
     solver = highspy.Highs()
     solver.silent()
     variables = len(multiplicity)
@@ -345,15 +486,24 @@ def best_multipliers(needs: Needs) -> list[int]:
 
 
 def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -> Floats:
-    """Use of every resource when each job takes its cheapest core and each access its cheapest link."""
+    """Use of every resource when each job takes its cheapest core and each access its cheapest
+    link."""
     core = needs.core[:, columns].astype(np.float64)
     links = [link[:, columns].astype(np.float64) for link in needs.link]
     prices = weights[len(columns) :]
-    on_main = np.ones(links[0].shape, dtype=bool) if len(links) == 1 else links[0] * prices[0] <= links[1] * prices[1]
-    shares = [np.where(on_main, links[0], 0.0)] + [np.where(on_main, 0.0, link) for link in links[1:]]
+    on_main = (
+        np.ones(links[0].shape, dtype=bool)
+        if len(links) == 1
+        else links[0] * prices[0] <= links[1] * prices[1]
+    )
+    shares = [np.where(on_main, links[0], 0.0)] + [
+        np.where(on_main, 0.0, link) for link in links[1:]
+    ]
     traffic = [share.sum(axis=2) for share in shares]
     traffic[0] += needs.forced[:, columns]
-    cost = core * weights[: len(columns)] + sum(price * link for price, link in zip(prices, traffic, strict=True))
+    cost = core * weights[: len(columns)] + sum(
+        price * link for price, link in zip(prices, traffic, strict=True)
+    )
     choice = cost.argmin(axis=1)
     jobs = np.arange(len(core))
     use = np.zeros(len(weights))

@@ -14,14 +14,18 @@ from loadmaster.targets.hardware import Target
 MOST_POINTS = 10_000
 """Machines of one sweep, at most."""
 NETWORKS, BATCH, MINI_BATCHES = "networks", "batch", "mini_batches"
-_HOW = "write FIELD=LOW:HIGH, such as scratchpad=1MiB:32MiB or cores.ws.count=1:4, or values with commas between them"
+_HOW = (
+    "write FIELD=LOW:HIGH, such as scratchpad=1MiB:32MiB or cores.ws.count=1:4, or values with"
+    " commas between them"
+)
 _SHORT = {"scratchpad": "B", "bandwidth": "B/s"}
 """Short names of fields that any target has, with their units."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of the target by its dotted path, or ``networks``, ``batch`` or ``mini_batches``, and its values; numbers ascend."""
+    """A field of the target by its dotted path, or ``networks``, ``batch`` or ``mini_batches``, and
+    its values; numbers ascend."""
 
     name: str
     values: tuple[Quantity | str, ...]
@@ -42,14 +46,23 @@ class Axis:
         """
         numbers = tuple(value for value in self.values if isinstance(value, Quantity))
         if len(numbers) < len(self.values):
-            raise TargetError(f"{self.name}: {next(v for v in self.values if isinstance(v, str))!r} is no number: give numbers with units")
+            raise TargetError(
+                f"{self.name}: {next(v for v in self.values if isinstance(v, str))!r} is no number:"
+                " give numbers with units"
+            )
         return numbers
 
     def labels(self) -> tuple[str, ...]:
         """The values for people, all differently: rounded if rounded values still differ."""
         rounded = [str(value) for value in self.values]
-        exact = [value if isinstance(value, str) else f"{value.exact} {value.unit}".rstrip() for value in self.values]
-        return tuple(short if rounded.count(short) == 1 else long for short, long in zip(rounded, exact, strict=True))
+        exact = [
+            value if isinstance(value, str) else f"{value.exact} {value.unit}".rstrip()
+            for value in self.values
+        ]
+        return tuple(
+            short if rounded.count(short) == 1 else long
+            for short, long in zip(rounded, exact, strict=True)
+        )
 
     def index(self, value: float | str) -> int:
         """Where a value, as :func:`plain` gives it, is among the axis's."""
@@ -62,10 +75,12 @@ def plain(value: Quantity | str) -> float | str:
 
 
 def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
-    """Read ``scratchpad=1MiB:32MiB``, ``cores.ws.count=1:4``, ``bandwidth=4GB/s,10GB/s``, ``dram.energy=10pJ/B:40pJ/B:10pJ/B``.
+    """Read ``scratchpad=1MiB:32MiB``, ``cores.ws.count=1:4``, ``bandwidth=4GB/s,10GB/s``,
+    ``dram.energy=10pJ/B:40pJ/B:10pJ/B``.
 
-    A range ``LOW:HIGH`` doubles from the low end to the high one; of a ``count`` it goes by ones, and ``LOW:HIGH:STEP`` by its step.
-    ``scratchpad`` is the capacity of the fast memory, ``bandwidth`` that of main memory both ways.
+    A range ``LOW:HIGH`` doubles from the low end to the high one; of a ``count`` it goes by ones,
+    and ``LOW:HIGH:STEP`` by its step. ``scratchpad`` is the capacity of the fast memory,
+    ``bandwidth`` that of main memory both ways.
 
     Raises
     ------
@@ -76,15 +91,22 @@ def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            raise TargetError(f"--sweep: {name} is swept already: put all its values into one --sweep, with commas between them")
+            raise TargetError(
+                f"--sweep: {name} is swept already: put all its values into one --sweep, with"
+                " commas between them"
+            )
     points = math.prod(len(axis.values) for axis in axes)
     if points > MOST_POINTS:
-        raise TargetError(f"--sweep: {points} points are more than the {MOST_POINTS} of one sweep: give fewer values")
+        raise TargetError(
+            f"--sweep: {points} points are more than the {MOST_POINTS} of one sweep: give fewer"
+            " values"
+        )
     return tuple(axes)
 
 
 def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> Axis:
-    """Read one axis as :func:`parse_axes` does; unless ``doubling``, a range without a step goes by its low end: 256KiB:8MiB has 32 values.
+    """Read one axis as :func:`parse_axes` does; unless ``doubling``, a range without a step goes by
+    its low end: 256KiB:8MiB has 32 values.
 
     Raises
     ------
@@ -96,14 +118,24 @@ def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> 
     if not name or not values.strip():
         raise TargetError(f"{option} {text!r}: {_HOW}")
     where = f"{option} {text!r}"
-    found = [value for part in values.split(",") for value in _values(name, part.strip(), where, doubling)]
-    units = {value.unit for value in found if isinstance(value, Quantity)} - {""} or {_SHORT.get(name, "")}
+    found = [
+        value
+        for part in values.split(",")
+        for value in _values(name, part.strip(), where, doubling)
+    ]
+    units = {value.unit for value in found if isinstance(value, Quantity)} - {""} or {
+        _SHORT.get(name, "")
+    }
     if len(units) > 1:
-        raise TargetError(f"{option} {text!r}: its values have different units: {' and '.join(sorted(units))}")
+        raise TargetError(
+            f"{option} {text!r}: its values have different units: {' and '.join(sorted(units))}"
+        )
     unit = units.pop()
     numbers = sorted({value.value for value in found if isinstance(value, Quantity)})
     words = dict.fromkeys(value for value in found if isinstance(value, str))
-    if name in (BATCH, MINI_BATCHES) and (words or unit or not all(number >= 1 and float(number).is_integer() for number in numbers)):
+    if name in (BATCH, MINI_BATCHES) and (
+        words or unit or not all(number >= 1 and float(number).is_integer() for number in numbers)
+    ):
         raise TargetError(f"{option} {text!r}: give whole numbers of at least 1")
     return Axis(name, (*(Quantity(number, unit) for number in numbers), *words))
 
@@ -123,7 +155,15 @@ def _values(name: str, part: str, where: str, doubling: bool) -> Iterator[Quanti
     last = parse_quantity(high)
     if not 0 < first.value <= last.value:
         raise TargetError(f"{where}: a range goes from a low end above zero to a high end")
-    by = parse_quantity(step).value if step else 1 if name.endswith("count") else None if doubling else first.value
+    by = (
+        parse_quantity(step).value
+        if step
+        else 1
+        if name.endswith("count")
+        else None
+        if doubling
+        else first.value
+    )
     if by is not None and not by > 0:
         raise TargetError(f"{where}: a step is above zero")
     unit = last.unit or first.unit
@@ -147,11 +187,16 @@ def machine(target: Target, settings: Sequence[tuple[str, Quantity | str]]) -> T
     TargetError
         If there is no such field, or the value is none for it.
     """
-    return with_fields(target, [override for name, value in settings for override in _overrides(target, name, value)])
+    return with_fields(
+        target,
+        [override for name, value in settings for override in _overrides(target, name, value)],
+    )
 
 
 def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
-    text = value if isinstance(value, str) else f"{value.exact}{' ' if value.unit else ''}{value.unit}"
+    text = (
+        value if isinstance(value, str) else f"{value.exact}{' ' if value.unit else ''}{value.unit}"
+    )
     if name == "scratchpad":
         if target.fast is None:
             raise TargetError(f"scratchpad: {target.name} has no fast memory: vary another field")
@@ -163,5 +208,10 @@ def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
 
 
 def _bandwidths(target: Target) -> tuple[str, ...]:
-    """Fields of main memory that say its bandwidth, as :func:`~loadmaster.targets.document.document_of` writes them."""
-    return ("bandwidth",) if target.main.read_bandwidth == target.main.write_bandwidth else ("read_bandwidth", "write_bandwidth")
+    """Fields of main memory that say its bandwidth, as
+    :func:`~loadmaster.targets.document.document_of` writes them."""
+    return (
+        ("bandwidth",)
+        if target.main.read_bandwidth == target.main.write_bandwidth
+        else ("read_bandwidth", "write_bandwidth")
+    )

@@ -27,10 +27,12 @@ class SweptNetwork:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points in the order of the axes, the last changing fastest; those not planned yet when the sweep was stopped are missing.
+    """Points in the order of the axes, the last changing fastest; those not planned yet when the
+    sweep was stopped are missing.
 
-    ``target`` is the machine that axes change. ``free`` names axes along which the area stays the same: points are compared with those
-    that have the same values there. ``costs`` say what the costs of jobs come from, and ``options`` how every point was planned.
+    ``target`` is the machine that axes change. ``free`` names axes along which the area stays the
+    same: points are compared with those that have the same values there. ``costs`` say what the
+    costs of jobs come from, and ``options`` how every point was planned.
     """
 
     networks: tuple[SweptNetwork, ...]
@@ -54,7 +56,8 @@ class Sweep:
         return tuple(network.precision for network in self.networks)
 
     def group(self, point: DesignPoint) -> tuple[float | str, ...]:
-        """What a point has in common with those that it is compared with: its values of the axes that change no area."""
+        """What a point has in common with those that it is compared with: its values of the axes
+        that change no area."""
         return tuple(point.at[name] for name in self.free)
 
     def fronts(self) -> dict[tuple[float | str, ...], tuple[DesignPoint, ...]]:
@@ -66,12 +69,14 @@ class Sweep:
         return {key: front(points) for key, points in groups.items()}
 
     def smallest(self) -> DesignPoint | None:
-        """The point of least area that keeps all limits, of several the fastest; None if none does, or nothing is limited."""
+        """The point of least area that keeps all limits, of several the fastest; None if none does,
+        or nothing is limited."""
         kept = [point for point in self.points if self.limits and self.limits.met_by(point)]
         return min(kept, key=lambda point: (point.area, point.makespan), default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as plain values; ``pareto`` says whether a point is on the front of its group."""
+        """Everything, as plain values; ``pareto`` says whether a point is on the front of its
+        group."""
         fronts = self.fronts()
         points = [
             point.as_json()
@@ -86,7 +91,10 @@ class Sweep:
             "networks": [network.name for network in self.networks],
             "precisions": list(self.precisions),
             "target": self.target.name,
-            "axes": [{"name": axis.name, "values": [plain(value) for value in axis.values]} for axis in self.axes],
+            "axes": [
+                {"name": axis.name, "values": [plain(value) for value in axis.values]}
+                for axis in self.axes
+            ],
             "limits": self.limits.as_json(),
             "points": points,
             "smallest": None if best is None else dict(best.at),
@@ -97,7 +105,8 @@ class Sweep:
 
 
 def front(points: Sequence[DesignPoint]) -> tuple[DesignPoint, ...]:
-    """Points that no other one beats in area, makespan or energy without losing in another; of equal ones the first. O(points^2)."""
+    """Points that no other one beats in area, makespan or energy without losing in another; of
+    equal ones the first. O(points^2)."""
     costs = [(point.area, point.makespan or 0.0, point.energy or 0.0) for point in points]
     order = sorted(range(len(points)), key=lambda n: (costs[n], n))
     kept: list[int] = []

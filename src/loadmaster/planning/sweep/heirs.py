@@ -1,4 +1,5 @@
-"""Which points of a sweep are slower than a smaller machine, and so should have its plan as a candidate."""
+"""Which points of a sweep are slower than a smaller machine, and so should have its plan as a
+candidate."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ _SAME = 1e-12
 
 @dataclass
 class Heirs:
-    """Points that have been planned with the plan of a smaller machine as a candidate: ``source`` is whose plan each was offered last.
+    """Points that have been planned with the plan of a smaller machine as a candidate: ``source``
+    is whose plan each was offered last.
 
-    ``orders`` say along which axes machines become better (:func:`~loadmaster.planning.sweep.orders.order_of`), in the order of points'
-    values.
+    ``orders`` say along which axes machines become better
+    (:func:`~loadmaster.planning.sweep.orders.order_of`), in the order of points' values.
     """
 
     orders: Sequence[int]
@@ -25,9 +27,11 @@ class Heirs:
     offered: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
-        """Points slower than one with no better machine, each with the point whose plan the fastest of those has.
+        """Points slower than one with no better machine, each with the point whose plan the fastest
+        of those has.
 
-        No plan is offered to a point twice, so that asking again and again comes to an end. O(points^2).
+        No plan is offered to a point twice, so that asking again and again comes to an end.
+        O(points^2).
         """
         found = {}
         spans = {key: point.makespan for key, point in points.items() if point.makespan is not None}

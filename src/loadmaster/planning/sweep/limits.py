@@ -1,4 +1,5 @@
-"""What a plan must reach to be good enough: a makespan, an energy, frames per second, and deadlines."""
+"""What a plan must reach to be good enough: a makespan, an energy, frames per second, and
+deadlines."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.errors import PlanError
-from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_count, format_joules, format_seconds, seconds_of
+from loadmaster.core.units import (
+    FEMTOJOULES,
+    PICOSECONDS,
+    format_count,
+    format_joules,
+    format_seconds,
+    seconds_of,
+)
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.sweep.points import DesignPoint, frames_of
 from loadmaster.workloads.graph import Graph
@@ -14,10 +22,12 @@ from loadmaster.workloads.graph import Graph
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds and joules that a plan may take at most, and frames per second of each network that it reaches at least; None: any.
+    """Seconds and joules that a plan may take at most, and frames per second of each network that
+    it reaches at least; None: any.
 
-    A frame is one sample: a plan has as many of a network as its batch times its mini-batches, and takes its makespan for them.
-    ``deadlines`` are seconds by network, as of :func:`loadmaster.plan`, which says of each plan whether it keeps them.
+    A frame is one sample: a plan has as many of a network as its batch times its mini-batches, and
+    takes its makespan for them. ``deadlines`` are seconds by network, as of
+    :func:`loadmaster.plan`, which says of each plan whether it keeps them.
     """
 
     makespan: float | None = None
@@ -26,13 +36,19 @@ class Limits:
     deadlines: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("makespan", self.makespan), ("energy", self.energy), ("fps", self.fps)):
+        for name, value in (
+            ("makespan", self.makespan),
+            ("energy", self.energy),
+            ("fps", self.fps),
+        ):
             if value is not None and not 0 < value < float("inf"):
                 raise PlanError(f"{name}: a limit is above zero, and this is {value}")
 
     def __bool__(self) -> bool:
         """Whether anything is limited."""
-        return bool(self.deadlines) or any(each is not None for each in (self.makespan, self.energy, self.fps))
+        return bool(self.deadlines) or any(
+            each is not None for each in (self.makespan, self.energy, self.fps)
+        )
 
     def seconds(self, frames: int) -> float | None:
         """The longest makespan for so many frames of each network."""
@@ -44,20 +60,34 @@ class Limits:
         if point.makespan is None or point.energy is None or point.violations or point.missed:
             return False
         longest = self.seconds(point.frames)
-        return (longest is None or point.makespan <= longest) and (self.energy is None or point.energy <= self.energy)
+        return (longest is None or point.makespan <= longest) and (
+            self.energy is None or point.energy <= self.energy
+        )
 
     def excluded_by(self, bounds: Bounds, graphs: Sequence[Graph], mini_batches: int) -> str:
-        """Say why no plan with such bounds can keep the limits, if that is so; else nothing. Bounds are whole picoseconds, femtojoules."""
-        longest, makespan = self.seconds(frames_of(graphs, mini_batches)), bounds.makespan.picoseconds
+        """Say why no plan with such bounds can keep the limits, if that is so; else nothing. Bounds
+        are whole picoseconds, femtojoules."""
+        longest, makespan = (
+            self.seconds(frames_of(graphs, mini_batches)),
+            bounds.makespan.picoseconds,
+        )
         if longest is not None and makespan > longest * PICOSECONDS:
-            return f"every plan takes at least {format_seconds(seconds_of(makespan))}, and {format_seconds(longest)} are allowed"
+            return (
+                f"every plan takes at least {format_seconds(seconds_of(makespan))}, and"
+                f" {format_seconds(longest)} are allowed"
+            )
         if self.energy is not None and bounds.energy > self.energy * FEMTOJOULES:
-            return f"every plan takes at least {format_joules(bounds.energy / FEMTOJOULES)}, and {format_joules(self.energy)} are allowed"
+            return (
+                f"every plan takes at least {format_joules(bounds.energy / FEMTOJOULES)}, and"
+                f" {format_joules(self.energy)} are allowed"
+            )
         for name, deadline in (self.deadlines or {}).items():
             least = bounds.latency.get(name, 0)
             if least > deadline * PICOSECONDS:
                 least_text, due = format_seconds(seconds_of(least)), format_seconds(deadline)
-                return f"some mini-batch of {name} takes at least {least_text}, and is due after {due}"
+                return (
+                    f"some mini-batch of {name} takes at least {least_text}, and is due after {due}"
+                )
         return ""
 
     def __str__(self) -> str:
@@ -76,4 +106,9 @@ class Limits:
 
     def as_json(self) -> dict[str, object]:
         """Return the limits as plain values."""
-        return {"makespan": self.makespan, "energy": self.energy, "fps": self.fps, "deadlines": dict(self.deadlines or {})}
+        return {
+            "makespan": self.makespan,
+            "energy": self.energy,
+            "fps": self.fps,
+            "deadlines": dict(self.deadlines or {}),
+        }

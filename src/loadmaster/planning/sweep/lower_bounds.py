@@ -17,9 +17,14 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 
 def lower_bounds(
-    graphs: Sequence[Graph], target: Target, mini_batches: int, deadlines: Mapping[str, float], periods: Mapping[str, float]
+    graphs: Sequence[Graph],
+    target: Target,
+    mini_batches: int,
+    deadlines: Mapping[str, float],
+    periods: Mapping[str, float],
 ) -> Bounds:
-    """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the jobs where nothing can be cut."""
+    """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
+    jobs where nothing can be cut."""
 
     def goal_for(workload: Workload) -> Goal:
         return goal_of(workload, "throughput", None, deadlines, periods)

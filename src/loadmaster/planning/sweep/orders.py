@@ -1,4 +1,5 @@
-"""Along which axes a machine becomes no worse, so that what a smaller value can do, a larger one can."""
+"""Along which axes a machine becomes no worse, so that what a smaller value can do, a larger one
+can."""
 
 from __future__ import annotations
 
@@ -10,38 +11,71 @@ from loadmaster.planning.sweep.axes import Axis, machine
 from loadmaster.targets.hardware import Target
 
 _MEMORY = ("scratchpad", "bandwidth", "capacity", "read_bandwidth", "write_bandwidth")
-_CORE = ("count", "clock", "lanes", "buffer", "job_overhead", "noc_bandwidth", "noc_latency", "int8", "fp16", "fp32")
+_CORE = (
+    "count",
+    "clock",
+    "lanes",
+    "buffer",
+    "job_overhead",
+    "noc_bandwidth",
+    "noc_latency",
+    "int8",
+    "fp16",
+    "fp32",
+)
 _COPY = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 _ORDERED = frozenset((*_MEMORY, *_CORE, *_COPY))
-"""Fields that machines may be compared by; whether they may here, :func:`~loadmaster.planning.inherit.is_within` says."""
+"""Fields that machines may be compared by; whether they may here,
+:func:`~loadmaster.planning.inherit.is_within` says."""
 
 
 def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
-    """1 if machines become no worse along the axis, -1 if they become no better, 0 if neither can be said.
+    """1 if machines become no worse along the axis, -1 if they become no better, 0 if neither can
+    be said.
 
-    Plans for the worse machine are plans for the better one, with the same addresses and no later times, and with ``energy`` no more
-    energy: larger memories take more for each byte. Nothing is said of machines that copy every operand, whose operators are split for
-    the size of the fast memory.
+    Plans for the worse machine are plans for the better one, with the same addresses and no later
+    times, and with ``energy`` no more energy: larger memories take more for each byte. Nothing is
+    said of machines that copy every operand, whose operators are split for the size of the fast
+    memory.
     """
-    if not axis.is_machine or axis.name.rpartition(".")[2] not in _ORDERED or not target.main.in_place:
+    if (
+        not axis.is_machine
+        or axis.name.rpartition(".")[2] not in _ORDERED
+        or not target.main.in_place
+    ):
         return 0
-    low, high = (machine(target, [(axis.name, value)]) for value in (axis.values[0], axis.values[-1]))
+    low, high = (
+        machine(target, [(axis.name, value)]) for value in (axis.values[0], axis.values[-1])
+    )
     if is_within(low, high) and (not energy or _takes_no_more(high, low)):
         return 1
     return -1 if is_within(high, low) and (not energy or _takes_no_more(low, high)) else 0
 
 
 def _takes_no_more(larger: Target, smaller: Target) -> bool:
-    """Whether a plan for the smaller machine takes no more energy on the larger, whose cores are more of the same."""
+    """Whether a plan for the smaller machine takes no more energy on the larger, whose cores are
+    more of the same."""
     mine, theirs, places = energy_rates(larger), energy_rates(smaller), core_places(smaller, larger)
-    pairs = [(mine.main, theirs.main), (mine.fast, theirs.fast), (mine.static_power, theirs.static_power)]
-    pairs += [(mine.buffers[place], rate) for place, rate in zip(places or (), theirs.buffers, strict=True)]
+    pairs = [
+        (mine.main, theirs.main),
+        (mine.fast, theirs.fast),
+        (mine.static_power, theirs.static_power),
+    ]
+    pairs += [
+        (mine.buffers[place], rate)
+        for place, rate in zip(places or (), theirs.buffers, strict=True)
+    ]
     return all(a <= b for a, b in pairs)
 
 
-def is_no_better(one: Sequence[float | str], other: Sequence[float | str], orders: Sequence[int]) -> bool:
+def is_no_better(
+    one: Sequence[float | str], other: Sequence[float | str], orders: Sequence[int]
+) -> bool:
     """Whether values of axes with such orders are those of a machine that is no better."""
     return all(
-        a == b or (order != 0 and not isinstance(a, str) and not isinstance(b, str) and (a - b) * order < 0)
+        a == b
+        or (
+            order != 0 and not isinstance(a, str) and not isinstance(b, str) and (a - b) * order < 0
+        )
         for a, b, order in zip(one, other, orders, strict=True)
     )

@@ -18,11 +18,13 @@ from loadmaster.workloads.graph import Graph
 class DesignPoint:
     """What the plan for one machine reaches.
 
-    ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes, ``bandwidth`` of main memory in
-    bytes/s, ``area`` in square millimetres (:func:`loadmaster.area`), times in seconds, ``throughput`` in operations/s, energies in
-    joules. ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None. ``gap`` is how far the objective
-    is above its bound, as a share, and ``missed`` counts mini-batches that end after their deadline. ``frames`` are the samples of the
-    network that has the fewest. ``violations`` are what an independent check found wrong with the plan.
+    ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes,
+    ``bandwidth`` of main memory in bytes/s, ``area`` in square millimetres
+    (:func:`loadmaster.area`), times in seconds, ``throughput`` in operations/s, energies in joules.
+    ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None.
+    ``gap`` is how far the objective is above its bound, as a share, and ``missed`` counts
+    mini-batches that end after their deadline. ``frames`` are the samples of the network that has
+    the fewest. ``violations`` are what an independent check found wrong with the plan.
     """
 
     at: Mapping[str, float | str]
@@ -59,12 +61,18 @@ class DesignPoint:
         shown = asdict(self)
         energy, bound = shown.pop("energy"), shown.pop("energy_bound")
         costs = None if energy is None else {"value": energy, "lower_bound": bound}
-        return shown | {"at": dict(self.at), "energy": costs, "frames_per_second": self.frames_per_second}
+        return shown | {
+            "at": dict(self.at),
+            "energy": costs,
+            "frames_per_second": self.frames_per_second,
+        }
 
 
 def point_from(content: Mapping[str, Any]) -> DesignPoint:
     """Make a point of what :func:`dataclasses.asdict` and JSON have made of it."""
-    return DesignPoint(**{**content, "violations": tuple(Violation(**each) for each in content["violations"])})
+    return DesignPoint(
+        **{**content, "violations": tuple(Violation(**each) for each in content["violations"])}
+    )
 
 
 def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
@@ -72,7 +80,12 @@ def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
     return min(graph.batch for graph in graphs) * mini_batches
 
 
-def plan_point(graphs: Sequence[Graph], target: Target, at: Mapping[str, float | str], options: Mapping[str, Any]) -> DesignPoint:
+def plan_point(
+    graphs: Sequence[Graph],
+    target: Target,
+    at: Mapping[str, float | str],
+    options: Mapping[str, Any],
+) -> DesignPoint:
     """Plan for one machine, check the plan, and keep its figures."""
     from loadmaster.planning.planner import plan
 
@@ -85,10 +98,14 @@ def plan_point(graphs: Sequence[Graph], target: Target, at: Mapping[str, float |
 
 def no_plan(target: Target, at: Mapping[str, float | str], reason: str) -> DesignPoint:
     """Make the point of a machine for which there is no plan."""
-    return DesignPoint(at, size_of(target), bandwidth_of(target), area(target), "no plan", reason=reason)
+    return DesignPoint(
+        at, size_of(target), bandwidth_of(target), area(target), "no plan", reason=reason
+    )
 
 
-def point_of(result: Plan, target: Target, at: Mapping[str, float | str], frames: int) -> DesignPoint:
+def point_of(
+    result: Plan, target: Target, at: Mapping[str, float | str], frames: int
+) -> DesignPoint:
     """Check a plan, and keep its figures."""
     from loadmaster.planning.verify.plan import verify
 

@@ -1,4 +1,5 @@
-"""How much of one thing a machine needs to run networks within limits: the least found that suffices, and what is proven not to."""
+"""How much of one thing a machine needs to run networks within limits: the least found that
+suffices, and what is proven not to."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """A value that was tried: the bound or the plan that decides it; ``reason`` says why a value is impossible, or has no plan."""
+    """A value that was tried: the bound or the plan that decides it; ``reason`` says why a value is
+    impossible, or has no plan."""
 
     value: Quantity
     verdict: Verdict
@@ -47,15 +49,21 @@ class Trial:
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain values; ``point`` is null where no plan was made."""
         shown = None if self.point is None else self.point.as_json()
-        return {"value": self.value.value, "verdict": str(self.verdict), "reason": self.reason, "point": shown}
+        return {
+            "value": self.value.value,
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "point": shown,
+        }
 
 
 @dataclass(frozen=True)
 class Sizing:
     """An answer of :func:`size`.
 
-    ``values`` go from the worst machine to the best one; unless ``ordered``, nothing follows from one value for another, and they ascend.
-    ``trials`` are in the same order. ``plan`` is the one for the least value that suffices, None if none was found.
+    ``values`` go from the worst machine to the best one; unless ``ordered``, nothing follows from
+    one value for another, and they ascend. ``trials`` are in the same order. ``plan`` is the one
+    for the least value that suffices, None if none was found.
     """
 
     networks: tuple[str, ...]
@@ -79,11 +87,14 @@ class Sizing:
     @property
     def excluded(self) -> Trial | None:
         """The last value that is proven impossible; if ``ordered``, so are all before it."""
-        return next((trial for trial in reversed(self.trials) if trial.verdict is Verdict.IMPOSSIBLE), None)
+        return next(
+            (trial for trial in reversed(self.trials) if trial.verdict is Verdict.IMPOSSIBLE), None
+        )
 
     @property
     def open(self) -> tuple[Quantity, ...]:
-        """Values before the least that suffices of which nothing is proven: whether one of them suffices is not known."""
+        """Values before the least that suffices of which nothing is proven: whether one of them
+        suffices is not known."""
         least, excluded = self.least, self.excluded
         end = len(self.values) if least is None else self.values.index(least.value)
         proven = {trial.value for trial in self.trials if trial.verdict is Verdict.IMPOSSIBLE}
@@ -93,7 +104,8 @@ class Sizing:
 
     @property
     def status(self) -> str:
-        """``optimal`` if all values before the least are proven impossible, ``infeasible`` if all are, ``feasible`` or ``unknown``."""
+        """``optimal`` if all values before the least are proven impossible, ``infeasible`` if all
+        are, ``feasible`` or ``unknown``."""
         if self.least is None:
             return "unknown" if self.open else "infeasible"
         return "feasible" if self.open else "optimal"
@@ -130,10 +142,12 @@ def size(
 ) -> Sizing:
     """Find the least value of one field of a machine with which networks run within limits.
 
-    Where a machine with more of the field can do whatever one with less can (capacities, bandwidths, clocks), both ends are found by
-    bisection: lower bounds exclude values from below, and plans show which suffice from above. What a bound excludes at one value it
-    excludes for all before it, on the grid and off it. Elsewhere every value is tried, in order, until one suffices. A plan is the work
-    of a search: between what is excluded and what suffices may be values of which nothing is known. Ctrl-C gives what is known so far.
+    Where a machine with more of the field can do whatever one with less can (capacities,
+    bandwidths, clocks), both ends are found by bisection: lower bounds exclude values from below,
+    and plans show which suffice from above. What a bound excludes at one value it excludes for all
+    before it, on the grid and off it. Elsewhere every value is tried, in order, until one suffices.
+    A plan is the work of a search: between what is excluded and what suffices may be values of
+    which nothing is known. Ctrl-C gives what is known so far.
 
     Parameters
     ----------
@@ -142,11 +156,13 @@ def size(
     axis : Axis
         A field of the target and the values to choose from, from :func:`loadmaster.parse_axis`.
     limits : Limits
-        What a plan must reach. If energy is limited, it is minimised, with other limits as deadlines; else the makespan is.
+        What a plan must reach. If energy is limited, it is minimised, with other limits as
+        deadlines; else the makespan is.
     progress : callable, optional
         Called with what is done, in words and as a share.
     **options
-        ``mini_batches``, ``periods`` and others of :func:`loadmaster.plan`, but ``objective`` and ``deadlines``.
+        ``mini_batches``, ``periods`` and others of :func:`loadmaster.plan`, but ``objective`` and
+        ``deadlines``.
 
     Raises
     ------
@@ -154,21 +170,52 @@ def size(
         If nothing is limited, or the axis is no field of the target with numbers.
     """
     if not limits:
-        raise PlanError("nothing is limited: say what a plan must reach: a makespan, frames per second, an energy, or deadlines")
+        raise PlanError(
+            "nothing is limited: say what a plan must reach: a makespan, frames per second, an"
+            " energy, or deadlines"
+        )
     if not axis.is_machine:
-        raise PlanError(f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or cores.ws.rows")
+        raise PlanError(
+            f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
+            " cores.ws.rows"
+        )
     numbers = axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:
-        search = _Search(tuple(graphs), target, axis.name, values, limits, options, progress or no_progress, interrupts)
+        search = _Search(
+            tuple(graphs),
+            target,
+            axis.name,
+            values,
+            limits,
+            options,
+            progress or no_progress,
+            interrupts,
+        )
         search.bisect() if order else search.scan()
-    names, precisions = tuple(graph.name for graph in graphs), tuple(graph.precision for graph in graphs)
+    names, precisions = (
+        tuple(graph.name for graph in graphs),
+        tuple(graph.precision for graph in graphs),
+    )
     best = search.plans[min(search.plans)] if search.plans else None
     trials = tuple(search.trials[n] for n in sorted(search.trials))
     costs = (target.costs_by("cost model", sum(trial.point is not None for trial in trials)),)
     stopped, seed = interrupts.requested, options.get("seed", 0)
-    return Sizing(names, precisions, target, axis.name, values, order != 0, limits, trials, best, stopped, seed, costs)
+    return Sizing(
+        names,
+        precisions,
+        target,
+        axis.name,
+        values,
+        order != 0,
+        limits,
+        trials,
+        best,
+        stopped,
+        seed,
+        costs,
+    )
 
 
 @dataclass
@@ -187,7 +234,8 @@ class _Search:
     plans: dict[int, Plan] = field(default_factory=dict)
 
     def bisect(self) -> None:
-        """Find the last value that a bound excludes, then the first beyond it that suffices; at most 2 log2(values) + 1 trials."""
+        """Find the last value that a bound excludes, then the first beyond it that suffices; at
+        most 2 log2(values) + 1 trials."""
         low = self._first(-1, len(self.values), lambda n: not self._excluded(n)) - 1
         top = len(self.values) - 1
         if low < top and not self.interrupts.requested and self._suffices(top):
@@ -200,7 +248,8 @@ class _Search:
                 return
 
     def _first(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
-        """The least position above ``low`` for which something holds that holds at ``high``; ``high`` after Ctrl-C, or one nearer by."""
+        """The least position above ``low`` for which something holds that holds at ``high``;
+        ``high`` after Ctrl-C, or one nearer by."""
         while high - low > 1 and not self.interrupts.requested:
             middle = (low + high) // 2
             low, high = (low, middle) if holds(middle) else (middle, high)
@@ -209,8 +258,13 @@ class _Search:
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", self._share())
-        mini_batches, periods = self.options.get("mini_batches", 1), self.options.get("periods") or {}
-        bounds = lower_bounds(self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods)
+        mini_batches, periods = (
+            self.options.get("mini_batches", 1),
+            self.options.get("periods") or {},
+        )
+        bounds = lower_bounds(
+            self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods
+        )
         reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
         if reason:
             self.trials[n] = Trial(self.values[n], Verdict.IMPOSSIBLE, reason)
@@ -228,7 +282,9 @@ class _Search:
         try:
             made = plan(self.graphs, own, progress=report, **self._options(frames))
         except CapacityError as error:
-            self.trials[n] = Trial(value, Verdict.NOT_FOUND, str(error), no_plan(own, at, str(error)))
+            self.trials[n] = Trial(
+                value, Verdict.NOT_FOUND, str(error), no_plan(own, at, str(error))
+            )
             return False
         point = point_of(made, own, at, frames)
         met = self.limits.met_by(point)
@@ -238,7 +294,8 @@ class _Search:
         return met
 
     def _options(self, frames: int) -> dict[str, Any]:
-        """How points are planned: deadlines come before every objective, so that energy is minimised within the time that is allowed."""
+        """How points are planned: deadlines come before every objective, so that energy is
+        minimised within the time that is allowed."""
         deadlines, longest = dict(self.limits.deadlines or {}), self.limits.seconds(frames)
         if self.limits.energy is None:
             return {**self.options, "deadlines": deadlines}

@@ -1,4 +1,5 @@
-"""Points of sweeps in an sqlite file, by content, so that a sweep that was stopped goes on where it was."""
+"""Points of sweeps in an sqlite file, by content, so that a sweep that was stopped goes on where it
+was."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content TEXT
 
 def networks_key(graphs: Sequence[Graph]) -> str:
     """Digest of networks, wherever they were read from, and of the code that plans."""
-    parts = [[getattr(graph, part.name) for part in fields(graph) if part.name != "source"] for graph in graphs]
+    parts = [
+        [getattr(graph, part.name) for part in fields(graph) if part.name != "source"]
+        for graph in graphs
+    ]
     return hashlib.sha256(_code() + repr(parts).encode()).hexdigest()
 
 
@@ -35,7 +39,8 @@ def point_key(networks: str, options: Mapping[str, Any], target: Target) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> bytes:
-    """Digest of the package, native code included: what another version planned is not taken for this one's."""
+    """Digest of the package, native code included: what another version planned is not taken for
+    this one's."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in code_files())).digest()
 
 
@@ -64,7 +69,13 @@ class SweepStore:
 
     def _run(self, statement: str, *values: str) -> list[Any]:
         try:
-            with closing(sqlite3.connect(self._place, timeout=_LOCK_SECONDS)) as connection, connection:
+            with (
+                closing(sqlite3.connect(self._place, timeout=_LOCK_SECONDS)) as connection,
+                connection,
+            ):
                 return connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise OutputError(f"{self._place}: cannot keep the points of a sweep: {error}: remove it, or choose another --out") from None
+            raise OutputError(
+                f"{self._place}: cannot keep the points of a sweep: {error}: remove it, or choose"
+                " another --out"
+            ) from None

@@ -1,4 +1,5 @@
-"""What other machines and other batches would be worth: one plan for every point of a design space, in parallel, resumable."""
+"""What other machines and other batches would be worth: one plan for every point of a design space,
+in parallel, resumable."""
 
 from __future__ import annotations
 
@@ -31,7 +32,15 @@ Loader = Callable[[int], Sequence[Graph]]
 """Reads the networks with so many samples a batch."""
 
 
-@takes(PlanError, target=Target, limits=Limits, load=Callable, executor=Executor, store=SweepStore, progress=Callable)
+@takes(
+    PlanError,
+    target=Target,
+    limits=Limits,
+    load=Callable,
+    executor=Executor,
+    store=SweepStore,
+    progress=Callable,
+)
 def sweep(
     graphs: Sequence[Graph],
     target: Target,
@@ -46,23 +55,26 @@ def sweep(
 ) -> Sweep:
     """Plan networks on machines that differ in some fields, or in other batches.
 
-    Every point is one plan, with the same ``options``, so that its answer is the one that :func:`loadmaster.plan` gives for that machine,
-    whoever works it out. Where the makespan counts and a machine that is no better has a shorter one, the point is planned once more with
-    that machine as ``smaller``: so more memory, bandwidth or clock is not slower. Points that the store has are not planned again. Ctrl-C
-    ends the sweep with the points that are finished.
+    Every point is one plan, with the same ``options``, so that its answer is the one that
+    :func:`loadmaster.plan` gives for that machine, whoever works it out. Where the makespan counts
+    and a machine that is no better has a shorter one, the point is planned once more with that
+    machine as ``smaller``: so more memory, bandwidth or clock is not slower. Points that the store
+    has are not planned again. Ctrl-C ends the sweep with the points that are finished.
 
     Parameters
     ----------
     graphs, target
         As for :func:`loadmaster.plan`.
     axes : sequence of Axis
-        From :func:`loadmaster.parse_axes`: fields of the target, or ``networks``, ``batch`` and ``mini_batches``.
+        From :func:`loadmaster.parse_axes`: fields of the target, or ``networks``, ``batch`` and
+        ``mini_batches``.
     limits : Limits, optional
         What a plan must reach for its machine to be good enough.
     load : callable, optional
         Takes a batch, and returns the networks with it; needed for an axis ``batch`` only.
     executor : Executor, optional
-        Where points are planned: processes of this machine unless told (:mod:`loadmaster.planning.sweep.workers`).
+        Where points are planned: processes of this machine unless told
+        (:mod:`loadmaster.planning.sweep.workers`).
     store : SweepStore, optional
         Where finished points are kept.
     progress : callable, optional
@@ -75,14 +87,17 @@ def sweep(
     TargetError
         If the target has no such field, or a value is none for it.
     PlanError
-        If a network of an axis is not among those given, or an argument is of the wrong type or none that :func:`loadmaster.plan` takes.
+        If a network of an axis is not among those given, or an argument is of the wrong type or
+        none that :func:`loadmaster.plan` takes.
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
     keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]
-    found = {key: point for key in keys if store is not None and (point := store.get(key)) is not None}
+    found = {
+        key: point for key in keys if store is not None and (point := store.get(key)) is not None
+    }
     reused = len(found)
     report = progress or no_progress
 
@@ -98,12 +113,24 @@ def sweep(
     heirs = Heirs([order_of(axis, target) for axis in axes])
     with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
         while todo and workers is not None and _plan_all(workers, todo, keep):
-            slower = heirs.of(found) if options.get("objective", "throughput") == "throughput" else {}
+            slower = (
+                heirs.of(found) if options.get("objective", "throughput") == "throughput" else {}
+            )
             todo = {key: of_key[key].heir_of(of_key[source]) for key, source in slower.items()}
     finished = tuple(found[key] for key in keys if key in found)
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
-    return Sweep(_described(graphs), target, tuple(axes), finished, free, limits or Limits(), reused, costs, options)
+    return Sweep(
+        _described(graphs),
+        target,
+        tuple(axes),
+        finished,
+        free,
+        limits or Limits(),
+        reused,
+        costs,
+        options,
+    )
 
 
 @dataclass(frozen=True)
@@ -120,8 +147,15 @@ class _Point:
         return _Point(self.graphs, self.target, self.at, {**self.options, "smaller": other.target})
 
 
-def _points(graphs: Sequence[Graph], target: Target, axes: Sequence[Axis], load: Loader | None, options: Mapping[str, Any]) -> list[_Point]:
-    """Every combination of values, the last axis changing fastest; points that run the same networks share them."""
+def _points(
+    graphs: Sequence[Graph],
+    target: Target,
+    axes: Sequence[Axis],
+    load: Loader | None,
+    options: Mapping[str, Any],
+) -> list[_Point]:
+    """Every combination of values, the last axis changing fastest; points that run the same
+    networks share them."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):
@@ -129,8 +163,22 @@ def _points(graphs: Sequence[Graph], target: Target, axes: Sequence[Axis], load:
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
         if workload not in chosen:
             chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
-        own = machine(target, [(axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine])
-        points.append(_Point(chosen[workload], own, at, {**options, **({MINI_BATCHES: at[MINI_BATCHES]} if MINI_BATCHES in at else {})}))
+        own = machine(
+            target,
+            [
+                (axis.name, value)
+                for axis, value in zip(axes, values, strict=True)
+                if axis.is_machine
+            ],
+        )
+        points.append(
+            _Point(
+                chosen[workload],
+                own,
+                at,
+                {**options, **({MINI_BATCHES: at[MINI_BATCHES]} if MINI_BATCHES in at else {})},
+            )
+        )
     return points
 
 
@@ -138,7 +186,10 @@ def _batched(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequen
     if not batch:
         return graphs
     if load is None:
-        raise PlanError("batch: networks that have been read keep their batch: give load=, a function that reads them with another")
+        raise PlanError(
+            "batch: networks that have been read keep their batch: give load=, a function that"
+            " reads them with another"
+        )
     return load(batch)
 
 
@@ -151,29 +202,41 @@ def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
     for name in wanted:
         if name not in by_name:
             raise PlanError(
-                f"networks={names}: {name!r} is not among the networks: write their names, {', '.join(by_name)}, with + between"
+                f"networks={names}: {name!r} is not among the networks: write their names,"
+                f" {', '.join(by_name)}, with + between"
             )
     return tuple(by_name[name] for name in wanted)
 
 
 def _changes_area(axis: Axis, target: Target) -> bool:
-    return axis.is_machine and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1
+    return (
+        axis.is_machine
+        and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1
+    )
 
 
 def _described(graphs: Sequence[Graph]) -> tuple[SweptNetwork, ...]:
-    return tuple(SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT)) for g in graphs)
+    return tuple(
+        SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
+        for g in graphs
+    )
 
 
 def _processes_if(needed: bool) -> AbstractContextManager[Executor | None]:
     return local_processes() if needed else nullcontext()
 
 
-def _plan_all(workers: Executor, todo: Mapping[str, _Point], keep: Callable[[str, DesignPoint], None]) -> bool:
-    """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether all are finished."""
+def _plan_all(
+    workers: Executor, todo: Mapping[str, _Point], keep: Callable[[str, DesignPoint], None]
+) -> bool:
+    """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether
+    all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
         for key, point in todo.items():
-            futures[workers.submit(plan_point, point.graphs, point.target, point.at, point.options)] = key
+            futures[
+                workers.submit(plan_point, point.graphs, point.target, point.at, point.options)
+            ] = key
         for future in as_completed(futures):
             keep(futures[future], future.result())
         return True

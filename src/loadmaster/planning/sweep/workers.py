@@ -1,4 +1,5 @@
-"""Where the points of a sweep are planned: processes of this machine, or a Dask cluster. Both are executors of the standard library."""
+"""Where the points of a sweep are planned: processes of this machine, or a Dask cluster. Both are
+executors of the standard library."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _GO_ON = "finished points are kept: run the same command again"
 def local_processes(count: int | None = None) -> Iterator[Executor]:
     """``count`` processes, by default as many as there are processors to run on.
 
-    They are started afresh, not forked: solvers have threads. A script that calls this needs ``if __name__ == "__main__":`` around it.
+    They are started afresh, not forked: solvers have threads. A script that calls this needs ``if
+    __name__ == "__main__":`` around it.
 
     Raises
     ------
@@ -36,21 +38,31 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
     """
     count = count or os.cpu_count() or 1
     _INTERRUPTS.clear()
-    with _interrupts_noted(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt) as executor:
+    with (
+        _interrupts_noted(),
+        ProcessPoolExecutor(
+            count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt
+        ) as executor,
+    ):
         try:
             yield executor
         except BrokenExecutor:
             if _interrupted():
                 return
             raise PlanError(
-                f"a process that planned was ended from outside, perhaps for want of memory: {_GO_ON}, with fewer --workers"
+                "a process that planned was ended from outside, perhaps for want of memory:"
+                f" {_GO_ON}, with fewer --workers"
             ) from None
 
 
 @contextmanager
 def _interrupts_noted() -> Iterator[None]:
-    """Within, Ctrl-C is noted in a program that handles it as Python does; afterwards it is handled as before."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    """Within, Ctrl-C is noted in a program that handles it as Python does; afterwards it is handled
+    as before."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         yield
         return
     signal.signal(signal.SIGINT, _note_interrupt)
@@ -61,7 +73,8 @@ def _interrupts_noted() -> Iterator[None]:
 
 
 def _interrupted() -> bool:
-    """Whether workers have ended because of Ctrl-C: the news of their end may arrive before the interrupt does, or instead of it."""
+    """Whether workers have ended because of Ctrl-C: the news of their end may arrive before the
+    interrupt does, or instead of it."""
     try:
         time.sleep(_GRACE)
     except KeyboardInterrupt:
@@ -75,14 +88,16 @@ def _note_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end_at_interrupt() -> None:
-    """Ctrl-C reaches every process: a worker ends there, instead of keeping a plan that was stopped early."""
+    """Ctrl-C reaches every process: a worker ends there, instead of keeping a plan that was stopped
+    early."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def dask_cluster(address: str) -> Iterator[Executor]:
-    """The workers of the Dask scheduler at ``dask://host:port``; a point whose worker is lost is planned again by another.
+    """The workers of the Dask scheduler at ``dask://host:port``; a point whose worker is lost is
+    planned again by another.
 
     Raises
     ------
@@ -93,15 +108,27 @@ def dask_cluster(address: str) -> Iterator[Executor]:
     """
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
     if not address.startswith(_SCHEME) or not host or not port.isdecimal():
-        raise PlanError(f"--cluster {address!r}: write dask://host:port, the address of a Dask scheduler")
+        raise PlanError(
+            f"--cluster {address!r}: write dask://host:port, the address of a Dask scheduler"
+        )
     distributed = package("distributed", "--cluster")
-    lost = (distributed.KilledWorker, package("distributed.comm", "--cluster").CommClosedError, CancelledError)
+    lost = (
+        distributed.KilledWorker,
+        package("distributed.comm", "--cluster").CommClosedError,
+        CancelledError,
+    )
     try:
-        client = distributed.Client(f"tcp://{host}:{port}", timeout=_CONNECT_TIMEOUT, set_as_default=False)
+        client = distributed.Client(
+            f"tcp://{host}:{port}", timeout=_CONNECT_TIMEOUT, set_as_default=False
+        )
     except (OSError, TimeoutError) as error:
-        raise PlanError(f"--cluster {address!r}: no Dask scheduler answers there: {error}") from None
+        raise PlanError(
+            f"--cluster {address!r}: no Dask scheduler answers there: {error}"
+        ) from None
     with client:
         try:
             yield client.get_executor(pure=False)
         except lost as error:
-            raise PlanError(f"--cluster {address!r}: the cluster gave up: {error}: {_GO_ON}") from None
+            raise PlanError(
+                f"--cluster {address!r}: the cluster gave up: {error}: {_GO_ON}"
+            ) from None

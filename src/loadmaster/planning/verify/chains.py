@@ -1,4 +1,5 @@
-"""Checks of sums that are added up in parts: each chain of pieces sums over everything once, in order, and nobody else sees its sums."""
+"""Checks of sums that are added up in parts: each chain of pieces sums over everything once, in
+order, and nobody else sees its sums."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from loadmaster.workloads.job import OperatorInfo
 
 
 def sound(facts: Facts) -> Iterator[str]:
-    """Ranges of sums lie inside what the first operator of a piece sums over; sums are made by pieces, of a part of the result."""
+    """Ranges of sums lie inside what the first operator of a piece sums over; sums are made by
+    pieces, of a part of the result."""
     operators = operators_of(facts)
     for job in facts.plan.jobs:
         if not job.summed:
@@ -20,16 +22,28 @@ def sound(facts: Facts) -> Iterator[str]:
         known = job.operators and (job.network, job.operators[0]) in operators
         extent = sum_extent(operators[job.network, job.operators[0]]) if known else 0
         if not extent:
-            yield f"job {quoted(job.name)} takes a part of a sum, and its operator does not say over what it sums"
+            yield (
+                f"job {quoted(job.name)} takes a part of a sum, and its operator does not say over"
+                " what it sums"
+            )
         elif not _inside(job.summed, extent) or not job.ranges or job.owns:
-            yield f"job {quoted(job.name)} takes the part {list(job.summed)!s:.100} of a sum, which is none of the {extent} in it"
+            yield (
+                f"job {quoted(job.name)} takes the part {list(job.summed)!s:.100} of a sum, which"
+                f" is none of the {extent} in it"
+            )
     for tensor in facts.plan.tensors:
-        if tensor.summed and (not _inside(tensor.summed, tensor.summed[-1]) or tensor.summed[0] or not tensor.ranges):
-            yield f"tensor {quoted(tensor.name)}: {list(tensor.summed)!s:.100} is no beginning of a sum, or it holds no part of a result"
+        if tensor.summed and (
+            not _inside(tensor.summed, tensor.summed[-1]) or tensor.summed[0] or not tensor.ranges
+        ):
+            yield (
+                f"tensor {quoted(tensor.name)}: {list(tensor.summed)!s:.100} is no beginning of a"
+                " sum, or it holds no part of a result"
+            )
 
 
 def chains(facts: Facts) -> Iterator[str]:
-    """The pieces of a chain take ranges that follow one another, and each hands its sums to the next alone. O(operands of pieces)."""
+    """The pieces of a chain take ranges that follow one another, and each hands its sums to the
+    next alone. O(operands of pieces)."""
     operators = operators_of(facts)
     sums = {tensor.name: tensor for tensor in facts.plan.tensors if tensor.summed}
     width = max((core.accumulator for core in facts.plan.target.cores), default=0)
@@ -43,13 +57,18 @@ def chains(facts: Facts) -> Iterator[str]:
         yield from _in_turn(links, operators[links[0].network, links[0].operators[0]])
         for before, job in zip((None, *links), links, strict=False):
             if before is not None:
-                taken |= {operand.tensor: job.name for operand in before.writes if operand.tensor in sums}
+                taken |= {
+                    operand.tensor: job.name for operand in before.writes if operand.tensor in sums
+                }
     for job in facts.plan.jobs:
         read = {operand.tensor for operand in job.reads if operand.tensor in sums}
         written = {operand.tensor for operand in job.writes if operand.tensor in sums}
         for name in sorted(read):
             if taken.get(name) != job.name:
-                yield f"job {quoted(job.name)} reads the partial sums {quoted(name)}, which are not of the piece before it in its chain"
+                yield (
+                    f"job {quoted(job.name)} reads the partial sums {quoted(name)}, which are not"
+                    " of the piece before it in its chain"
+                )
         if job.summed and job.summed[0] and not read:
             yield f"job {quoted(job.name)} reads no partial sums to which it could add"
         if len(written) != (1 if adds_only(job, operators) else 0):
@@ -63,19 +82,33 @@ def _inside(summed: Sequence[int], extent: int) -> bool:
 
 
 def _in_turn(links: Sequence[PlannedJob], operator: OperatorInfo) -> Iterator[str]:
-    """A chain begins with the first element of the sum, leaves none out, takes none twice, and ends with the last."""
+    """A chain begins with the first element of the sum, leaves none out, takes none twice, and ends
+    with the last."""
     at = 0
     for job in links:
         if job.summed[0] != at:
-            yield f"job {quoted(job.name)} sums from {job.summed[0]} on, the pieces of {text(job.ranges)} before it up to {at}"
+            yield (
+                f"job {quoted(job.name)} sums from {job.summed[0]} on, the pieces of"
+                f" {text(job.ranges)} before it up to {at}"
+            )
         at = job.summed[1]
     if at != sum_extent(operator):
-        yield f"the pieces of {text(links[0].ranges)} of operator {quoted(operator.name)} sum up to {at} of {sum_extent(operator)}"
+        yield (
+            f"the pieces of {text(links[0].ranges)} of operator {quoted(operator.name)} sum up to"
+            f" {at} of {sum_extent(operator)}"
+        )
 
 
 def _left(job: PlannedJob, tensor: PlannedTensor, width: int) -> Iterator[str]:
-    """Sums that a piece leaves are those of its part of the result, over all so far, as wide as an accumulator."""
+    """Sums that a piece leaves are those of its part of the result, over all so far, as wide as an
+    accumulator."""
     if (tensor.ranges, tensor.summed[1]) != (job.ranges, job.summed[-1] if job.summed else 0):
-        yield f"job {quoted(job.name)} writes {quoted(tensor.name)}, which holds other sums than those that it makes"
+        yield (
+            f"job {quoted(job.name)} writes {quoted(tensor.name)}, which holds other sums than"
+            " those that it makes"
+        )
     elif tensor.bytes != width * volume(tensor.ranges):
-        yield f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes for {volume(tensor.ranges)} partial sums of {width} bytes each"
+        yield (
+            f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes for {volume(tensor.ranges)}"
+            f" partial sums of {width} bytes each"
+        )

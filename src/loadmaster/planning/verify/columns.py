@@ -1,4 +1,5 @@
-"""The plan's long lists as columns of numbers, in which names are the places of what they name: what checks go through fast.
+"""The plan's long lists as columns of numbers, in which names are the places of what they name:
+what checks go through fast.
 
 Each is built on first use, in O(n log n).
 """
@@ -24,12 +25,16 @@ UNKNOWN = -1
 
 def spans_of(records: Sequence[Any]) -> tuple[Ints, Ints]:
     """Start and end of every record in picoseconds; times must be sound numbers."""
-    start, end = (np.rint(np.fromiter(map(attrgetter(side), records), np.float64, len(records)) * PICOSECONDS) for side in ("start", "end"))
+    start, end = (
+        np.rint(np.fromiter(map(attrgetter(side), records), np.float64, len(records)) * PICOSECONDS)
+        for side in ("start", "end")
+    )
     return start.astype(np.int64), end.astype(np.int64)
 
 
 def joined(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """For ranges of so many rows from ``first`` on: the number of the range that each row belongs to, and the row, range after range."""
+    """For ranges of so many rows from ``first`` on: the number of the range that each row belongs
+    to, and the row, range after range."""
     owner = np.repeat(np.arange(len(count)), count)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - first, count)
 
@@ -45,12 +50,15 @@ def among(values: Ints, known: Ints) -> Mask:
     if not len(known):
         return np.zeros(len(values), dtype=np.bool_)
     ranked = np.sort(known)
-    return np.asarray(ranked[np.minimum(np.searchsorted(ranked, values), len(ranked) - 1)] == values)
+    return np.asarray(
+        ranked[np.minimum(np.searchsorted(ranked, values), len(ranked) - 1)] == values
+    )
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What every job reads and then writes, job after job: the job, the tensor, the shared memory, bytes, and whether it is written."""
+    """What every job reads and then writes, job after job: the job, the tensor, the shared memory,
+    bytes, and whether it is written."""
 
     job: Ints
     tensor: Ints
@@ -61,7 +69,8 @@ class Operands:
 
 @dataclass(frozen=True)
 class Transfers:
-    """Every transfer: its tensor, where from and where to, its bytes, the job that it serves, and when it starts and ends."""
+    """Every transfer: its tensor, where from and where to, its bytes, the job that it serves, and
+    when it starts and ends."""
 
     tensor: Ints
     source: Ints
@@ -74,7 +83,8 @@ class Transfers:
 
 @dataclass(frozen=True)
 class Allocations:
-    """Every allocation: its tensor, its memory or core, when it starts and ends, its first byte and the one after its last."""
+    """Every allocation: its tensor, its memory or core, when it starts and ends, its first byte and
+    the one after its last."""
 
     tensor: Ints
     place: Ints
@@ -86,7 +96,8 @@ class Allocations:
 
 @dataclass(frozen=True)
 class Columns:
-    """A plan with numbers for names: tensors and jobs count as the plan lists them, memories come before cores."""
+    """A plan with numbers for names: tensors and jobs count as the plan lists them, memories come
+    before cores."""
 
     plan: PlanRecord
     tensor_number: Mapping[str, int]
@@ -130,7 +141,10 @@ class Columns:
     def allocations(self) -> Allocations:
         """What lies where."""
         every = self.plan.allocations
-        low, size = (np.fromiter(map(attrgetter(name), every), np.uint64, len(every)) for name in ("offset", "bytes"))
+        low, size = (
+            np.fromiter(map(attrgetter(name), every), np.uint64, len(every))
+            for name in ("offset", "bytes")
+        )
         return Allocations(
             _numbers(self.tensor_number, map(attrgetter("tensor"), every), len(every)),
             _numbers(self.place_number, map(attrgetter("memory"), every), len(every)),
@@ -147,28 +161,45 @@ class Columns:
     @cached_property
     def tensor_bytes(self) -> UInt64s:
         """Bytes of tensors."""
-        return np.fromiter(map(attrgetter("bytes"), self.plan.tensors), np.uint64, len(self.plan.tensors))
+        return np.fromiter(
+            map(attrgetter("bytes"), self.plan.tensors), np.uint64, len(self.plan.tensors)
+        )
 
     @cached_property
     def producer(self) -> Ints:
         """The job that makes each tensor."""
-        return _numbers(self.job_number, map(attrgetter("producer"), self.plan.tensors), len(self.plan.tensors))
+        return _numbers(
+            self.job_number, map(attrgetter("producer"), self.plan.tensors), len(self.plan.tensors)
+        )
 
     def held(self, tensor: Ints, place: Ints, start: Ints, end: Ints) -> Ints:
-        """The allocation that holds each tensor at a place over all of [start, end): of those that start until then, the last."""
+        """The allocation that holds each tensor at a place over all of [start, end): of those that
+        start until then, the last."""
         own = self.allocations
         if not len(own.tensor):
             return np.full(len(tensor), UNKNOWN)
         order, instants, keys = self._by_tensor
         # A key and, behind it, the last instant up to the start at which any allocation begins.
         asked = self._key(tensor, place)
-        at = np.searchsorted(keys, asked * len(instants) + np.searchsorted(instants, start, "right") - 1, "right") - 1
+        at = (
+            np.searchsorted(
+                keys, asked * len(instants) + np.searchsorted(instants, start, "right") - 1, "right"
+            )
+            - 1
+        )
         found = order[at]
-        return np.where((at >= 0) & (self._key(own.tensor, own.place)[found] == asked) & (own.end[found] >= end), found, UNKNOWN)
+        return np.where(
+            (at >= 0)
+            & (self._key(own.tensor, own.place)[found] == asked)
+            & (own.end[found] >= end),
+            found,
+            UNKNOWN,
+        )
 
     @cached_property
     def doubled(self) -> tuple[Ints, Ints]:
-        """Pairs of allocations of one tensor at one place, of which the second begins before the first ends."""
+        """Pairs of allocations of one tensor at one place, of which the second begins before the
+        first ends."""
         own, (order, _, _) = self.allocations, self._by_tensor
         key = self._key(own.tensor, own.place)
         one, two = order[:-1], order[1:]
@@ -177,12 +208,17 @@ class Columns:
 
     @cached_property
     def _by_tensor(self) -> tuple[Ints, Ints, Ints]:
-        """Allocations by tensor and place, then by time; instants at which any begins, and the key of each with its instant behind it."""
+        """Allocations by tensor and place, then by time; instants at which any begins, and the key
+        of each with its instant behind it."""
         own = self.allocations
         key = self._key(own.tensor, own.place)
         order = np.lexsort((own.end, own.start, key))
         instants = distinct(own.start)
-        return order, instants, key[order] * len(instants) + np.searchsorted(instants, own.start[order])
+        return (
+            order,
+            instants,
+            key[order] * len(instants) + np.searchsorted(instants, own.start[order]),
+        )
 
     def _key(self, tensor: Ints, place: Ints) -> Ints:
         return tensor * len(self.place_number) + place

@@ -1,4 +1,5 @@
-"""Checks of the curves of link use: what they say has moved by any time lies between what has ended and what has begun."""
+"""Checks of the curves of link use: what they say has moved by any time lies between what has ended
+and what has begun."""
 
 from __future__ import annotations
 
@@ -15,12 +16,16 @@ from loadmaster.targets.hardware import Memory
 
 
 def curves(facts: Facts) -> Iterator[str]:
-    """Curves of link use are in order, never above what the link can carry, and agree with the transfers at all times. O(n log n)."""
+    """Curves of link use are in order, never above what the link can carry, and agree with the
+    transfers at all times. O(n log n)."""
     for name, segments in facts.plan.links.items():
         start, end = spans_of(segments)
         for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
             one, two = segments[number : number + 2]
-            yield f"the curve of link {name} has {span(one.start, one.end)} before {span(two.start, two.end)}"
+            yield (
+                f"the curve of link {name} has {span(one.start, one.end)} before"
+                f" {span(two.start, two.end)}"
+            )
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
         yield from _astray(facts, name)
@@ -29,30 +34,51 @@ def curves(facts: Facts) -> Iterator[str]:
 def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
     """A load above the whole link, or one that does not move so many bytes."""
     if segment.load > 1 + 1e-9:
-        yield f"the curve of link {memory.name} has a load of {segment.load:.9g} over {span(segment.start, segment.end)}"
-    slowest, fastest = sorted((segment.load * memory.read_bandwidth, segment.load * memory.write_bandwidth))
+        yield (
+            f"the curve of link {memory.name} has a load of {segment.load:.9g} over"
+            f" {span(segment.start, segment.end)}"
+        )
+    slowest, fastest = sorted(
+        (segment.load * memory.read_bandwidth, segment.load * memory.write_bandwidth)
+    )
     if not slowest * (1 - 1e-6) <= segment.bytes_per_second <= fastest * (1 + 1e-6):
-        moves = f"{segment.bytes_per_second:.9g} bytes/s over {span(segment.start, segment.end)} with a load of {segment.load:.9g}"
-        yield f"the curve of link {memory.name} moves {moves}, that is between {slowest:.9g} and {fastest:.9g} bytes/s"
+        moves = (
+            f"{segment.bytes_per_second:.9g} bytes/s over {span(segment.start, segment.end)} with a"
+            f" load of {segment.load:.9g}"
+        )
+        yield (
+            f"the curve of link {memory.name} moves {moves}, that is between {slowest:.9g} and"
+            f" {fastest:.9g} bytes/s"
+        )
 
 
 def _astray(facts: Facts, name: str) -> Iterator[str]:
-    """The first time at which a curve has moved less than the transfers that have ended, or more than those that have begun.
+    """The first time at which a curve has moved less than the transfers that have ended, or more
+    than those that have begun.
 
-    A millionth of all bytes, and a picosecond's worth of every segment up to then, may go in rounding.
+    A millionth of all bytes, and a picosecond's worth of every segment up to then, may go in
+    rounding.
     """
     moves, place = facts.columns.transfers, facts.columns.place_number[name]
     over = (moves.source == place) | (moves.destination == place)
     start, end = spans_of(facts.plan.links[name])
     every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
     area, rounding = _areas(facts.plan.links[name], start, end, every)
-    most, least = (_moved_by(every, side[over], moves.bytes[over]) for side in (moves.start, moves.end))
+    most, least = (
+        _moved_by(every, side[over], moves.bytes[over]) for side in (moves.start, moves.end)
+    )
     begun = np.append(0, most[:-1])
     slack = (most[-1] if len(most) else 0) * 1e-6
     astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
     for at in np.flatnonzero(astray)[:1].tolist():
-        due = f"{format_bytes(least[at])} of its transfers have ended and {format_bytes(begun[at])} have begun"
-        yield f"the curve of link {name} has moved {format_bytes(area[at])} by {when(every[at])}, when {due}"
+        due = (
+            f"{format_bytes(least[at])} of its transfers have ended and {format_bytes(begun[at])}"
+            " have begun"
+        )
+        yield (
+            f"the curve of link {name} has moved {format_bytes(area[at])} by {when(every[at])},"
+            f" when {due}"
+        )
 
 
 def _moved_by(every: Ints, times: Ints, size: Ints) -> Floats:
@@ -62,12 +88,20 @@ def _moved_by(every: Ints, times: Ints, size: Ints) -> Floats:
     return np.asarray(total[np.searchsorted(times[order], every, "right")])
 
 
-def _areas(segments: tuple[LinkSegment, ...], start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
-    """For each of the sorted instants: bytes that a curve in order has moved by then, and what a picosecond of each segment is."""
-    rate = np.fromiter((segment.bytes_per_second for segment in segments), np.float64, len(segments)) / PICOSECONDS
+def _areas(
+    segments: tuple[LinkSegment, ...], start: Ints, end: Ints, every: Ints
+) -> tuple[Floats, Floats]:
+    """For each of the sorted instants: bytes that a curve in order has moved by then, and what a
+    picosecond of each segment is."""
+    rate = (
+        np.fromiter((segment.bytes_per_second for segment in segments), np.float64, len(segments))
+        / PICOSECONDS
+    )
     moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
     at = np.searchsorted(np.maximum.accumulate(end), every, "right")
     # Of the segment that has not ended, if it has begun, a part has moved.
     start, rate = np.append(start, np.iinfo(np.int64).max), np.append(rate, 0.0)
     begun = start[at] < every
-    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[at] + np.where(begun, rate[at], 0.0)
+    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[
+        at
+    ] + np.where(begun, rate[at], 0.0)

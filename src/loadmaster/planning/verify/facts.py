@@ -1,6 +1,8 @@
-"""What the checks look up: the plan's records by name, its jobs and copies as one list of steps, and who touches what where.
+"""What the checks look up: the plan's records by name, its jobs and copies as one list of steps,
+and who touches what where.
 
-Each is built on first use: those that need sound numbers and names are first used by checks that come after the checks of these.
+Each is built on first use: those that need sound numbers and names are first used by checks that
+come after the checks of these.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Uses:
-    """Every use of a tensor in a memory by a step, step after step; ``held`` is the allocation that holds it then, or ``NOWHERE``.
+    """Every use of a tensor in a memory by a step, step after step; ``held`` is the allocation that
+    holds it then, or ``NOWHERE``.
 
     ``place`` numbers shared memories and then cores.
     """
@@ -73,7 +76,10 @@ def transfer_label(transfer: PlannedTransfer) -> str:
     """What messages call a transfer."""
     if transfer.name:
         return f"copy {quoted(transfer.name)}"
-    return f"the transfer of {quoted(transfer.tensor)} from {transfer.source} to {transfer.destination} for job {quoted(transfer.job)}"
+    return (
+        f"the transfer of {quoted(transfer.tensor)} from {transfer.source} to"
+        f" {transfer.destination} for job {quoted(transfer.job)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -111,13 +117,17 @@ class Facts:
     @cached_property
     def makespan(self) -> int:
         """When the last job or transfer ends, in picoseconds."""
-        return int(max(end.max(initial=0) for end in (self.columns.jobs[1], self.columns.transfers.end)))
+        return int(
+            max(end.max(initial=0) for end in (self.columns.jobs[1], self.columns.transfers.end))
+        )
 
     @cached_property
     def columns(self) -> Columns:
         """The plan's long lists with numbers for names."""
         tensors = {tensor.name: number for number, tensor in enumerate(self.plan.tensors)}
-        return Columns(self.plan, tensors, {job.name: number for number, job in enumerate(self.plan.jobs)})
+        return Columns(
+            self.plan, tensors, {job.name: number for number, job in enumerate(self.plan.jobs)}
+        )
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -125,7 +135,10 @@ class Facts:
         jobs = [(f"job {quoted(job.name)}", job.after) for job in self.plan.jobs]
         copies = [(f"copy {quoted(copy.name)}", copy.after) for copy in self.copies]
         starts, ends = (side.tolist() for side in self.step_times)
-        return tuple(Step(label, start, end, after) for (label, after), start, end in zip(jobs + copies, starts, ends, strict=True))
+        return tuple(
+            Step(label, start, end, after)
+            for (label, after), start, end in zip(jobs + copies, starts, ends, strict=True)
+        )
 
     @cached_property
     def step_times(self) -> tuple[Ints, Ints]:
@@ -136,19 +149,29 @@ class Facts:
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        return {name: i for i, name in enumerate((*(job.name for job in self.plan.jobs), *(copy.name for copy in self.copies)))}
+        return {
+            name: i
+            for i, name in enumerate(
+                (*(job.name for job in self.plan.jobs), *(copy.name for copy in self.copies))
+            )
+        }
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
-        """Steps of every core in the order in which it runs them: by start, then end, then place in the plan's list."""
+        """Steps of every core in the order in which it runs them: by start, then end, then place in
+        the plan's list."""
         orders = defaultdict(list)
         for i, job in enumerate(self.plan.jobs):
             orders[job.core].append(i)
-        return {core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i)) for core, order in orders.items()}
+        return {
+            core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i))
+            for core, order in orders.items()
+        }
 
     @cached_property
     def turns(self) -> list[tuple[str | int, int]]:
-        """For every job its core and how many run before it there; every copy counts as a core of its own."""
+        """For every job its core and how many run before it there; every copy counts as a core of
+        its own."""
         turns: list[tuple[str | int, int]] = [(step, 0) for step in range(len(self.steps))]
         for core, order in self.core_orders.items():
             for place, step in enumerate(order):
@@ -160,15 +183,24 @@ class Facts:
         """The same as arrays, with numbers for cores."""
         number = {core.name: i for i, core in enumerate(self.plan.target.cores)}
         copies = len(number) + np.arange(len(self.copies))
-        core = np.fromiter((number[job.core] for job in self.plan.jobs), np.int64, len(self.plan.jobs))
-        return np.concatenate([core, copies]), np.fromiter((turn for _, turn in self.turns), np.int64, len(self.turns))
+        core = np.fromiter(
+            (number[job.core] for job in self.plan.jobs), np.int64, len(self.plan.jobs)
+        )
+        return np.concatenate([core, copies]), np.fromiter(
+            (turn for _, turn in self.turns), np.int64, len(self.turns)
+        )
 
     @cached_property
     def waits(self) -> tuple[Ints, Ints]:
         """Pairs of a step that ``after`` names and the step that waits for it, step after step."""
         names = [step.after for step in self.steps]
         after = np.repeat(np.arange(len(names)), np.fromiter(map(len, names), np.int64, len(names)))
-        return np.fromiter(map(self.step_of.__getitem__, chain.from_iterable(names)), np.int64, len(after)), after
+        return (
+            np.fromiter(
+                map(self.step_of.__getitem__, chain.from_iterable(names)), np.int64, len(after)
+            ),
+            after,
+        )
 
     @cached_property
     def edges(self) -> tuple[Ints, Ints]:
@@ -194,7 +226,9 @@ class Facts:
         rank[order] = np.arange(len(order))
         before, after = self.edges
         # Almost always the order of times is one of the steps.
-        return order.tolist() if bool((rank[before] < rank[after]).all()) else self._without_cycles()
+        return (
+            order.tolist() if bool((rank[before] < rank[after]).all()) else self._without_cycles()
+        )
 
     def _without_cycles(self) -> list[int]:
         waiting = [len(before) for before in self.predecessors]
@@ -219,7 +253,8 @@ class Facts:
 
     @cached_property
     def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
-        """The same as arrays, start and end, and of every allocation the first byte and the one after the last."""
+        """The same as arrays, start and end, and of every allocation the first byte and the one
+        after the last."""
         own = self.columns.allocations
         return own.start, own.end, own.low, own.high
 
@@ -246,29 +281,47 @@ class Facts:
 
     @cached_property
     def uses(self) -> Uses:
-        """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source and writes at its destination."""
+        """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source
+        and writes at its destination."""
         operands, moves = self.columns.operands, self.columns.transfers
-        copies = np.flatnonzero(np.fromiter((not transfer.job for transfer in self.plan.transfers), np.bool_, len(moves.job)))
-        step = np.concatenate([operands.job, np.repeat(len(self.plan.jobs) + np.arange(len(copies)), 2)])
+        copies = np.flatnonzero(
+            np.fromiter(
+                (not transfer.job for transfer in self.plan.transfers), np.bool_, len(moves.job)
+            )
+        )
+        step = np.concatenate(
+            [operands.job, np.repeat(len(self.plan.jobs) + np.arange(len(copies)), 2)]
+        )
         tensor = np.concatenate([operands.tensor, np.repeat(moves.tensor[copies], 2)])
-        place = np.concatenate([operands.memory, np.stack([moves.source[copies], moves.destination[copies]], axis=1).ravel()])
+        place = np.concatenate(
+            [
+                operands.memory,
+                np.stack([moves.source[copies], moves.destination[copies]], axis=1).ravel(),
+            ]
+        )
         written = np.concatenate([operands.written, np.tile([False, True], len(copies))])
         start, end = self.step_times
-        return Uses(step, tensor, place, written, self.columns.held(tensor, place, start[step], end[step]))
+        return Uses(
+            step, tensor, place, written, self.columns.held(tensor, place, start[step], end[step])
+        )
 
     @cached_property
     def deliveries(self) -> tuple[Ints, Ints]:
-        """Pairs of an allocation and a step that puts the tensor's content there: its producer, or a copy; by allocation, then step."""
+        """Pairs of an allocation and a step that puts the tensor's content there: its producer, or
+        a copy; by allocation, then step."""
         uses = self.uses
         puts = uses.written & (uses.held != NOWHERE)
-        puts &= (uses.step >= len(self.plan.jobs)) | (uses.step == self.columns.producer[uses.tensor])
+        puts &= (uses.step >= len(self.plan.jobs)) | (
+            uses.step == self.columns.producer[uses.tensor]
+        )
         held, step = uses.held[puts], uses.step[puts]
         order = np.argsort(held, kind="stable")
         return held[order], step[order]
 
     @cached_property
     def initial(self) -> Mask:
-        """Whether allocations hold their content from the start: those of inputs and weights in main memory from time 0."""
+        """Whether allocations hold their content from the start: those of inputs and weights in
+        main memory from time 0."""
         own = self.columns.allocations
         main = own.place == self.columns.place_number[self.plan.target.main.name]
         return np.asarray(main & (own.start == 0) & (self.columns.producer[own.tensor] == UNKNOWN))

@@ -1,4 +1,5 @@
-"""Checks of memories: what lies where and when, and that every tensor is where a step looks for it."""
+"""Checks of memories: what lies where and when, and that every tensor is where a step looks for
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ def sizes(facts: Facts) -> Iterator[str]:
     for i in np.flatnonzero(np.where(shared, size != whole[own.tensor], size == 0)).tolist():
         allocation = facts.plan.allocations[i]
         if shared[i]:
-            yield f"{_label(allocation)} has {allocation.bytes} bytes, the tensor {whole[own.tensor[i]]}"
+            yield (
+                f"{_label(allocation)} has {allocation.bytes} bytes, the tensor"
+                f" {whole[own.tensor[i]]}"
+            )
         else:
             yield f"{_label(allocation)} has no bytes"
 
@@ -32,17 +36,27 @@ def sizes(facts: Facts) -> Iterator[str]:
 def capacities(facts: Facts) -> Iterator[str]:
     """Every allocation ends inside its memory."""
     own = facts.columns.allocations
-    capacity = np.array([facts.capacities[name] for name in facts.columns.place_number], dtype=np.uint64)
+    capacity = np.array(
+        [facts.capacities[name] for name in facts.columns.place_number], dtype=np.uint64
+    )
     for i in np.flatnonzero(own.high > capacity[own.place]).tolist():
-        allocation, most = facts.plan.allocations[i], facts.capacities[facts.plan.allocations[i].memory]
+        allocation, most = (
+            facts.plan.allocations[i],
+            facts.capacities[facts.plan.allocations[i].memory],
+        )
         excess = format_bytes(allocation.offset + allocation.bytes - most)
-        yield f"{_label(allocation)} at offset {allocation.offset} ends {excess} beyond the memory's {format_bytes(most)}"
+        yield (
+            f"{_label(allocation)} at offset {allocation.offset} ends {excess} beyond the memory's"
+            f" {format_bytes(most)}"
+        )
 
 
 def alignments(facts: Facts) -> Iterator[str]:
     """Offsets in shared memories are multiples of the memory's alignment."""
     own = facts.columns.allocations
-    aligned = [memory.alignment for memory in facts.plan.target.memories] + [1] * len(facts.plan.target.cores)
+    aligned = [memory.alignment for memory in facts.plan.target.memories] + [1] * len(
+        facts.plan.target.cores
+    )
     for i in np.flatnonzero(own.low % np.array(aligned, dtype=np.uint64)[own.place]).tolist():
         allocation = facts.plan.allocations[i]
         multiple = facts.memories[allocation.memory].alignment
@@ -52,27 +66,37 @@ def alignments(facts: Facts) -> Iterator[str]:
 def overlaps(facts: Facts) -> Iterator[str]:
     """No two allocations of one memory share an address at one time.
 
-    Sweeps each memory by time over the live allocations, sorted by address: as long as they are disjoint, a new one can only collide
-    with its neighbours. One that collides is reported and left out. O(n log n).
+    Sweeps each memory by time over the live allocations, sorted by address: as long as they are
+    disjoint, a new one can only collide with its neighbours. One that collides is reported and left
+    out. O(n log n).
     """
     for group in facts.groups.values():
         if _in_turn(facts, group):
             continue
-        lasting = (i for i in group if facts.plan.allocations[i].bytes and facts.spans[i][0] < facts.spans[i][1])
+        lasting = (
+            i
+            for i in group
+            if facts.plan.allocations[i].bytes and facts.spans[i][0] < facts.spans[i][1]
+        )
         yield from _collisions(facts, sorted(lasting, key=facts.spans.__getitem__))
 
 
 def doubles(facts: Facts) -> Iterator[str]:
-    """A tensor has one place at a time in a shared memory, else an operand would not say which of them it means."""
+    """A tensor has one place at a time in a shared memory, else an operand would not say which of
+    them it means."""
     for first, second in zip(*(side.tolist() for side in facts.columns.doubled), strict=True):
         one, two = facts.plan.allocations[first], facts.plan.allocations[second]
         if one.memory in facts.memories:
             offsets, since = f"{one.offset} and {two.offset}", when(facts.spans[second][0])
-            yield f"tensor {quoted(one.tensor)} is at two places of {one.memory} at {since}: offsets {offsets}"
+            yield (
+                f"tensor {quoted(one.tensor)} is at two places of {one.memory} at {since}: offsets"
+                f" {offsets}"
+            )
 
 
 def tiles(facts: Facts) -> Iterator[str]:
-    """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of jobs that the core runs then."""
+    """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of
+    jobs that the core runs then."""
     given, needed, buffered = _tile_keys(facts)
     # Almost always both are the same, and no tile need be looked at alone.
     if not among(given, needed).all():
@@ -82,7 +106,8 @@ def tiles(facts: Facts) -> Iterator[str]:
 
 
 def _in_turn(facts: Facts, group: list[int]) -> bool:
-    """Whether all that begin together end together, before others begin, and lie one above the other, as tiles of job after job do."""
+    """Whether all that begin together end together, before others begin, and lie one above the
+    other, as tiles of job after job do."""
     start, end, low, high = (column[group] for column in facts.boxes)
     lasting = np.flatnonzero((low < high) & (start < end))
     order = lasting[np.lexsort((low[lasting], start[lasting]))]
@@ -92,24 +117,32 @@ def _in_turn(facts: Facts, group: list[int]) -> bool:
 
 
 def _tile_keys(facts: Facts) -> tuple[Ints, Ints, Mask]:
-    """Numbers for the tiles that are there, and for those that are there just as long as the jobs whose operands they are.
+    """Numbers for the tiles that are there, and for those that are there just as long as the jobs
+    whose operands they are.
 
-    Equal numbers stand for one core, tensor and lifetime. Last, of which of the latter the core has a buffer.
+    Equal numbers stand for one core, tensor and lifetime. Last, of which of the latter the core has
+    a buffer.
     """
     own, operands, shared = facts.columns.allocations, facts.columns.operands, len(facts.memories)
     private = own.place >= shared
     cores = {core.name: shared + number for number, core in enumerate(facts.plan.target.cores)}
     core = np.array([cores[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
     start, end = (side[operands.job] for side in facts.columns.jobs)
-    lives = np.stack([np.concatenate([own.start[private], start]), np.concatenate([own.end[private], end])])
+    lives = np.stack(
+        [np.concatenate([own.start[private], start]), np.concatenate([own.end[private], end])]
+    )
     instants = distinct(lives.ravel())
     begin, over = np.searchsorted(instants, lives)
     where = np.concatenate([own.place[private], core])
     # Two numbers for each tile, as one would not fit 64 bits.
     lifetime = begin * len(instants) + over
     life = np.searchsorted(distinct(lifetime), lifetime)
-    key = (np.concatenate([own.tensor[private], operands.tensor]) * (shared + len(cores)) + where) * (life.max(initial=0) + 1) + life
-    buffered = np.array([False] * shared + [core.buffer > 0 for core in facts.plan.target.cores], dtype=np.bool_)[core]
+    key = (
+        np.concatenate([own.tensor[private], operands.tensor]) * (shared + len(cores)) + where
+    ) * (life.max(initial=0) + 1) + life
+    buffered = np.array(
+        [False] * shared + [core.buffer > 0 for core in facts.plan.target.cores], dtype=np.bool_
+    )[core]
     count = int(private.sum())
     return key[:count], key[count:], buffered
 
@@ -126,7 +159,10 @@ def _idle_tiles(facts: Facts) -> Iterator[str]:
         for i in facts.groups[memory]:
             allocation = facts.plan.allocations[i]
             if not _used(uses[memory, allocation.tensor], *facts.spans[i]):
-                yield f"{_label(allocation)} is of no use: no job on that core has the tensor as an operand at that time"
+                yield (
+                    f"{_label(allocation)} is of no use: no job on that core has the tensor as an"
+                    " operand at that time"
+                )
 
 
 def _missing_tiles(facts: Facts) -> Iterator[str]:
@@ -144,7 +180,10 @@ def _missing_tiles(facts: Facts) -> Iterator[str]:
                 key = (tensor, core.name)
                 at = bisect_right(facts.place_starts.get(key, ()), step.start) - 1
                 if at < 0 or ends[key][at] < step.end:
-                    yield f"{step.label} has no tile of {quoted(tensor)} in {core.name} over {span(job.start, job.end)}"
+                    yield (
+                        f"{step.label} has no tile of {quoted(tensor)} in {core.name} over"
+                        f" {span(job.start, job.end)}"
+                    )
 
 
 def inputs(facts: Facts) -> Iterator[str]:
@@ -152,22 +191,35 @@ def inputs(facts: Facts) -> Iterator[str]:
     main = facts.plan.target.main.name
     given = np.flatnonzero(facts.columns.producer == UNKNOWN)
     for number in given[_in_main(facts, given, 0, 0) == NOWHERE].tolist():
-        yield f"tensor {quoted(facts.plan.tensors[number].name)} has no producer and is not in {main} at the start"
+        yield (
+            f"tensor {quoted(facts.plan.tensors[number].name)} has no producer and is not in {main}"
+            " at the start"
+        )
 
 
 def weights(facts: Facts) -> Iterator[str]:
     """Weights keep their place in main memory to the end, so that the next run finds them there."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array([number for number, tensor in enumerate(facts.plan.tensors) if tensor.kind == "weight"], dtype=np.int64)
+    own = np.array(
+        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.kind == "weight"],
+        dtype=np.int64,
+    )
     for number in own[_in_main(facts, own, 0, end) == NOWHERE].tolist():
         name = quoted(facts.plan.tensors[number].name)
-        yield f"weight {name} is not at one place of {main} from the start to the end, {when(end)}, for the next run"
+        yield (
+            f"weight {name} is not at one place of {main} from the start to the end, {when(end)},"
+            " for the next run"
+        )
 
 
 def outputs(facts: Facts) -> Iterator[str]:
-    """Outputs of the networks lie in main memory at the end, written by their producer or a copy."""
+    """Outputs of the networks lie in main memory at the end, written by their producer or a
+    copy."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array([number for number, tensor in enumerate(facts.plan.tensors) if tensor.is_output], dtype=np.int64)
+    own = np.array(
+        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.is_output],
+        dtype=np.int64,
+    )
     held = _in_main(facts, own, end, end)
     there = np.append(facts.initial, False)
     there[facts.deliveries[0]] = True
@@ -182,23 +234,27 @@ def outputs(facts: Facts) -> Iterator[str]:
 def _in_main(facts: Facts, tensors: Ints, start: int, end: int) -> Ints:
     """The allocation that holds each of some tensors in main memory over all of [start, end)."""
     main = facts.columns.place_number[facts.plan.target.main.name]
-    return facts.columns.held(tensors, *(np.full(len(tensors), value, dtype=np.int64) for value in (main, start, end)))
+    return facts.columns.held(
+        tensors, *(np.full(len(tensors), value, dtype=np.int64) for value in (main, start, end))
+    )
 
 
 def residence(facts: Facts) -> Iterator[str]:
-    """Every operand, and both ends of every copy, has a place in its memory for as long as the step lasts."""
+    """Every operand, and both ends of every copy, has a place in its memory for as long as the step
+    lasts."""
     uses = facts.uses
     for use in np.flatnonzero((uses.held == NOWHERE) & (uses.place < len(facts.memories))).tolist():
         step, name = facts.steps[uses.step[use]], facts.plan.tensors[uses.tensor[use]].name
         does, memory = "writes" if uses.written[use] else "reads", _memory(facts, use)
         yield (
-            f"{step.label} {does} {quoted(name)} in {memory} over [{when(step.start)}, {when(step.end)}), "
-            "but no allocation holds the tensor there all that time"
+            f"{step.label} {does} {quoted(name)} in {memory} over [{when(step.start)},"
+            f" {when(step.end)}), but no allocation holds the tensor there all that time"
         )
 
 
 def arrival(facts: Facts) -> Iterator[str]:
-    """What a step reads is there before the step starts: from time 0, by the producer, or by a copy into the same allocation."""
+    """What a step reads is there before the step starts: from time 0, by the producer, or by a copy
+    into the same allocation."""
     uses, (held, step), (starts, ends) = facts.uses, facts.deliveries, facts.step_times
     never = np.iinfo(np.int64).max
     first = np.full(len(facts.plan.allocations), never)
@@ -207,18 +263,29 @@ def arrival(facts: Facts) -> Iterator[str]:
     reads = reads[~facts.initial[uses.held[reads]]]
     for use in reads[first[uses.held[reads]] > starts[uses.step[reads]]].tolist():
         reader, there = facts.steps[uses.step[use]], int(first[uses.held[use]])
-        reason = f"it is there only from {when(there)} on" if there != never else "nothing puts it there"
+        reason = (
+            f"it is there only from {when(there)} on" if there != never else "nothing puts it there"
+        )
         name = quoted(facts.plan.tensors[uses.tensor[use]].name)
-        yield f"{reader.label} reads {name} from {_memory(facts, use)} at {when(reader.start)}, but {reason}"
+        yield (
+            f"{reader.label} reads {name} from {_memory(facts, use)} at {when(reader.start)}, but"
+            f" {reason}"
+        )
 
 
 def in_place(facts: Facts) -> Iterator[str]:
     """Cores use operands only in memories that allow it."""
     uses = facts.uses
-    barred = np.array([not memory.in_place for memory in facts.plan.target.memories] + [False] * len(facts.plan.target.cores))
+    barred = np.array(
+        [not memory.in_place for memory in facts.plan.target.memories]
+        + [False] * len(facts.plan.target.cores)
+    )
     for use in np.flatnonzero(barred[uses.place] & (uses.step < len(facts.plan.jobs))).tolist():
         name = quoted(facts.plan.tensors[uses.tensor[use]].name)
-        yield f"{facts.steps[uses.step[use]].label} uses {name} in {_memory(facts, use)}, where cores cannot use operands"
+        yield (
+            f"{facts.steps[uses.step[use]].label} uses {name} in {_memory(facts, use)}, where cores"
+            " cannot use operands"
+        )
 
 
 def _memory(facts: Facts, use: int) -> str:
@@ -227,7 +294,10 @@ def _memory(facts: Facts, use: int) -> str:
 
 
 def _label(allocation: PlannedAllocation) -> str:
-    return f"the allocation of {quoted(allocation.tensor)} in {allocation.memory} over {span(allocation.start, allocation.end)}"
+    return (
+        f"the allocation of {quoted(allocation.tensor)} in {allocation.memory} over"
+        f" {span(allocation.start, allocation.end)}"
+    )
 
 
 def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
@@ -241,10 +311,17 @@ def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
             gone = heappop(ending)[1]
             del live[bisect_left(live, (allocations[gone].offset, gone))]
         at = bisect_left(live, (allocations[i].offset, i))
-        hit = [other for _, other in live[max(0, at - 1) : at + 1] if _share_addresses(allocations[i], allocations[other])]
+        hit = [
+            other
+            for _, other in live[max(0, at - 1) : at + 1]
+            if _share_addresses(allocations[i], allocations[other])
+        ]
         if hit:
             other = allocations[hit[0]]
-            yield f"{_label(allocations[i])} at offset {allocations[i].offset} overlaps {_label(other)} at offset {other.offset}"
+            yield (
+                f"{_label(allocations[i])} at offset {allocations[i].offset} overlaps"
+                f" {_label(other)} at offset {other.offset}"
+            )
         else:
             insort(live, (allocations[i].offset, i))
             heappush(ending, (end, i))
@@ -255,6 +332,7 @@ def _share_addresses(one: PlannedAllocation, two: PlannedAllocation) -> bool:
 
 
 def _used(runs: list[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether a core runs something at some time of [start, end), of starts and ends of jobs in their order."""
+    """Whether a core runs something at some time of [start, end), of starts and ends of jobs in
+    their order."""
     latest = bisect_left(runs, (max(start, end - 1) + 1,)) - 1
     return latest >= 0 and (runs[latest][1] > start or runs[latest][0] == start)

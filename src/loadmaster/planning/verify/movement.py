@@ -1,4 +1,5 @@
-"""Checks of transfers: all bytes of all operands move, in time, and no link carries more than it can."""
+"""Checks of transfers: all bytes of all operands move, in time, and no link carries more than it
+can."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from loadmaster.targets.hardware import Memory
 
 
 def operands(facts: Facts) -> Iterator[str]:
-    """A job reads at least a byte of what it reads and writes at least the whole of what it writes."""
+    """A job reads at least a byte of what it reads and writes at least the whole of what it
+    writes."""
     for job in facts.plan.jobs:
         for operand in job.reads:
             if operand.bytes == 0:
@@ -26,18 +28,27 @@ def operands(facts: Facts) -> Iterator[str]:
         for operand in job.writes:
             whole = facts.tensors[operand.tensor].bytes
             if operand.bytes < whole:
-                yield f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of {quoted(operand.tensor)}"
+                yield (
+                    f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of"
+                    f" {quoted(operand.tensor)}"
+                )
 
 
 def streams(facts: Facts) -> Iterator[str]:
-    """While a job runs, exactly the bytes of its operands move between their memories and its core."""
+    """While a job runs, exactly the bytes of its operands move between their memories and its
+    core."""
     moves, (start, end) = facts.columns.transfers, facts.columns.jobs
     served = np.flatnonzero(moves.job >= 0)
     job = moves.job[served]
-    for number in served[(moves.start[served] < start[job]) | (moves.end[served] > end[job])].tolist():
+    for number in served[
+        (moves.start[served] < start[job]) | (moves.end[served] > end[job])
+    ].tolist():
         transfer = facts.plan.transfers[number]
         own = facts.jobs[transfer.job]
-        yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(own.start, own.end)}"
+        yield (
+            f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job"
+            f" over {span(own.start, own.end)}"
+        )
     # Almost always all is as it should be, and no sums are needed.
     if not _moves_what_is_due(facts):
         yield from _amiss(facts)
@@ -54,7 +65,9 @@ def _amiss(facts: Facts) -> Iterator[str]:
     moved: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for transfer in facts.plan.transfers:
         if transfer.job:
-            moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += transfer.bytes
+            moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += (
+                transfer.bytes
+            )
     for key in dict.fromkeys((*due, *moved)):
         if due[key] != moved[key]:
             name, tensor, source, destination = key
@@ -67,10 +80,16 @@ def _moves_what_is_due(facts: Facts) -> bool:
     moves, operands = facts.columns.transfers, facts.columns.operands
     number = facts.columns.place_number
     core = np.array([number[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
-    ways = np.where(operands.written, core, operands.memory), np.where(operands.written, operands.memory, core)
+    ways = (
+        np.where(operands.written, core, operands.memory),
+        np.where(operands.written, operands.memory, core),
+    )
     due = operands.job, operands.tensor, *ways, operands.bytes
     own = moves.job >= 0
-    moved = [column[own] for column in (moves.job, moves.tensor, moves.source, moves.destination, moves.bytes)]
+    moved = [
+        column[own]
+        for column in (moves.job, moves.tensor, moves.source, moves.destination, moves.bytes)
+    ]
     if len(moved[0]) != len(due[0]):
         return False
     first, second = (np.lexsort(columns) for columns in (due, moved))
@@ -78,39 +97,56 @@ def _moves_what_is_due(facts: Facts) -> bool:
 
 
 def copies(facts: Facts) -> Iterator[str]:
-    """Copies take whole tensors from one shared memory to the other, one after the other and no faster than the copy engine can."""
+    """Copies take whole tensors from one shared memory to the other, one after the other and no
+    faster than the copy engine can."""
     for copy in facts.copies:
         label, whole = transfer_label(copy), facts.tensors[copy.tensor].bytes
-        if copy.source == copy.destination or not {copy.source, copy.destination} <= set(facts.memories):
-            yield f"{label} goes from {copy.source} to {copy.destination}, not between main and fast memory"
+        if copy.source == copy.destination or not {copy.source, copy.destination} <= set(
+            facts.memories
+        ):
+            yield (
+                f"{label} goes from {copy.source} to {copy.destination}, not between main and fast"
+                " memory"
+            )
             continue
         if copy.bytes != whole:
             yield f"{label} moves {copy.bytes} of the {whole} bytes of {quoted(copy.tensor)}"
         least = _engine_seconds(facts, copy) * PICOSECONDS
         # Each end of the copy may have been rounded by half a picosecond.
         if ps(copy.end) - ps(copy.start) + 1 < least * (1 - 1e-9):
-            yield f"{label} takes {when(ps(copy.end) - ps(copy.start))}, the copy engine needs {when(least)}"
+            yield (
+                f"{label} takes {when(ps(copy.end) - ps(copy.start))}, the copy engine needs"
+                f" {when(least)}"
+            )
     for one, two in pairwise(sorted(facts.copies, key=lambda copy: (ps(copy.start), ps(copy.end)))):
         if ps(two.start) < ps(one.end):
-            spans = f"{span(one.start, one.end)} and {transfer_label(two)} over {span(two.start, two.end)}"
+            spans = (
+                f"{span(one.start, one.end)} and {transfer_label(two)} over"
+                f" {span(two.start, two.end)}"
+            )
             yield f"the copy engine makes {transfer_label(one)} over {spans}"
 
 
 def bandwidths(facts: Facts) -> Iterator[str]:
     """Every link has the time for all that crosses it.
 
-    A link can share its time among transfers in any proportion; they all fit between their starts and ends if, and only if, serving
-    the earliest end first makes every end, because that order minimises the greatest lateness. Lateness up to a billionth of the
-    makespan and, for rounded times, a picosecond for each transfer since the link was last idle passes. O(n log n).
+    A link can share its time among transfers in any proportion; they all fit between their starts
+    and ends if, and only if, serving the earliest end first makes every end, because that order
+    minimises the greatest lateness. Lateness up to a billionth of the makespan and, for rounded
+    times, a picosecond for each transfer since the link was last idle passes. O(n log n).
     """
     for memory in facts.memories.values():
         needs = _needs(facts, memory)
-        # What starts and ends together may as well be one transfer; if even so all are in time, all are.
+        # What starts and ends together may as well be one transfer; if even so all are in time, all
+        # are.
         if next(_late(*_as_one(*needs[:3]), facts.makespan * 1e-9), None) is None:
             continue
         for late, at in _late(*needs[:3], facts.makespan * 1e-9):
             transfer = facts.plan.transfers[needs[3][at]]
-            yield f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)}, which ends at {when(ps(transfer.end))}"
+            yield (
+                f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)},"
+                f" which ends at {when(ps(transfer.end))}"
+            )
 
 
 def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
@@ -119,15 +155,22 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
     if engine is None:
         return 0.0
     to_main = copy.destination == facts.plan.target.main.name
-    speeds = (engine.to_main, engine.asynchronous_to_main) if to_main else (engine.to_fast, engine.asynchronous_to_fast)
+    speeds = (
+        (engine.to_main, engine.asynchronous_to_main)
+        if to_main
+        else (engine.to_fast, engine.asynchronous_to_fast)
+    )
     return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
 
 
 def _needs(facts: Facts, memory: Memory) -> tuple[Ints, Ints, Floats, Ints]:
-    """When transfers over a link start and end, picoseconds of its time that each needs, and which it is; by these."""
+    """When transfers over a link start and end, picoseconds of its time that each needs, and which
+    it is; by these."""
     moves, place = facts.columns.transfers, facts.columns.place_number[memory.name]
     ways = ((moves.source, memory.read_bandwidth), (moves.destination, memory.write_bandwidth))
-    parts = [(np.flatnonzero((ends == place) & (moves.bytes > 0)), bandwidth) for ends, bandwidth in ways]
+    parts = [
+        (np.flatnonzero((ends == place) & (moves.bytes > 0)), bandwidth) for ends, bandwidth in ways
+    ]
     number = np.concatenate([own for own, _ in parts])
     need = np.concatenate([moves.bytes[own] / bandwidth * PICOSECONDS for own, bandwidth in parts])
     order = np.lexsort((number, need, moves.end[number], moves.start[number]))
@@ -144,7 +187,8 @@ def _as_one(start: Ints, end: Ints, need: Floats) -> tuple[Ints, Ints, Floats]:
 
 
 def _late(start: Ints, end: Ints, need: Floats, slack: float) -> Iterator[tuple[float, int]]:
-    """Serve transfers, given by start, earliest end first; of each busy stretch by how many picoseconds the first is late, and its row."""
+    """Serve transfers, given by start, earliest end first; of each busy stretch by how many
+    picoseconds the first is late, and its row."""
     needs = list(zip(start.tolist(), end.tolist(), need.tolist(), strict=True))
     clock, arrived, stretch, reported = 0.0, 0, 0, False
     waiting: list[tuple[int, int, float]] = []

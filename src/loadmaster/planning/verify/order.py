@@ -18,7 +18,10 @@ def orders(facts: Facts) -> Iterator[str]:
     (before, after), (start, end) = facts.waits, facts.step_times
     for pair in np.flatnonzero(end[before] > start[after]).tolist():
         first, step = facts.steps[before[pair]], facts.steps[after[pair]]
-        yield f"{step.label} starts at {when(step.start)}, before {first.label} that it waits for ends at {when(first.end)}"
+        yield (
+            f"{step.label} starts at {when(step.start)}, before {first.label} that it waits for"
+            f" ends at {when(first.end)}"
+        )
 
 
 def cycles(facts: Facts) -> Iterator[str]:
@@ -32,11 +35,16 @@ def cycles(facts: Facts) -> Iterator[str]:
             path[step] = None
             step = next(before for before in facts.predecessors[step] if before in stuck)
         names = [facts.steps[i].label for i in list(path)[list(path).index(step) :]]
-        yield "these wait for one another: " + ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        yield (
+            "these wait for one another: "
+            + ", ".join(names[:4])
+            + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        )
 
 
 def dependencies(facts: Facts) -> Iterator[str]:
-    """Of the steps that put a tensor where another reads it, one is before the reader in the order, not just earlier."""
+    """Of the steps that put a tensor where another reads it, one is before the reader in the order,
+    not just earlier."""
     uses, (held, source), (start, end) = facts.uses, facts.deliveries, facts.step_times
     reads = np.flatnonzero(~uses.written & (uses.held != NOWHERE))
     reads = reads[~facts.initial[uses.held[reads]]]
@@ -45,27 +53,41 @@ def dependencies(facts: Facts) -> Iterator[str]:
     in_time = end[source[row]] <= start[uses.step[reads[owner]]]
     owner, row = owner[in_time], row[in_time]
     missing = _unordered(facts, source[row], uses.step[reads[owner]])
-    asked, found = (np.bincount(owner[each], minlength=len(reads)) for each in (slice(None), ~missing))
+    asked, found = (
+        np.bincount(owner[each], minlength=len(reads)) for each in (slice(None), ~missing)
+    )
     for number in np.flatnonzero((asked > 0) & (found == 0)).tolist():
         use = reads[number]
-        putter, tensor = facts.steps[source[row[np.argmax(owner == number)]]].label, facts.plan.tensors[uses.tensor[use]].name
+        putter, tensor = (
+            facts.steps[source[row[np.argmax(owner == number)]]].label,
+            facts.plan.tensors[uses.tensor[use]].name,
+        )
         where = facts.plan.allocations[uses.held[use]].memory
-        yield f"{facts.steps[uses.step[use]].label} reads {quoted(tensor)}, but nothing makes it wait for {putter} that puts it in {where}"
+        yield (
+            f"{facts.steps[uses.step[use]].label} reads {quoted(tensor)}, but nothing makes it wait"
+            f" for {putter} that puts it in {where}"
+        )
 
 
 def races(facts: Facts) -> Iterator[str]:
-    """Where bytes of a shared memory pass to another tensor, all users of the earlier are before all writers of the later in the order.
+    """Where bytes of a shared memory pass to another tensor, all users of the earlier are before
+    all writers of the later in the order.
 
-    Each allocation is compared with the latest earlier ones that had any of its bytes. Those before them need no look: the users of
-    each come before the writers of the next, who are users of it. Of the users on one core, the last speaks for all.
+    Each allocation is compared with the latest earlier ones that had any of its bytes. Those before
+    them need no look: the users of each come before the writers of the next, who are users of it.
+    Of the users on one core, the last speaks for all.
     """
     uses = facts.uses
-    (user_of, user), (writer_of, writer) = (_steps_of(facts, mask & (uses.held != NOWHERE)) for mask in (True, uses.written))
+    (user_of, user), (writer_of, writer) = (
+        _steps_of(facts, mask & (uses.held != NOWHERE)) for mask in (True, uses.written)
+    )
     used = np.zeros(len(facts.plan.allocations), dtype=np.bool_)
     used[user_of] = True
     used &= facts.columns.allocations.high > facts.columns.allocations.low
     groups = ([i for i in facts.groups.get(memory, ()) if used[i]] for memory in facts.memories)
-    pairs = np.array([pair for group in groups for pair in _reuses(facts, group)], dtype=np.int64).reshape(-1, 2)
+    pairs = np.array(
+        [pair for group in groups for pair in _reuses(facts, group)], dtype=np.int64
+    ).reshape(-1, 2)
     user_of, user = _last_on_cores(facts, user_of, user)
     owner, row = joined(*_range_of(user_of, pairs[:, 0]))
     one, two, before = pairs[owner, 0], pairs[owner, 1], user[row]
@@ -74,9 +96,10 @@ def races(facts: Facts) -> Iterator[str]:
     for pair in np.flatnonzero(_unordered(facts, before[owner], after)).tolist():
         earlier, later = (facts.plan.allocations[each[owner[pair]]] for each in (one, two))
         yield (
-            f"{facts.steps[after[pair]].label} writes {quoted(later.tensor)} over {quoted(earlier.tensor)} in {later.memory} "
-            f"at offset {later.offset}, "
-            f"but nothing makes it wait for {facts.steps[before[owner[pair]]].label}, which uses {quoted(earlier.tensor)}"
+            f"{facts.steps[after[pair]].label} writes {quoted(later.tensor)} over"
+            f" {quoted(earlier.tensor)} in {later.memory} at offset {later.offset}, but nothing"
+            f" makes it wait for {facts.steps[before[owner[pair]]].label}, which uses"
+            f" {quoted(earlier.tensor)}"
         )
 
 
@@ -91,7 +114,9 @@ def _last_on_cores(facts: Facts, allocation: Ints, user: Ints) -> tuple[Ints, In
     core, turn = facts.lanes
     order = np.lexsort((turn[user], core[user], allocation))
     allocation, user = allocation[order], user[order]
-    last = np.append((allocation[1:] != allocation[:-1]) | (core[user[1:]] != core[user[:-1]]), True)[: len(user)]
+    last = np.append(
+        (allocation[1:] != allocation[:-1]) | (core[user[1:]] != core[user[:-1]]), True
+    )[: len(user)]
     return allocation[last], user[last]
 
 
@@ -104,9 +129,10 @@ def _range_of(column: Ints, values: Ints) -> tuple[Ints, Ints]:
 def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
     """For pairs of steps, whether the first is no ancestor of the second.
 
-    Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per step says whether the first of a pair
-    is its ancestor, kept while a follower still needs it: O(edges x such firsts / 64). Nothing is said if the order has a
-    cycle, which :func:`cycles` reports.
+    Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per
+    step says whether the first of a pair is its ancestor, kept while a follower still needs it:
+    O(edges x such firsts / 64). Nothing is said if the order has a cycle, which :func:`cycles`
+    reports.
     """
     missing = np.zeros(len(before), dtype=np.bool_)
     if len(facts.topological) < len(facts.steps):
@@ -116,7 +142,9 @@ def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
     for one, two in zip(before[rest].tolist(), after[rest].tolist(), strict=True):
         asked[two].add(one)
     strangers = _strangers(facts, asked) if asked else set()
-    missing[rest] = [pair in strangers for pair in zip(before[rest].tolist(), after[rest].tolist(), strict=True)]
+    missing[rest] = [
+        pair in strangers for pair in zip(before[rest].tolist(), after[rest].tolist(), strict=True)
+    ]
     return missing
 
 
@@ -136,14 +164,17 @@ def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]
             followers[predecessor] -= 1
             if not followers[predecessor]:
                 del lines[predecessor]
-        missing |= {(before, step) for before in asked.get(step, ()) if not ancestors & bits[before]}
+        missing |= {
+            (before, step) for before in asked.get(step, ()) if not ancestors & bits[before]
+        }
         if followers[step]:
             lines[step] = ancestors | bits.get(step, 0)
     return missing
 
 
 def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
-    """Whether steps wait for others by name, or come later on the same core; no step comes before itself."""
+    """Whether steps wait for others by name, or come later on the same core; no step comes before
+    itself."""
     (core, turn), (first, second), steps = facts.lanes, facts.edges, len(facts.steps)
     plain = np.asarray((core[before] == core[after]) & (turn[before] < turn[after]))
     others = np.flatnonzero(~plain)
@@ -152,10 +183,12 @@ def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
 
 
 def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Pairs (earlier, later) of allocations of one memory where the earlier was the latest to have some of the later's bytes.
+    """Pairs (earlier, later) of allocations of one memory where the earlier was the latest to have
+    some of the later's bytes.
 
-    Sweeps by time over a map from addresses to their latest owners; an allocation adds two bounds to it and removes those inside, so
-    there are O(n) pairs. Pairs that overlap in time are left to the check of overlaps.
+    Sweeps by time over a map from addresses to their latest owners; an allocation adds two bounds
+    to it and removes those inside, so there are O(n) pairs. Pairs that overlap in time are left to
+    the check of overlaps.
     """
     bounds, owners = [0], [NOWHERE]
     for i in sorted(allocations, key=facts.spans.__getitem__):
@@ -170,7 +203,8 @@ def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int
 
 
 def _cut(bounds: list[int], owners: list[int], address: int) -> int:
-    """Index of the stretch that begins at an address, after splitting the one around it if need be."""
+    """Index of the stretch that begins at an address, after splitting the one around it if need
+    be."""
     at = bisect_left(bounds, address)
     if at == len(bounds) or bounds[at] != address:
         bounds.insert(at, address)

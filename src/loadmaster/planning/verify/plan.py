@@ -1,7 +1,8 @@
 """The verifier of finished plans: naive checks that share nothing with the engines that make them.
 
-Nothing here may import more than the nouns (the plan, the target, units), and every check works from the plan's own records. Each is
-a sweep in O(n log n), but for reachability in the order of what is not ordered plainly, which is O(edges x steps / 64).
+Nothing here may import more than the nouns (the plan, the target, units), and every check works
+from the plan's own records. Each is a sweep in O(n log n), but for reachability in the order of
+what is not ordered plainly, which is O(edges x steps / 64).
 """
 
 from __future__ import annotations
@@ -90,16 +91,18 @@ RULES: tuple[dict[str, Check], ...] = (
         "memory": figures.memory_use,
     },
 )
-"""What must hold, by the names of the rules, in stages: a stage may rely on all that come before it."""
+"""What must hold, by the names of the rules, in stages: a stage may rely on all that come before
+it."""
 
 
 @takes(PlanError, plan=PlanRecord)
 def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
-    What lower bounds of times, traffic and energy say is taken on trust, and with it the word ``optimal``: they are only checked to be on
-    the right side of the value and to agree with one another. To prove them takes every job's cost on every core, which a plan does not
-    hold. The page on the plan file lists all that is taken on trust.
+    What lower bounds of times, traffic and energy say is taken on trust, and with it the word
+    ``optimal``: they are only checked to be on the right side of the value and to agree with one
+    another. To prove them takes every job's cost on every core, which a plan does not hold. The
+    page on the plan file lists all that is taken on trust.
 
     Parameters
     ----------
@@ -109,13 +112,16 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     Returns
     -------
     tuple of Violation
-        Empty if the plan holds. Else what is wrong, at most 20 of a rule and then how many more. Where numbers, names, references or
-        times are broken, the checks that rely on them are left out.
+        Empty if the plan holds. Else what is wrong, at most 20 of a rule and then how many more.
+        Where numbers, names, references or times are broken, the checks that rely on them are left
+        out.
     """
     with rare_collection():
         facts = Facts(plan)
         for stage in RULES:
-            if found := tuple(violation for rule, check in stage.items() for violation in tell(rule, check(facts))):
+            if found := tuple(
+                violation for rule, check in stage.items() for violation in tell(rule, check(facts))
+            ):
                 return found
         return ()
 
@@ -125,11 +131,17 @@ def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
     shown = [Violation(rule, _line(message)) for message in islice(messages, SHOWN)]
     more = sum(1 for _ in islice(messages, _COUNTED))
     if more:
-        shown.append(Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more"))
+        shown.append(
+            Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more")
+        )
     return tuple(shown)
 
 
 def _line(message: str) -> str:
     """One printable line of bearable length, whatever memories and cores are called."""
-    shown = message if message.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    shown = (
+        message
+        if message.isprintable()
+        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    )
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 3] + "..."

@@ -1,4 +1,5 @@
-"""Checks of single records and of what they call each other: numbers, names, references, and that no work is missing."""
+"""Checks of single records and of what they call each other: numbers, names, references, and that
+no work is missing."""
 
 from __future__ import annotations
 
@@ -31,17 +32,26 @@ Names = Callable[[Any], Iterable[str]]
 
 
 def numbers(facts: Facts) -> Iterator[str]:
-    """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments are positive; energies are finite."""
+    """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments
+    are positive; energies are finite."""
     kinds: dict[type, list[Any]] = defaultdict(list)
     for record in _records(facts.plan):
         kinds[type(record)].append(record)
     for kind, records in kinds.items():
         for name, limit in _limits(kind):
             for i in _outside(records, name, limit):
-                yield f"{name} of {_label(records[i])} is {getattr(records[i], name)!s:.40}, outside [0, {limit:.2g})"
-    for place, joules in chain(facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()):
+                yield (
+                    f"{name} of {_label(records[i])} is {getattr(records[i], name)!s:.40}, outside"
+                    f" [0, {limit:.2g})"
+                )
+    for place, joules in chain(
+        facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()
+    ):
         if not 0 <= joules < _LARGEST_FLOAT:
-            yield f"the energy of {quoted(place)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+            yield (
+                f"the energy of {quoted(place)} is {joules!s:.40}, outside [0,"
+                f" {_LARGEST_FLOAT:.2g})"
+            )
     for memory in facts.plan.target.memories:
         for name in ("read_bandwidth", "write_bandwidth", "alignment"):
             if getattr(memory, name) == 0:
@@ -49,13 +59,22 @@ def numbers(facts: Facts) -> Iterator[str]:
     for core in facts.plan.target.cores:
         for bits, rate in core.macs_per_cycle.items():
             if not 0 <= rate < _LARGEST_FLOAT:
-                yield f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+                yield (
+                    f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40},"
+                    f" outside [0, {_LARGEST_FLOAT:.2g})"
+                )
         for what, joules in core.energy.items():
             if not 0 <= joules < _LARGEST_FLOAT:
-                yield f"the energy of {quoted(what)} of {_label(core)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+                yield (
+                    f"the energy of {quoted(what)} of {_label(core)} is {joules!s:.40}, outside [0,"
+                    f" {_LARGEST_FLOAT:.2g})"
+                )
         for operator, share in core.efficiency.items():
             if not 0 < share <= 1:
-                yield f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside (0, 1]"
+                yield (
+                    f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside"
+                    " (0, 1]"
+                )
 
 
 def _outside(records: Sequence[Any], name: str, limit: float) -> list[int]:
@@ -70,13 +89,17 @@ def _outside(records: Sequence[Any], name: str, limit: float) -> list[int]:
 
 
 def names(facts: Facts) -> Iterator[str]:
-    """Networks, tensors, memories with cores, and jobs with copies each have names that are not empty and occur once."""
+    """Networks, tensors, memories with cores, and jobs with copies each have names that are not
+    empty and occur once."""
     plan = facts.plan
     copies = (copy.name for copy in facts.copies)
     groups: dict[str, Iterable[str]] = {
         "network": (network.name for network in plan.networks),
         "tensor": (tensor.name for tensor in plan.tensors),
-        "memory or core": chain((memory.name for memory in plan.target.memories), (core.name for core in plan.target.cores)),
+        "memory or core": chain(
+            (memory.name for memory in plan.target.memories),
+            (core.name for core in plan.target.cores),
+        ),
         "job or copy": chain((job.name for job in plan.jobs), copies),
     }
     for what, group in groups.items():
@@ -94,13 +117,23 @@ def references(facts: Facts) -> Iterator[str]:
     cores = {core.name for core in plan.target.cores}
     mentioned: tuple[tuple[Iterable[Any], str, Names, Collection[str]], ...] = (
         (plan.tensors, "network", lambda tensor: (tensor.network,), networks),
-        (plan.tensors, "producer", lambda tensor: (tensor.producer,) if tensor.producer else (), facts.jobs),
+        (
+            plan.tensors,
+            "producer",
+            lambda tensor: (tensor.producer,) if tensor.producer else (),
+            facts.jobs,
+        ),
         (plan.mini_batches, "network", lambda mini_batch: (mini_batch.network,), networks),
         (plan.timings, "network", lambda timing: (timing.network,), networks),
         (plan.jobs, "network", lambda job: (job.network,), networks),
         (plan.jobs, "core", lambda job: (job.core,), cores),
         (plan.jobs, "job or copy", attrgetter("after"), facts.step_of),
-        (plan.transfers, "job", lambda transfer: (transfer.job,) if transfer.job else (), facts.jobs),
+        (
+            plan.transfers,
+            "job",
+            lambda transfer: (transfer.job,) if transfer.job else (),
+            facts.jobs,
+        ),
         (plan.transfers, "job or copy", attrgetter("after"), facts.step_of),
     )
     for records, what, names_of, known in mentioned:
@@ -113,11 +146,18 @@ def references(facts: Facts) -> Iterator[str]:
 
 
 def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
-    """What jobs, allocations and transfers say of tensors and of where they are that nothing in the plan is called."""
+    """What jobs, allocations and transfers say of tensors and of where they are that nothing in the
+    plan is called."""
     plan, columns = facts.plan, facts.columns
     operands, own, moves = columns.operands, columns.allocations, columns.transfers
     sides: tuple[tuple[Iterable[Any], str, Names, Collection[str], tuple[Ints, ...]], ...] = (
-        (plan.jobs, "tensor", lambda job: [operand.tensor for operand in (*job.reads, *job.writes)], facts.tensors, (operands.tensor,)),
+        (
+            plan.jobs,
+            "tensor",
+            lambda job: [operand.tensor for operand in (*job.reads, *job.writes)],
+            facts.tensors,
+            (operands.tensor,),
+        ),
         (
             plan.jobs,
             "shared memory",
@@ -125,10 +165,34 @@ def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
             facts.memories,
             (operands.memory,),
         ),
-        (plan.allocations, "tensor", lambda allocation: (allocation.tensor,), facts.tensors, (own.tensor,)),
-        (plan.allocations, "memory", lambda allocation: (allocation.memory,), facts.capacities, (own.place,)),
-        (plan.transfers, "tensor", lambda transfer: (transfer.tensor,), facts.tensors, (moves.tensor,)),
-        (plan.transfers, "memory or core", attrgetter("source", "destination"), facts.capacities, (moves.source, moves.destination)),
+        (
+            plan.allocations,
+            "tensor",
+            lambda allocation: (allocation.tensor,),
+            facts.tensors,
+            (own.tensor,),
+        ),
+        (
+            plan.allocations,
+            "memory",
+            lambda allocation: (allocation.memory,),
+            facts.capacities,
+            (own.place,),
+        ),
+        (
+            plan.transfers,
+            "tensor",
+            lambda transfer: (transfer.tensor,),
+            facts.tensors,
+            (moves.tensor,),
+        ),
+        (
+            plan.transfers,
+            "memory or core",
+            attrgetter("source", "destination"),
+            facts.capacities,
+            (moves.source, moves.destination),
+        ),
     )
     for records, what, names_of, known, found in sides:
         # Shared memories have smaller numbers than cores.
@@ -140,15 +204,26 @@ def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    timed: tuple[Sequence[Any], ...] = (plan.jobs, plan.allocations, plan.transfers, *plan.links.values())
+    timed: tuple[Sequence[Any], ...] = (
+        plan.jobs,
+        plan.allocations,
+        plan.transfers,
+        *plan.links.values(),
+    )
     for records in timed:
         for number in np.flatnonzero(np.greater(*_spans(facts, records))).tolist():
             record = records[number]
-            yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
+            yield (
+                f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at"
+                f" {format_seconds(record.start)}"
+            )
     start, end = facts.columns.jobs
     for number in np.flatnonzero(end - start < [ps(job.compute) for job in plan.jobs]).tolist():
         job = plan.jobs[number]
-        yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+        yield (
+            f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its"
+            f" {format_seconds(job.compute)} of arithmetic"
+        )
 
 
 def _spans(facts: Facts, records: Sequence[Any]) -> tuple[Ints, Ints]:
@@ -156,25 +231,46 @@ def _spans(facts: Facts, records: Sequence[Any]) -> tuple[Ints, Ints]:
     plan, columns = facts.plan, facts.columns
     if records is plan.jobs:
         return columns.jobs
-    own = columns.allocations if records is plan.allocations else columns.transfers if records is plan.transfers else None
+    own = (
+        columns.allocations
+        if records is plan.allocations
+        else columns.transfers
+        if records is plan.transfers
+        else None
+    )
     return spans_of(records) if own is None else (own.start, own.end)
 
 
 def compute(facts: Facts) -> Iterator[str]:
-    """No core does more in its arithmetic time than its array, at the job's width, and lanes could; two picoseconds may go in rounding."""
+    """No core does more in its arithmetic time than its array, at the job's width, and lanes could;
+    two picoseconds may go in rounding."""
     cores = {core.name: core for core in facts.plan.target.cores}
     for job in facts.plan.jobs:
         core = cores[job.core]
-        array, lanes = core.rows * core.columns * _rate(core, job.bits) * core.clock, core.lanes * core.clock
-        least = (max(_least(job.macs, array), _least(job.elements, lanes)) + core.noc_latency + core.job_overhead) * PICOSECONDS
+        array, lanes = (
+            core.rows * core.columns * _rate(core, job.bits) * core.clock,
+            core.lanes * core.clock,
+        )
+        least = (
+            max(_least(job.macs, array), _least(job.elements, lanes))
+            + core.noc_latency
+            + core.job_overhead
+        ) * PICOSECONDS
         if ps(job.compute) + 2 < least * (1 - 1e-9):
-            work = f"{job.macs} multiply-accumulates of {job.bits} bits and {job.elements} scalar operations"
+            work = (
+                f"{job.macs} multiply-accumulates of {job.bits} bits and {job.elements} scalar"
+                " operations"
+            )
             needs = when(least) if least < math.inf else "for ever"
-            yield f"job {quoted(job.name)} takes {format_seconds(job.compute)} of arithmetic for {work}, its core {job.core} needs {needs}"
+            yield (
+                f"job {quoted(job.name)} takes {format_seconds(job.compute)} of arithmetic for"
+                f" {work}, its core {job.core} needs {needs}"
+            )
 
 
 def precisions(facts: Facts) -> Iterator[str]:
-    """A network's precision is the width in which most of its multiply-accumulates happen; names that stand for no width say nothing."""
+    """A network's precision is the width in which most of its multiply-accumulates happen; names
+    that stand for no width say nothing."""
     done: dict[str, Counter[int]] = defaultdict(Counter)
     for job in facts.plan.jobs:
         done[job.network][job.bits] += job.macs
@@ -182,31 +278,49 @@ def precisions(facts: Facts) -> Iterator[str]:
         macs, bits = done[network.name], _WIDTHS.get(network.precision)
         if bits is not None and any(macs.values()) and macs[bits] < max(macs.values()):
             most = max(macs, key=lambda width: (macs[width], width))
-            yield f"network {quoted(network.name)} is said to be planned at {network.precision}, but multiplies mostly in {most} bits"
+            yield (
+                f"network {quoted(network.name)} is said to be planned at {network.precision}, but"
+                f" multiplies mostly in {most} bits"
+            )
 
 
 def alike(facts: Facts) -> Iterator[str]:
     """All mini-batches of a network have the same work, and tensors of the same sizes."""
-    found: dict[str, dict[int, Counter[tuple[str, ...]]]] = defaultdict(lambda: defaultdict(Counter))
+    found: dict[str, dict[int, Counter[tuple[str, ...]]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
     for job in facts.plan.jobs:
         own = found[job.network][job.mini_batch]
-        who = f"operators {', '.join(quoted(name) for name in job.operators[:2])}{', ...' if len(job.operators) > 2 else ''}"
+        who = (
+            "operators"
+            f" {', '.join(quoted(name) for name in job.operators[:2])}{', ...' if len(job.operators) > 2 else ''}"
+        )
         own[who, "multiply-accumulates", job.kind, f"{job.bits} bits"] += job.macs
         own[who, "scalar operations", job.kind, f"{job.bits} bits"] += job.elements
     for tensor in facts.plan.tensors:
         if tensor.kind != "weight":
-            found[tensor.network][tensor.mini_batch][f"tensor {quoted(tensor.storage)}", "bytes", tensor.kind] += tensor.bytes
+            found[tensor.network][tensor.mini_batch][
+                f"tensor {quoted(tensor.storage)}", "bytes", tensor.kind
+            ] += tensor.bytes
     for network, batches in found.items():
         first = min(batches)
         for batch, own in batches.items():
-            for key in sorted(key for key in batches[first].keys() | own.keys() if own[key] != batches[first][key]):
+            for key in sorted(
+                key for key in batches[first].keys() | own.keys() if own[key] != batches[first][key]
+            ):
                 here = f"{own[key]} {key[1]} ({', '.join(key[2:])}) in mini-batch {batch}"
-                yield f"network {quoted(network)}: {key[0]} has {here}, {batches[first][key]} in mini-batch {first}"
+                yield (
+                    f"network {quoted(network)}: {key[0]} has {here}, {batches[first][key]} in"
+                    f" mini-batch {first}"
+                )
 
 
 def completeness(facts: Facts) -> Iterator[str]:
-    """Every operator of every mini-batch of every network is done once: by one job, or by each of its tiles."""
-    done: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    """Every operator of every mini-batch of every network is done once: by one job, or by each of
+    its tiles."""
+    done: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for job in facts.plan.jobs:
         for operator in job.operators:
             done[job.network, job.mini_batch][operator].append((job.tile, job.tiles))
@@ -223,8 +337,15 @@ def completeness(facts: Facts) -> Iterator[str]:
             )
         if network.operators and len(here) < network.mini_batches:
             missing = next(batch for batch in range(network.mini_batches) if batch not in here)
-            yield f"network {quoted(network.name)}: no job does mini-batch {missing} of {network.mini_batches}"
-        yield from (f"network {quoted(network.name)} has no mini-batch {batch}" for batch in here if batch >= network.mini_batches)
+            yield (
+                f"network {quoted(network.name)}: no job does mini-batch {missing} of"
+                f" {network.mini_batches}"
+            )
+        yield from (
+            f"network {quoted(network.name)} has no mini-batch {batch}"
+            for batch in here
+            if batch >= network.mini_batches
+        )
 
 
 def producers(facts: Facts) -> Iterator[str]:
@@ -232,7 +353,10 @@ def producers(facts: Facts) -> Iterator[str]:
     written = {(operand.tensor, job.name) for job in facts.plan.jobs for operand in job.writes}
     for tensor in facts.plan.tensors:
         if tensor.producer and (tensor.name, tensor.producer) not in written:
-            yield f"job {quoted(tensor.producer)} is to produce tensor {quoted(tensor.name)} but does not write it"
+            yield (
+                f"job {quoted(tensor.producer)} is to produce tensor {quoted(tensor.name)} but does"
+                " not write it"
+            )
     for name, job in sorted(written):
         producer = facts.tensors[name].producer
         if producer != job:
@@ -248,13 +372,21 @@ def cores(facts: Facts) -> Iterator[str]:
             one, two = facts.plan.jobs[first], facts.plan.jobs[second]
             if facts.steps[second].start < facts.steps[first].end:
                 first_span, second_span = span(one.start, one.end), span(two.start, two.end)
-                yield f"core {core} runs job {quoted(one.name)} over {first_span} and job {quoted(two.name)} over {second_span}"
+                yield (
+                    f"core {core} runs job {quoted(one.name)} over {first_span} and job"
+                    f" {quoted(two.name)} over {second_span}"
+                )
 
 
 def _rate(core: Core, bits: int) -> float:
-    """Multiply-accumulates a cycle of an element: those of the next width that the core has, or of its widest."""
+    """Multiply-accumulates a cycle of an element: those of the next width that the core has, or of
+    its widest."""
     widths = sorted(core.macs_per_cycle)
-    return core.macs_per_cycle[next((width for width in widths if bits <= width), widths[-1])] if widths else 0.0
+    return (
+        core.macs_per_cycle[next((width for width in widths if bits <= width), widths[-1])]
+        if widths
+        else 0.0
+    )
 
 
 def _least(work: int, rate: float) -> float:
@@ -268,12 +400,24 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
     """Every record of the plan that holds numbers."""
     target, metrics = plan.target, plan.metrics
     yield from (plan, target, plan.objective, *plan.timings, *plan.mini_batches)
-    yield from (*target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations, *plan.transfers)
+    yield from (
+        *target.cores,
+        *target.memories,
+        *plan.networks,
+        *plan.tensors,
+        *plan.allocations,
+        *plan.transfers,
+    )
     for job in plan.jobs:
         yield from (job, *job.reads, *job.writes)
     yield from chain(*plan.links.values())
     yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
-    yield from chain(metrics.latency.values(), metrics.utilisation.values(), metrics.traffic.values(), metrics.memory.values())
+    yield from chain(
+        metrics.latency.values(),
+        metrics.utilisation.values(),
+        metrics.traffic.values(),
+        metrics.memory.values(),
+    )
     if target.copy is not None:
         yield target.copy
 
@@ -283,7 +427,14 @@ def _limits(kind: Any) -> list[tuple[str, float]]:
     limits = {"int": _LARGEST, "float": _LARGEST_FLOAT}
     seconds = ("start", "end", "compute", "release", "latency", "period", "deadline")
     return [
-        (field.name, _LARGEST / PICOSECONDS if field.name in seconds else limits[str(field.type).removesuffix(" | None")])
+        (
+            field.name,
+            (
+                _LARGEST / PICOSECONDS
+                if field.name in seconds
+                else limits[str(field.type).removesuffix(" | None")]
+            ),
+        )
         for field in fields(kind)
         if str(field.type).removesuffix(" | None") in limits
     ]
@@ -303,11 +454,16 @@ def _label(record: Any) -> str:
 
 def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Collection[str]) -> list[str]:
     """What to say of the names that a record mentions and nothing has."""
-    return [f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have" for name in mentioned if name not in known]
+    return [
+        f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have"
+        for name in mentioned
+        if name not in known
+    ]
 
 
 def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
-    """Curves and figures are there for every shared memory and core, and for nothing else; those of cores without a buffer are optional."""
+    """Curves and figures are there for every shared memory and core, and for nothing else; those of
+    cores without a buffer are optional."""
     metrics = facts.plan.metrics
     shared = set(facts.memories)
     managed = shared | {core.name for core in facts.plan.target.cores if core.buffer}
@@ -323,18 +479,29 @@ def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
         yield from (f"{what} has no entry for {name}" for name in sorted(needed - set(present)))
     networks = {network.name for network in facts.plan.networks}
     yield from _unknown("metrics.latency", "network", metrics.latency, networks)
-    yield from (f"metrics.latency has no entry for {name}" for name in sorted(networks - set(metrics.latency)))
+    yield from (
+        f"metrics.latency has no entry for {name}"
+        for name in sorted(networks - set(metrics.latency))
+    )
 
 
-def _covered(where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]) -> Iterator[str]:
+def _covered(
+    where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]
+) -> Iterator[str]:
     """Operators of one mini-batch against the (tile, tiles) of the jobs that do them."""
     for operator in operators:
         parts = sorted(done.get(operator, ()))
         if not parts:
             yield f"{where}: no job does operator {quoted(operator)}"
-        elif parts[0][1] != len(parts) or parts != [(tile, len(parts)) for tile in range(len(parts))]:
+        elif parts[0][1] != len(parts) or parts != [
+            (tile, len(parts)) for tile in range(len(parts))
+        ]:
             found = ", ".join(f"{tile} of {tiles}" for tile, tiles in parts[:4])
-            yield f"{where}: operator {quoted(operator)} is not done once: its jobs are the tiles {found}" + (
-                ", ..." if len(parts) > 4 else ""
+            yield (
+                f"{where}: operator {quoted(operator)} is not done once: its jobs are the tiles"
+                f" {found}" + (", ..." if len(parts) > 4 else "")
             )
-    yield from (f"{where}: jobs do operator {quoted(name)}, which the network does not have" for name in sorted(set(done) - set(operators)))
+    yield from (
+        f"{where}: jobs do operator {quoted(name)}, which the network does not have"
+        for name in sorted(set(done) - set(operators))
+    )

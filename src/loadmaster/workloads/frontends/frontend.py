@@ -14,20 +14,30 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """Reads a network, with parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
+    """Reads a network, with parameters and errors as in
+    :func:`loadmaster.workloads.frontends.load.load`."""
 
     def __call__(
-        self, source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool
+        self,
+        source: Any,
+        *,
+        batch: int | None,
+        dims: Mapping[str, int],
+        precision: str | None,
+        name: str | None,
+        training: bool,
     ) -> Graph:
         """Read the network that ``source`` names."""
 
 
 @dataclass(frozen=True)
 class Frontend:
-    """Reads sources ``NAME:...``, where ``NAME`` is what the frontend is called, and files that end in one of the ``suffixes``.
+    """Reads sources ``NAME:...``, where ``NAME`` is what the frontend is called, and files that end
+    in one of the ``suffixes``.
 
-    ``holds`` says of a value that is no text whether it is a network of this kind; ``read_held`` reads it. Neither imports a package that
-    the value cannot come from unless it is imported already.
+    ``holds`` says of a value that is no text whether it is a network of this kind; ``read_held``
+    reads it. Neither imports a package that the value cannot come from unless it is imported
+    already.
     """
 
     read: Reader
@@ -36,4 +46,6 @@ class Frontend:
     read_held: Reader | None = None
 
 
-FRONTENDS: Registry[Frontend] = Registry("loadmaster.workloads.frontends", "FRONTEND", "frontend", ModelError)
+FRONTENDS: Registry[Frontend] = Registry(
+    "loadmaster.workloads.frontends", "FRONTEND", "frontend", ModelError
+)

@@ -1,4 +1,5 @@
-"""Job lists in the CSV of the M3E instances: one dependency-free layer a row, columns ``K,C,Y,X,R,S,type``."""
+"""Job lists in the CSV of the M3E instances: one dependency-free layer a row, columns
+``K,C,Y,X,R,S,type``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from pathlib import Path
 from loadmaster.core.csv_cells import Row, read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.workloads.graph import LoopNest, TensorKind
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperatorInfo,
+    Role,
+    TensorInstance,
+    Workload,
+)
 
 COLUMNS = ("K", "C", "Y", "X", "R", "S", "type")
 _KINDS = ("FullyConnected", "Conv", "DepthwiseConv", "Gemm")
@@ -21,9 +30,10 @@ _MOST_MACS = 2**53
 def read_job_list(path: str | Path) -> Workload:
     """Read a list of jobs that depend on nothing.
 
-    Column ``type`` is 0 for fully connected layers (``K`` out, ``C`` in), 1 for convolutions, 2 for depthwise ones (``K`` is ignored)
-    and 3 for matrix products, whose columns ``K,C,Y`` hold M, N and K of an M x K by K x N product. ``Y`` and ``X`` are input
-    sizes; strides are 1. An element is one byte.
+    Column ``type`` is 0 for fully connected layers (``K`` out, ``C`` in), 1 for convolutions, 2 for
+    depthwise ones (``K`` is ignored) and 3 for matrix products, whose columns ``K,C,Y`` hold M, N
+    and K of an M x K by K x N product. ``Y`` and ``X`` are input sizes; strides are 1. An element
+    is one byte.
 
     Parameters
     ----------
@@ -40,19 +50,31 @@ def read_job_list(path: str | Path) -> Workload:
     JobError
         Naming file, line and column.
     """
-    return job_list_of(rows_of(read_text(path), str(path), COLUMNS), Path(path).name.removesuffix(".csv"), str(path))
+    return job_list_of(
+        rows_of(read_text(path), str(path), COLUMNS),
+        Path(path).name.removesuffix(".csv"),
+        str(path),
+    )
 
 
 def job_list_of(rows: Iterable[Row], name: str, source: str) -> Workload:
-    """Make the jobs of rows with the columns of a job list, as :func:`read_job_list` has it; the network is called ``name``."""
+    """Make the jobs of rows with the columns of a job list, as :func:`read_job_list` has it; the
+    network is called ``name``."""
     jobs: list[Job] = []
     tensors: list[TensorInstance] = []
     for row in rows:
         kind, nest, sizes = layer_of(row)
         _add_job(f"{name}/{len(jobs)}", name, kind, nest, sizes, jobs, tensors)
-    operators = tuple(OperatorInfo(job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)) for job in jobs)
+    operators = tuple(
+        OperatorInfo(
+            job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)
+        )
+        for job in jobs
+    )
     outputs = tuple(job.writes[0].tensor for job in jobs)
-    network = NetworkInfo(name, source, "int8", 1, 1, sum(job.macs for job in jobs), operators, outputs)
+    network = NetworkInfo(
+        name, source, "int8", 1, 1, sum(job.macs for job in jobs), operators, outputs
+    )
     return Workload((network,), tuple(jobs), tuple(tensors))
 
 
@@ -62,18 +84,30 @@ def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
     k, c, y, x, r, s = (row.whole(column, 1, _EXTENT_LIMIT) for column in COLUMNS[:-1])
     for column, size in zip(("Y", "X", "R", "S"), (y, x, r, s), strict=True):
         if size != 1 and (kind == 0 or (kind == 3 and column != "Y")):
-            raise JobError(f"{row.where(column)} is {size}: it must be 1 for a layer of type {kind}")
+            raise JobError(
+                f"{row.where(column)} is {size}: it must be 1 for a layer of type {kind}"
+            )
     for window, extent, taps, size in (("R", "Y", r, y), ("S", "X", s, x)):
         if taps > size:
-            raise JobError(f"{row.where(window)} is {taps}, more than {extent} = {size}: a filter must fit into its input")
+            raise JobError(
+                f"{row.where(window)} is {taps}, more than {extent} = {size}: a filter must fit"
+                " into its input"
+            )
     if kind == 3:
         k, c, y = c, y, k
     depthwise = kind == 2
     groups, k, per_group = (c, 1, 1) if depthwise else (1, k, c)
     nest = LoopNest(k=k, c=per_group, y=y - r + 1, x=x - s + 1, r=r, s=s, groups=groups)
     if nest.macs >= _MOST_MACS:
-        raise JobError(f"{row.place}: {nest.macs} multiply-accumulates are more than one job may have (2^53): split it")
-    return _KINDS[kind], nest, (c * y * x, groups * k * per_group * r * s, groups * k * nest.y * nest.x)
+        raise JobError(
+            f"{row.place}: {nest.macs} multiply-accumulates are more than one job may have (2^53):"
+            " split it"
+        )
+    return (
+        _KINDS[kind],
+        nest,
+        (c * y * x, groups * k * per_group * r * s, groups * k * nest.y * nest.x),
+    )
 
 
 def _add_job(
@@ -85,12 +119,40 @@ def _add_job(
     jobs: list[Job],
     tensors: list[TensorInstance],
 ) -> None:
-    parts = ((Role.INPUT, TensorKind.INPUT), (Role.WEIGHT, TensorKind.WEIGHT), (Role.OUTPUT, TensorKind.ACTIVATION))
-    operands = [Operand(f"{name}/{role}", size, role, 0) for (role, _), size in zip(parts, sizes, strict=True)]
+    parts = (
+        (Role.INPUT, TensorKind.INPUT),
+        (Role.WEIGHT, TensorKind.WEIGHT),
+        (Role.OUTPUT, TensorKind.ACTIVATION),
+    )
+    operands = [
+        Operand(f"{name}/{role}", size, role, 0)
+        for (role, _), size in zip(parts, sizes, strict=True)
+    ]
     for operand, (role, tensor_kind) in zip(operands, parts, strict=True):
         is_output = role is Role.OUTPUT
         instance = TensorInstance(
-            operand.tensor, network, operand.tensor, 0, operand.bytes, str(tensor_kind), is_output, len(jobs) if is_output else -1
+            operand.tensor,
+            network,
+            operand.tensor,
+            0,
+            operand.bytes,
+            str(tensor_kind),
+            is_output,
+            len(jobs) if is_output else -1,
         )
         tensors.append(instance)
-    jobs.append(Job(name, network, 0, kind, (name,), (nest,), 0, 8, tuple(operands[:2]), tuple(operands[2:]), ()))
+    jobs.append(
+        Job(
+            name,
+            network,
+            0,
+            kind,
+            (name,),
+            (nest,),
+            0,
+            8,
+            tuple(operands[:2]),
+            tuple(operands[2:]),
+            (),
+        )
+    )

@@ -1,4 +1,5 @@
-"""One way in for networks of every kind: a frontend is chosen by what the source begins or ends with."""
+"""One way in for networks of every kind: a frontend is chosen by what the source begins or ends
+with."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from loadmaster.workloads.graph import Graph
 
 _USUAL = "onnx"
 """The frontend of what no other is for: its errors say what can be given."""
-_GIVE = "give text or a path, an onnx.ModelProto, or a torch module and its example inputs as (module, inputs)"
+_GIVE = (
+    "give text or a path, an onnx.ModelProto, or a torch module and its example inputs as (module,"
+    " inputs)"
+)
 
 
 @takes(ModelError, batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
@@ -33,24 +37,29 @@ def load(
     Parameters
     ----------
     source
-        A file or a name of a kind that ``loadmaster.strategies("load")`` lists: an ``.onnx`` file, gzipped or not; ``onnx:NAME``, one
-        of the weightless networks that the onnx package ships; a ``.tflite`` file; ``torch:module.path:factory``
-        (see :mod:`loadmaster.workloads.frontends.torch.factory`). Or what one has at hand: an ``onnx.ModelProto``, or a torch module and
-        its example inputs ``(module, inputs)``; inputs are a tensor, a tuple, or a dict of keyword arguments.
+        A file or a name of a kind that ``loadmaster.strategies("load")`` lists: an ``.onnx`` file,
+        gzipped or not; ``onnx:NAME``, one of the weightless networks that the onnx package ships; a
+        ``.tflite`` file; ``torch:module.path:factory`` (see
+        :mod:`loadmaster.workloads.frontends.torch.factory`). Or what one has at hand: an
+        ``onnx.ModelProto``, or a torch module and its example inputs ``(module, inputs)``; inputs
+        are a tensor, a tuple, or a dict of keyword arguments.
     batch
-        Leading dimension of the inputs. In ONNX files, where the first input's is symbolic, its symbol is set; unnamed unknown leading
-        dimensions are set too. Where it is a number, it is replaced in every input that leads with the same number, and constant
-        ``Reshape`` targets that then miss the element count by exactly that factor have their leading dimension scaled. A torch factory
-        is called with it.
+        Leading dimension of the inputs. In ONNX files, where the first input's is symbolic, its
+        symbol is set; unnamed unknown leading dimensions are set too. Where it is a number, it is
+        replaced in every input that leads with the same number, and constant ``Reshape`` targets
+        that then miss the element count by exactly that factor have their leading dimension scaled.
+        A torch factory is called with it.
     dims
-        Sizes of an ONNX file's unknown dimensions: by symbol, or as ``TENSOR.AXIS`` for those without one.
+        Sizes of an ONNX file's unknown dimensions: by symbol, or as ``TENSOR.AXIS`` for those
+        without one.
     precision
-        ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) of an ONNX file at that width. ``None`` keeps the
-        file's types.
+        ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) of an ONNX
+        file at that width. ``None`` keeps the file's types.
     name
         Name of the network; from the file's or the factory's by default.
     training
-        Capture a whole training step of a torch module: forward, backward, and the optimiser if the factory returns one.
+        Capture a whole training step of a torch module: forward, backward, and the optimiser if the
+        factory returns one.
 
     Raises
     ------
@@ -59,20 +68,31 @@ def load(
 
     Notes
     -----
-    O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never opened.
+    O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never
+    opened.
     """
     if not isinstance(source, str | PathLike):
-        held = next((each.read_held for each in map(FRONTENDS.find, FRONTENDS.names) if each.holds(source)), None)
+        held = next(
+            (each.read_held for each in map(FRONTENDS.find, FRONTENDS.names) if each.holds(source)),
+            None,
+        )
         if held is None:
             raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
-        return held(source, batch=batch, dims=dims or {}, precision=precision, name=name, training=training)
+        return held(
+            source, batch=batch, dims=dims or {}, precision=precision, name=name, training=training
+        )
     label = " ".join(os.fspath(source).split())
-    return _frontend_of(label).read(label, batch=batch, dims=dims or {}, precision=precision, name=name, training=training)
+    return _frontend_of(label).read(
+        label, batch=batch, dims=dims or {}, precision=precision, name=name, training=training
+    )
 
 
 def is_source(value: object) -> bool:
-    """Whether :func:`load` takes a value: text, a path, or a network that a frontend can read as it is."""
-    return isinstance(value, str | PathLike) or any(FRONTENDS.find(name).holds(value) for name in FRONTENDS.names)
+    """Whether :func:`load` takes a value: text, a path, or a network that a frontend can read as it
+    is."""
+    return isinstance(value, str | PathLike) or any(
+        FRONTENDS.find(name).holds(value) for name in FRONTENDS.names
+    )
 
 
 def _frontend_of(source: str) -> Frontend:
@@ -80,4 +100,7 @@ def _frontend_of(source: str) -> Frontend:
     if colon and scheme in FRONTENDS.names:
         return FRONTENDS.find(scheme)
     frontends = [FRONTENDS.find(name) for name in FRONTENDS.names]
-    return next((each for each in frontends if source.lower().endswith(each.suffixes)), FRONTENDS.find(_USUAL))
+    return next(
+        (each for each in frontends if source.lower().endswith(each.suffixes)),
+        FRONTENDS.find(_USUAL),
+    )

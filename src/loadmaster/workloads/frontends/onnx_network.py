@@ -1,4 +1,5 @@
-"""`.onnx` and `.onnx.gz` files, and `onnx:NAME` (resnet50, vgg19, ...) for the networks that the onnx package ships."""
+"""`.onnx` and `.onnx.gz` files, and `onnx:NAME` (resnet50, vgg19, ...) for the networks that the
+onnx package ships."""
 
 from __future__ import annotations
 
@@ -11,10 +12,20 @@ from loadmaster.workloads.frontends.frontend import Frontend
 from loadmaster.workloads.graph import Graph
 
 
-def read(source: str, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+def read(
+    source: str,
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
+    name: str | None,
+    training: bool,
+) -> Graph:
     """Read a file, or a network of the onnx package."""
     if training:
-        raise ModelError(f"{source}: an ONNX file holds no training step: give torch:module.path:factory")
+        raise ModelError(
+            f"{source}: an ONNX file holds no training step: give torch:module.path:factory"
+        )
     from loadmaster.workloads.frontends.onnx.file import load_onnx
 
     return load_onnx(source, batch=batch, dims=dims, precision=precision, name=name)
@@ -26,7 +37,15 @@ def holds(value: object) -> bool:
     return onnx is not None and isinstance(value, onnx.ModelProto)
 
 
-def read_held(source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+def read_held(
+    source: Any,
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
+    name: str | None,
+    training: bool,
+) -> Graph:
     """Read an ``onnx.ModelProto``, which stays as it is."""
     if training:
         raise ModelError("an ONNX model holds no training step: give a torch module and its inputs")

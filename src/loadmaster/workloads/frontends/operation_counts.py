@@ -1,4 +1,5 @@
-"""Rules of counting that the ONNX and the torch frontend share: scalar operations per element, and folding of dimensions."""
+"""Rules of counting that the ONNX and the torch frontend share: scalar operations per element, and
+folding of dimensions."""
 
 from __future__ import annotations
 
@@ -12,5 +13,6 @@ NORMALISATION_STEPS = 5
 
 
 def folded(sizes: Sequence[int]) -> tuple[int, int]:
-    """Fold any number of spatial dimensions to rows and columns: depth folds into the rows, one dimension is a single row."""
+    """Fold any number of spatial dimensions to rows and columns: depth folds into the rows, one
+    dimension is a single row."""
     return math.prod(sizes[:-1]), sizes[-1]

@@ -11,29 +11,54 @@ from loadmaster.workloads.frontends.frontend import Frontend
 from loadmaster.workloads.graph import Graph
 
 
-def read(source: str, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+def read(
+    source: str,
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
+    name: str | None,
+    training: bool,
+) -> Graph:
     """Call the factory and capture what it makes."""
     if precision is not None or dims:
-        raise ModelError(f"{source}: --precision and --dim are for ONNX files: let the factory choose types and sizes")
+        raise ModelError(
+            f"{source}: --precision and --dim are for ONNX files: let the factory choose types and"
+            " sizes"
+        )
     from loadmaster.workloads.frontends.torch.factory import load_factory
 
     return load_factory(source.partition(":")[2], batch=batch, name=name, training=training)
 
 
 def holds(value: object) -> bool:
-    """Whether a value is a torch module, or one with what it is called with; there is none where torch was not imported."""
+    """Whether a value is a torch module, or one with what it is called with; there is none where
+    torch was not imported."""
     torch: Any = sys.modules.get("torch")
     module = value[0] if isinstance(value, tuple) and value else value
     return torch is not None and isinstance(module, torch.nn.Module)
 
 
-def read_held(source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+def read_held(
+    source: Any,
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
+    name: str | None,
+    training: bool,
+) -> Graph:
     """Capture a module with its example inputs; the module stays as it is."""
     label = type(source[0] if isinstance(source, tuple) else source).__name__
     if not isinstance(source, tuple):
-        raise ModelError(f"{label}: a torch module has shapes only with inputs: give (module, inputs)")
+        raise ModelError(
+            f"{label}: a torch module has shapes only with inputs: give (module, inputs)"
+        )
     if precision is not None or dims or batch is not None:
-        raise ModelError(f"{label}: precision, dims and batch are those of the module and its example inputs: change these")
+        raise ModelError(
+            f"{label}: precision, dims and batch are those of the module and its example inputs:"
+            " change these"
+        )
     from loadmaster.workloads.frontends.torch.factory import load_module
 
     return load_module(source, label=label, name=name or label, training=training)

@@ -1,4 +1,5 @@
-"""Fuses elementwise operators into the operator that produces their data, as a compiler would, and drops free ones."""
+"""Fuses elementwise operators into the operator that produces their data, as a compiler would, and
+drops free ones."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 @dataclass
 class FusedOp:
-    """An operator and the elementwise ones fused into it; operands are storage names (views resolved).
+    """An operator and the elementwise ones fused into it; operands are storage names (views
+    resolved).
 
-    ``reads`` come from outside, ``writes`` are the results that something outside needs; results used only inside never
-    leave the core. ``by_channel`` are the reads of which each output channel of the loop nest needs its own part only.
+    ``reads`` come from outside, ``writes`` are the results that something outside needs; results
+    used only inside never leave the core. ``by_channel`` are the reads of which each output channel
+    of the loop nest needs its own part only.
     """
 
     main: Op
@@ -38,9 +41,10 @@ class FusedOp:
 def fuse(graph: Graph) -> Sequence[FusedOp]:
     """Group the operators of a graph into fused ones, in an order in which they can run.
 
-    An elementwise operator joins the latest of its inputs' producers if all that it takes from there has as many elements as its
-    output: then it can run on each element when the producer has computed it, and no cycle can arise. Results needed elsewhere
-    too are still written; fusing never adds traffic. Views and shape operators vanish. Time and memory are linear in the graph.
+    An elementwise operator joins the latest of its inputs' producers if all that it takes from
+    there has as many elements as its output: then it can run on each element when the producer has
+    computed it, and no cycle can arise. Results needed elsewhere too are still written; fusing
+    never adds traffic. Views and shape operators vanish. Time and memory are linear in the graph.
     """
     groups: list[FusedOp] = []
     group_of: dict[str, int] = {}
@@ -62,7 +66,11 @@ def _host(graph: Graph, op: Op, groups: list[FusedOp], group_of: dict[str, int])
     """Index of the group that an operator can join."""
     if op.op_class is not OpClass.ELEMENTWISE or not op.writes:
         return None
-    sources = [(group_of[storage], read.tensor) for read in op.reads if (storage := graph.tensors[read.tensor].storage) in group_of]
+    sources = [
+        (group_of[storage], read.tensor)
+        for read in op.reads
+        if (storage := graph.tensors[read.tensor].storage) in group_of
+    ]
     if not sources:
         return None
     latest = max(group for group, _ in sources)
@@ -90,17 +98,24 @@ def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
     outputs = {graph.tensors[name].storage for name in graph.outputs}
     for index, group in enumerate(groups):
         written = _merge(graph, (access for op in group.ops for access in op.writes))
-        needed = [w for w in written if w.tensor in outputs or readers.get(w.tensor, set()) - {index}]
+        needed = [
+            w for w in written if w.tensor in outputs or readers.get(w.tensor, set()) - {index}
+        ]
         # Work whose result nobody uses is still work that the file asks for: keep its last result.
         group.writes = needed or written[-1:]
         inside = {access.tensor for access in written}
-        group.reads = [r for r in _merge(graph, (a for op in group.ops for a in op.reads)) if r.tensor not in inside and r.bytes]
+        group.reads = [
+            r
+            for r in _merge(graph, (a for op in group.ops for a in op.reads))
+            if r.tensor not in inside and r.bytes
+        ]
         group.nests = tuple(_on_storage(graph, nest, inside, group) for nest in group.main.nests)
         group.by_channel = _by_channel(graph, group)
 
 
 def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
-    """Reads that divide by output channel: weights, and what is laid out along the channels of the result."""
+    """Reads that divide by output channel: weights, and what is laid out along the channels of the
+    result."""
     if len(group.nests) != 1:
         return frozenset()
     nest = group.main.nests[0]
@@ -112,27 +127,40 @@ def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
     for op in group.ops:
         for read in op.reads:
             tensor = graph.tensors[read.tensor]
-            along = len(tensor.shape) >= -axis and tensor.shape[axis] == nest.k and graph.tensors[op.writes[0].tensor].shape == result
+            along = (
+                len(tensor.shape) >= -axis
+                and tensor.shape[axis] == nest.k
+                and graph.tensors[op.writes[0].tensor].shape == result
+            )
             is_bias = op is group.main and tensor.shape == (nest.k,)
-            # A part of a concatenated input has its own channels, which only happen to be as many as those of the result.
+            # A part of a concatenated input has its own channels, which only happen to be as many
+            # as those of the result.
             is_input = op is group.main and nest.input in read.part_of
-            (divided if (along or is_bias or read.tensor == nest.weight) and not is_input else whole).add(tensor.storage)
+            (
+                divided
+                if (along or is_bias or read.tensor == nest.weight) and not is_input
+                else whole
+            ).add(tensor.storage)
     return frozenset(divided - whole)
 
 
 def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
-    """Merge accesses to one per storage, as large as the largest, because fused operators fetch a storage once."""
+    """Merge accesses to one per storage, as large as the largest, because fused operators fetch a
+    storage once."""
     largest: dict[str, Access] = {}
     for access in accesses:
         storage = graph.tensors[access.tensor].storage
         before = largest.get(storage, Access(storage, 0))
         operands = (*before.part_of, *(graph.tensors[name].storage for name in access.part_of))
-        largest[storage] = Access(storage, max(access.bytes, before.bytes), part_of=tuple(dict.fromkeys(operands)))
+        largest[storage] = Access(
+            storage, max(access.bytes, before.bytes), part_of=tuple(dict.fromkeys(operands))
+        )
     return list(largest.values())
 
 
 def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) -> LoopNest:
-    """The nest with its operands named by storage; a result that only fused operators read leaves the core as theirs."""
+    """The nest with its operands named by storage; a result that only fused operators read leaves
+    the core as theirs."""
 
     def storage(name: str) -> str:
         return graph.tensors[name].storage if name in graph.tensors else ""
@@ -141,5 +169,7 @@ def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) 
     kept = {access.tensor for access in group.writes}
     if output in inside and output not in kept:
         size = _elements(graph, nest.output)
-        output = next((w.tensor for w in reversed(group.writes) if _elements(graph, w.tensor) == size), "")
+        output = next(
+            (w.tensor for w in reversed(group.writes) if _elements(graph, w.tensor) == size), ""
+        )
     return replace(nest, input=storage(nest.input), weight=storage(nest.weight), output=output)

@@ -39,10 +39,12 @@ _MOST_KNOWN = 4096
 
 @dataclass(frozen=True)
 class Grid:
-    """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d`` end, the last at its extent.
+    """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d``
+    end, the last at its extent.
 
-    Pieces are counted with the last dimension fastest. A piece owns what lies between two ends. If there are ``starts``, where ranges
-    begin, it makes what lies before as well, from its own start on: that is recomputed, for others own it.
+    Pieces are counted with the last dimension fastest. A piece owns what lies between two ends. If
+    there are ``starts``, where ranges begin, it makes what lies before as well, from its own start
+    on: that is recomputed, for others own it.
     """
 
     shape: tuple[int, ...]
@@ -52,14 +54,23 @@ class Grid:
     @cached_property
     def owned(self) -> tuple[Box, ...]:
         """The part of the result that each piece owns; together these are all of it, once."""
-        return tuple(itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends)))
+        return tuple(
+            itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
+        )
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
         """The part of the result that each piece makes."""
         if not self.starts:
             return self.owned
-        return tuple(itertools.product(*(zip(starts, ends, strict=True) for starts, ends in zip(self.starts, self.ends, strict=True))))
+        return tuple(
+            itertools.product(
+                *(
+                    zip(starts, ends, strict=True)
+                    for starts, ends in zip(self.starts, self.ends, strict=True)
+                )
+            )
+        )
 
     @property
     def tiles(self) -> int:
@@ -67,7 +78,8 @@ class Grid:
         return math.prod(len(ends) for ends in self.ends)
 
     def tile(self, at: Mapping[int, int]) -> int:
-        """The number of the piece that is the ``at[axis]``-th along some dimensions and the first along all others."""
+        """The number of the piece that is the ``at[axis]``-th along some dimensions and the first
+        along all others."""
         number = 0
         for axis, ends in enumerate(self.ends):
             number = number * len(ends) + at.get(axis, 0)
@@ -77,12 +89,17 @@ class Grid:
         """Numbers of the pieces that own something of a box. O(those)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):
-            own = range(bisect_right(ends, first), bisect_left(ends, last) + 1) if last > first else ()
+            own = (
+                range(bisect_right(ends, first), bisect_left(ends, last) + 1)
+                if last > first
+                else ()
+            )
             numbers = [number * len(ends) + at for number in numbers for at in own]
         return iter(numbers)
 
     def holder(self, box: Box, likely: int) -> int | None:
-        """The piece that makes all of a box, though others own some of it: the ``likely`` one, or the one that owns its last element."""
+        """The piece that makes all of a box, though others own some of it: the ``likely`` one, or
+        the one that owns its last element."""
         if not self.starts or not volume(box):
             return None
         last = next(self.meeting(tuple((end - 1, end) for _, end in box)))
@@ -106,10 +123,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Chains:
-    """The pieces of a result that is summed up in parts: a chain of pieces for each part of the result in ``grid``.
+    """The pieces of a result that is summed up in parts: a chain of pieces for each part of the
+    result in ``grid``.
 
-    Each piece of a chain adds a range of what is summed to the sums of the one before it, and the last makes the part of the result.
-    ``ends`` are where these ranges end, the last at the extent. Pieces are counted chain by chain.
+    Each piece of a chain adds a range of what is summed to the sums of the one before it, and the
+    last makes the part of the result. ``ends`` are where these ranges end, the last at the extent.
+    Pieces are counted chain by chain.
     """
 
     grid: Grid
@@ -134,16 +153,19 @@ class Chains:
         return (tile + 1) % len(self.ends) == 0
 
     def amount_of_tile(self, amount: int, tile: int) -> int:
-        """What falls to one piece of an amount that all share by the size of their results, which the last of a chain makes."""
+        """What falls to one piece of an amount that all share by the size of their results, which
+        the last of a chain makes."""
         return self.grid.amount_of_tile(amount, self.part(tile)) if self.is_last(tile) else 0
 
 
 @dataclass(frozen=True)
 class Divisible:
-    """A fused operator that can be cut: the shape of its result, and the dimensions that can be cut.
+    """A fused operator that can be cut: the shape of its result, and the dimensions that can be
+    cut.
 
-    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside: the tensor and its windows. ``summed``
-    is the extent of what its loop nest sums over, if that can be cut too, else 0.
+    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside:
+    the tensor and its windows. ``summed`` is the extent of what its loop nest sums over, if that
+    can be cut too, else 0.
     """
 
     shape: tuple[int, ...]
@@ -151,28 +173,40 @@ class Divisible:
     step: tuple[int, ...]
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = field(default_factory=dict)
     summed: int = 0
-    _known: dict[tuple[str, Box, Range | None], Box] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was needed: ways to cut a network that are tried one after the other share most of their pieces."""
+    _known: dict[tuple[str, Box, Range | None], Box] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was needed: ways to cut a network that are tried one after the other share most of their
+    pieces."""
 
     def grid(self, parts: dict[int, int]) -> Grid:
-        """The grid of so many parts along some dimensions, as equal as whole steps of the dimension allow."""
+        """The grid of so many parts along some dimensions, as equal as whole steps of the dimension
+        allow."""
         ends = []
         for axis, (extent, step) in enumerate(zip(self.shape, self.step, strict=True)):
             steps = extent // step
             count = max(1, min(parts.get(axis, 1), steps)) if axis in self.axes else 1
-            ends.append(tuple(extent if part == count else steps * part // count * step for part in range(1, count + 1)))
+            ends.append(
+                tuple(
+                    extent if part == count else steps * part // count * step
+                    for part in range(1, count + 1)
+                )
+            )
         return Grid(self.shape, tuple(ends))
 
     def chains(self, parts: dict[int, int], links: int) -> Grid | Chains:
-        """The grid of so many parts along some dimensions, each summed up by a chain of so many pieces, as equal as can be."""
+        """The grid of so many parts along some dimensions, each summed up by a chain of so many
+        pieces, as equal as can be."""
         grid = self.grid(parts)
         ends = tuple(self.summed * link // links for link in range(1, links + 1))
         return Chains(grid, ends) if links > 1 else grid
 
     def needed(self, graph: Graph, storage: str, box: Box, summed: Range | None = None) -> Box:
-        """The part of a storage that a part of the result needs; or the piece of its chain that takes the range ``summed``.
+        """The part of a storage that a part of the result needs; or the piece of its chain that
+        takes the range ``summed``.
 
-        A piece that is not the last needs nothing but what is summed. ``graph`` is always the one that the operator is of.
+        A piece that is not the last needs nothing but what is summed. ``graph`` is always the one
+        that the operator is of.
         """
         key = (storage, box, summed)
         known = self._known.get(key)
@@ -190,7 +224,10 @@ class Divisible:
             own = tensors[name].shape
             part = operand_box(windows, box, own) if windows else whole(own)
             if summed is not None and SUMMED in windows:
-                part = tuple(summed if window == SUMMED else each for window, each in zip(windows, part, strict=True))
+                part = tuple(
+                    summed if window == SUMMED else each
+                    for window, each in zip(windows, part, strict=True)
+                )
             elif summed is not None and summed[1] < self.summed:
                 continue
             result = hull(result, part if own == shape else reshaped(part, own, shape))
@@ -198,7 +235,8 @@ class Divisible:
 
 
 def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> Ints:
-    """The parts of a storage that many parts of the result need: :meth:`Divisible.needed` of boxes, shape (boxes, dimensions, 2)."""
+    """The parts of a storage that many parts of the result need: :meth:`Divisible.needed` of boxes,
+    shape (boxes, dimensions, 2)."""
     tensors = graph.tensors
     shape = tensors[storage].shape
     result: Ints | None = None
@@ -214,19 +252,30 @@ def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> In
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
     """How a group can be cut, which it remembers; None if it cannot.
 
-    All operators of a group must make results of one shape, and along what is cut element by element from one another, so that a piece of
-    the last needs just that piece of the others. Of several results only the first may be needed. With ``sums`` it may be cut along what
-    it sums over, too.
+    All operators of a group must make results of one shape, and along what is cut element by
+    element from one another, so that a piece of the last needs just that piece of the others. Of
+    several results only the first may be needed. With ``sums`` it may be cut along what it sums
+    over, too.
     """
-    return remembered_by(group, f"_{__name__}.divisible[{sums}]", lambda: _divisible(graph, group, sums))
+    return remembered_by(
+        group, f"_{__name__}.divisible[{sums}]", lambda: _divisible(graph, group, sums)
+    )
 
 
 def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
     main = group.main
-    if not main.axes or not _only_first(group) or any(nest.repeats != 1 or not nest.loops for nest in main.nests):
+    if (
+        not main.axes
+        or not _only_first(group)
+        or any(nest.repeats != 1 or not nest.loops for nest in main.nests)
+    ):
         return None
     shape = graph.tensors[main.writes[0].tensor].shape
-    axes = {axis for axis in main.axes if shape[axis] > 1 and all(nest.loops[axis] for nest in main.nests)}
+    axes = {
+        axis
+        for axis in main.axes
+        if shape[axis] > 1 and all(nest.loops[axis] for nest in main.nests)
+    }
     made: set[str] = set()
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = {}
     for op in group.ops:
@@ -235,25 +284,42 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
             if storage in made:
                 axes &= _element_by_element(graph, read, shape)
             elif read.bytes:
-                uses.setdefault(storage, []).append((storage if read.of_storage else read.tensor, read.windows))
+                uses.setdefault(storage, []).append(
+                    (storage if read.of_storage else read.tensor, read.windows)
+                )
         for write in op.writes[:1] if op is main else op.writes:
             tensor = graph.tensors[write.tensor]
             if tensor.shape != shape or tensor.alias_of is not None or tensor.storage in uses:
                 return None
             made.add(write.tensor)
-    if any(math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape) for s, names in uses.items() for name, _ in names):
+    if any(
+        math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape)
+        for s, names in uses.items()
+        for name, _ in names
+    ):
         return None
     summed = _summed(graph, group, uses) if sums else 0
-    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses, summed) if axes or summed else None
+    return (
+        Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses, summed)
+        if axes or summed
+        else None
+    )
 
 
-def _summed(graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, tuple[Window, ...]]]]) -> int:
-    """The extent of what an operator sums over, if both of the factors of its only loop nest say where they have it; else 0."""
+def _summed(
+    graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, tuple[Window, ...]]]]
+) -> int:
+    """The extent of what an operator sums over, if both of the factors of its only loop nest say
+    where they have it; else 0."""
     if len(group.nests) != 1 or group.nests[0].groups != 1 or group.nests[0].c < 2:
         return 0
     nest = group.nests[0]
     found = {
-        tuple(graph.tensors[name].shape[axis] for axis, window in enumerate(windows) if window == SUMMED)
+        tuple(
+            graph.tensors[name].shape[axis]
+            for axis, window in enumerate(windows)
+            if window == SUMMED
+        )
         for storage in (nest.input, nest.weight)
         for name, windows in uses.get(storage, [("", ())])
         if name
@@ -263,12 +329,17 @@ def _summed(graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str,
 
 def _only_first(group: FusedOp) -> bool:
     """Whether of all that the first operator writes only its first result is needed."""
-    needed = {access.tensor for access in group.writes} | {read.tensor for op in group.ops for read in op.reads}
-    return bool(group.main.writes) and not any(write.tensor in needed for write in group.main.writes[1:])
+    needed = {access.tensor for access in group.writes} | {
+        read.tensor for op in group.ops for read in op.reads
+    }
+    return bool(group.main.writes) and not any(
+        write.tensor in needed for write in group.main.writes[1:]
+    )
 
 
 def _element_by_element(graph: Graph, read: Access, shape: tuple[int, ...]) -> set[int]:
-    """Dimensions of a result of which every element needs the one at the same place of an operand."""
+    """Dimensions of a result of which every element needs the one at the same place of an
+    operand."""
     tensor = graph.tensors[read.tensor]
     seen = graph.tensors[tensor.storage] if read.of_storage else tensor
     if seen.shape != shape or len(read.windows) != len(shape):
@@ -288,7 +359,8 @@ def _steps(main: Op, rank: int) -> tuple[int, ...]:
 
 
 def least_share(graph: Graph, op: Op, access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
+    """Share of an operand that is read by some piece, however small pieces are: strides may step
+    over the rest, or never reach it."""
     share = 1.0
     if not op.writes:
         return share
@@ -310,6 +382,14 @@ def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
         loop = nest.loops[axis]
         if loop == CHANNELS:
             loop = "groups" if nest.groups > 1 and "groups" not in nest.loops else "k"
-        # The rounds of all pieces add up, also where a loop has fewer than the dimension: a transposed convolution's, over what it reads.
+        # The rounds of all pieces add up, also where a loop has fewer than the dimension: a
+        # transposed convolution's, over what it reads.
         bounds[loop] = bounds[loop] * last // shape[axis] - bounds[loop] * first // shape[axis]
-    return replace(nest, batch=bounds["batch"], groups=bounds["groups"], y=bounds["y"], x=bounds["x"], k=bounds["k"])
+    return replace(
+        nest,
+        batch=bounds["batch"],
+        groups=bounds["groups"],
+        y=bounds["y"],
+        x=bounds["x"],
+        k=bounds["k"],
+    )

@@ -31,7 +31,13 @@ from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, size
 from loadmaster.workloads.window import SUMMED, Window, volume
 
 
-def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
+def lower(
+    graphs: Sequence[Graph],
+    target: Target,
+    *,
+    mini_batches: int = 1,
+    cuts: Sequence[Cuts | None] = (),
+) -> Workload:
     """Turn networks into jobs for a target.
 
     Parameters
@@ -43,12 +49,14 @@ def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cut
     mini_batches : int
         Instances of every network. Activations exist once per mini-batch; weights are shared.
     cuts : sequence of Cuts
-        How each network is cut. Without, operators that exceed the fast memory are split over their output channels.
+        How each network is cut. Without, operators that exceed the fast memory are split over their
+        output channels.
 
     Returns
     -------
     Workload
-        Jobs in an order in which one core could run them. Time and memory are linear in operators x mini-batches.
+        Jobs in an order in which one core could run them. Time and memory are linear in operators x
+        mini-batches.
     """
     if not graphs:
         raise PlanError("there is no network to plan: give at least one")
@@ -76,13 +84,22 @@ class _Builder:
         graph = without_updates(graph)
         fused = fuse(graph)
         if not fused:
-            raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
+            raise PlanError(
+                f"{graph.source}: nothing to plan: every operator is a view or a constant"
+            )
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         if chosen is None:
-            chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
+            chosen = Cuts(
+                [
+                    choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE
+                    for f in fused
+                ]
+            )
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
-        first = FirstMiniBatch(name, self.jobs[begin:], list(islice(self.tensors.values(), others, None)))
+        first = FirstMiniBatch(
+            name, self.jobs[begin:], list(islice(self.tensors.values(), others, None))
+        )
         jobs, tensors = first.again(mini_batches)
         self.jobs += jobs
         self.tensors.update((tensor.name, tensor) for tensor in tensors)
@@ -91,18 +108,32 @@ class _Builder:
             for f, cut in zip(fused, chosen.cuts, strict=True)
             for op in f.ops
         )
-        # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
-        touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
+        # An output that no job touches is known at planning time, or is an input or a constant
+        # passed through: there is nothing to plan.
+        touched = {
+            storage for operator in operators for storage in (*operator.reads, *operator.writes)
+        }
         delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
         outputs = tuple(storage for storage in delivered if storage in touched)
         read = {storage for operator in operators for storage in operator.reads}
         written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
-        unused = tuple(storage for storage in written if storage not in read and storage not in delivered)
-        inputs = tuple(name for name in graph.tensors if name in read and graph.tensors[name].kind is TensorKind.INPUT)
-        unknown = tuple(f"{kind[:60]} x{count}" if count > 1 else kind[:60] for kind, count in sorted(graph.unknown_ops.items()))
+        unused = tuple(
+            storage for storage in written if storage not in read and storage not in delivered
+        )
+        inputs = tuple(
+            name
+            for name in graph.tensors
+            if name in read and graph.tensors[name].kind is TensorKind.INPUT
+        )
+        unknown = tuple(
+            f"{kind[:60]} x{count}" if count > 1 else kind[:60]
+            for kind, count in sorted(graph.unknown_ops.items())
+        )
         notes = list(graph.notes)
         if graph.subgraph_ops:
-            counts = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
+            counts = ", ".join(
+                f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items())
+            )
             notes.append(f"operators inside control flow are not planned: {counts}")
         info = NetworkInfo(
             name,
@@ -123,7 +154,11 @@ class _Builder:
 
 def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(graph.tensors[access.tensor].storage for access in accesses if access.bytes))
+        return tuple(
+            dict.fromkeys(
+                graph.tensors[access.tensor].storage for access in accesses if access.bytes
+            )
+        )
 
     plain = OperatorInfo(op.name, storages(op.reads), storages(op.writes))
     if not in_pieces:
@@ -135,14 +170,24 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
 def _needs(graph: Graph, access: Access) -> OperandNeeds:
     tensor = graph.tensors[access.tensor]
     shape = graph.tensors[tensor.storage].shape if access.of_storage else tensor.shape
-    return OperandNeeds(tensor.storage, shape, tuple(_operand_window(window) for window in access.windows))
+    return OperandNeeds(
+        tensor.storage, shape, tuple(_operand_window(window) for window in access.windows)
+    )
 
 
 def _operand_window(window: Window) -> OperandWindow:
     if window.axis < 0:
         return OperandWindow(None, summed=window == SUMMED)
     low, reach = window.low, window.high - window.low
-    return OperandWindow(window.axis, window.numerator, window.denominator, max(0, low), max(0, -low), reach, window.unit)
+    return OperandWindow(
+        window.axis,
+        window.numerator,
+        window.denominator,
+        max(0, low),
+        max(0, -low),
+        reach,
+        window.unit,
+    )
 
 
 class _MiniBatch:
@@ -160,7 +205,11 @@ class _MiniBatch:
             reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
             reads += self._sums_before(group, tile)
             part = self._pieces.made(group, tile)
-            writes = [self._sums(group, tile, number)] if part is None else self._writes(group, part, number)
+            writes = (
+                [self._sums(group, tile, number)]
+                if part is None
+                else self._writes(group, part, number)
+            )
             self._builder.jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
@@ -171,7 +220,16 @@ class _MiniBatch:
         if name not in self._builder.tensors:
             # A weight or an input comes into being when it is first read.
             is_output = read.storage in pieces.outputs
-            own = (name, self._network, read.storage, 0, part.bytes, str(tensor.kind), is_output, -1)
+            own = (
+                name,
+                self._network,
+                read.storage,
+                0,
+                part.bytes,
+                str(tensor.kind),
+                is_output,
+                -1,
+            )
             self._builder.tensors[name] = TensorInstance(*own, *part.place(tensor.shape))
         return Operand(name, read.bytes, read.role, read.nest)
 
@@ -195,11 +253,14 @@ class _MiniBatch:
         width = max(self._builder.accumulator, -(-self._pieces.fused[number].main.bits // 8))
         name, size = self._sums_name(number, tile), volume(box) * width
         own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
-        self._builder.tensors[name] = TensorInstance(*own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1]))
+        self._builder.tensors[name] = TensorInstance(
+            *own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1])
+        )
         return Operand(name, size)
 
     def _writes(self, number: int, tile: int, job: int) -> list[Operand]:
-        """What a piece writes of the results of its operators, of which it makes the part ``tile``."""
+        """What a piece writes of the results of its operators, of which it makes the part
+        ``tile``."""
         operands = []
         group = self._pieces.fused[number]
         for access in group.writes:
@@ -217,8 +278,12 @@ class _MiniBatch:
                 job,
                 *part.place(self._pieces.graph.tensors[access.tensor].shape),
             )
-            nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
-            operands.append(Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
+            nest = next(
+                (i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1
+            )
+            operands.append(
+                Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
+            )
         return operands
 
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:

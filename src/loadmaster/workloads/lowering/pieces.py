@@ -19,7 +19,8 @@ Cut = Grid | Chains | Split
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the fused operators of one network are cut, and in which order their pieces become jobs; by default one operator after another.
+    """How the fused operators of one network are cut, and in which order their pieces become jobs;
+    by default one operator after another.
 
     ``order`` lists (operator, piece); a piece comes after all that it reads.
     """
@@ -51,11 +52,19 @@ class Part:
     @property
     def own_bytes(self) -> int:
         """Bytes that no other part owns."""
-        return self.bytes if self.owned is None or self.box is None else self.bytes * volume(self.owned) // volume(self.box)
+        return (
+            self.bytes
+            if self.owned is None or self.box is None
+            else self.bytes * volume(self.owned) // volume(self.box)
+        )
 
     def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges, tuple[int, ...]]:
         """Shape of the storage, and ranges or channels of the part, as tensors state them."""
-        return (shape, self.box, ()) if self.label and self.box is not None else ((), (), self.channels)
+        return (
+            (shape, self.box, ())
+            if self.label and self.box is not None
+            else ((), (), self.channels)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,8 @@ class Read:
 
 
 class Pieces:
-    """What the pieces of a network read and write; the same in every mini-batch. O(pieces x parts that each reads)."""
+    """What the pieces of a network read and write; the same in every mini-batch. O(pieces x parts
+    that each reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
         self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
@@ -89,7 +99,10 @@ class Pieces:
     def _cut_results(self) -> None:
         for group, cut in zip(self.fused, self.cuts, strict=True):
             for access in group.writes:
-                size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
+                size, shape = (
+                    self.graph.tensors[access.tensor].bytes,
+                    self.graph.tensors[access.tensor].shape,
+                )
                 cut = result_cut(cut)
                 boxes: Sequence[Box | None] = [None] * cut.tiles
                 owned = boxes
@@ -109,40 +122,75 @@ class Pieces:
                     self._splits[access.tensor] = cut
 
     def _cut_weights(self) -> None:
-        """Cut what is there from the start like the first operator whose pieces each need a part of their own."""
+        """Cut what is there from the start like the first operator whose pieces each need a part of
+        their own."""
         for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
             for access in group.reads if cut.tiles > 1 else ():
                 tensor = self.graph.tensors[access.tensor]
-                if access.tensor in self.parts or access.tensor in self.outputs or access.bytes != tensor.bytes:
+                if (
+                    access.tensor in self.parts
+                    or access.tensor in self.outputs
+                    or access.bytes != tensor.bytes
+                ):
                     continue
                 if not isinstance(cut, Split):
                     self._cut_given(number, access.tensor)
-                elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
-                    self._cut_channels(access.tensor, cut, tensor.bytes, operand_channels(self.graph, group, access.tensor))
+                elif (
+                    tensor.kind is TensorKind.WEIGHT
+                    and access.tensor in group.by_channel
+                    and access.bytes % cut.channels == 0
+                ):
+                    self._cut_channels(
+                        access.tensor,
+                        cut,
+                        tensor.bytes,
+                        operand_channels(self.graph, group, access.tensor),
+                    )
 
     def _cut_channels(self, storage: str, cut: Split, size: int, channels: tuple[int, ...]) -> None:
-        """Cut a storage over channels; ``channels`` says as which array it holds them, if that is known."""
+        """Cut a storage over channels; ``channels`` says as which array it holds them, if that is
+        known."""
         self._splits[storage] = cut
         self.parts[storage] = [
-            Part(label_of(tile, cut.tiles), None, cut.amount_of_tile(size, tile), (*channels, *cut.range(tile)) if channels else ())
+            Part(
+                label_of(tile, cut.tiles),
+                None,
+                cut.amount_of_tile(size, tile),
+                (*channels, *cut.range(tile)) if channels else (),
+            )
             for tile in range(cut.tiles)
         ]
 
     def _cut_given(self, number: int, storage: str) -> None:
         tensor = self.graph.tensors[storage]
         needed = (self._needed(number, storage, tile) for tile in range(self.cuts[number].tiles))
-        boxes = list(dict.fromkeys(box for box in needed if volume(box) or not isinstance(self.cuts[number], Chains)))
+        boxes = list(
+            dict.fromkeys(
+                box for box in needed if volume(box) or not isinstance(self.cuts[number], Chains)
+            )
+        )
         if tensor.kind is TensorKind.INPUT:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
             boxes = list(grid.boxes)
         volumes = [volume(box) for box in boxes]
         total = math.prod(tensor.shape)
         # Boxes that overlap, or leave something out, add up to another volume.
-        if len(boxes) < 2 or sum(volumes) != total or 0 in volumes or (storage not in self._grids and not _disjoint(boxes)):
+        if (
+            len(boxes) < 2
+            or sum(volumes) != total
+            or 0 in volumes
+            or (storage not in self._grids and not _disjoint(boxes))
+        ):
             return
         until = [0, *itertools.accumulate(volumes)]
-        sizes = [tensor.bytes * last // total - tensor.bytes * first // total for first, last in itertools.pairwise(until)]
-        self.parts[storage] = [Part(label_of(i, len(boxes)), box, size) for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))]
+        sizes = [
+            tensor.bytes * last // total - tensor.bytes * first // total
+            for first, last in itertools.pairwise(until)
+        ]
+        self.parts[storage] = [
+            Part(label_of(i, len(boxes)), box, size)
+            for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
+        ]
 
     def _needed(self, number: int, storage: str, tile: int) -> Box:
         """The part of a storage that a piece needs."""
@@ -170,20 +218,29 @@ class Pieces:
     def reads(self, group: int, tile: int) -> list[Read]:
         """What a piece reads."""
         if group not in self._reads:
-            self._reads[group] = [self._read(group, number) for number in range(self.cuts[group].tiles)]
+            self._reads[group] = [
+                self._read(group, number) for number in range(self.cuts[group].tiles)
+            ]
         return self._reads[group][tile]
 
     def _read(self, number: int, tile: int) -> list[Read]:
         group, cut = self.fused[number], self.cuts[number]
         result: list[Read] = []
         for access in group.reads:
-            shares = self._channelled(group, cut, access, tile) if isinstance(cut, Split) else self._boxed(number, access, tile)
+            shares = (
+                self._channelled(group, cut, access, tile)
+                if isinstance(cut, Split)
+                else self._boxed(number, access, tile)
+            )
             for role, nest in operand_roles(group.nests, access):
-                result += [Read(access.tensor, part, size, role, nest) for part, size in shares if size]
+                result += [
+                    Read(access.tensor, part, size, role, nest) for part, size in shares if size
+                ]
         return result
 
     def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
-        """Parts of an operand that hold something of the box that a piece needs, and the bytes of it."""
+        """Parts of an operand that hold something of the box that a piece needs, and the bytes of
+        it."""
         needed = self._needed(number, access.tensor, tile)
         found = []
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
@@ -198,7 +255,9 @@ class Pieces:
                 found.append((index, -(-part.bytes * common // volume(part.box))))
         return found
 
-    def _channelled(self, group: FusedOp, cut: Split, access: Access, tile: int) -> list[tuple[int, int]]:
+    def _channelled(
+        self, group: FusedOp, cut: Split, access: Access, tile: int
+    ) -> list[tuple[int, int]]:
         """Parts of an operand that a tile over channels reads, and the bytes of each."""
         parts = self.parts_of(access.tensor)
         source = self._splits.get(access.tensor)
@@ -207,7 +266,9 @@ class Pieces:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // cut.channels
             return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
-        touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        touched = (
+            cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        )
         total = max(1, sum(part.own_bytes for part in parts))
         return [(i, -(-touched * part.own_bytes // total)) for i, part in enumerate(parts)]
 
@@ -236,21 +297,30 @@ def label_of(tile: int, tiles: int) -> str:
 
 
 def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
-    """The grid of a tensor of which the parts along every dimension begin where the one before ends, and end where a box does.
+    """The grid of a tensor of which the parts along every dimension begin where the one before
+    ends, and end where a box does.
 
-    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so they are fetched once.
+    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so
+    they are fetched once.
     """
-    ends = [sorted({last for first, last in ranges if last > first}) for ranges in zip(*boxes, strict=True)]
-    return Grid(tuple(shape), tuple((*own[:-1], extent) for own, extent in zip(ends, shape, strict=True)))
+    ends = [
+        sorted({last for first, last in ranges if last > first})
+        for ranges in zip(*boxes, strict=True)
+    ]
+    return Grid(
+        tuple(shape), tuple((*own[:-1], extent) for own, extent in zip(ends, shape, strict=True))
+    )
 
 
 def _disjoint(boxes: Sequence[Box]) -> bool:
-    """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one or two dimensions."""
+    """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one
+    or two dimensions."""
     return all(not shared(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
-    """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
+    """Return an operand's roles in the loop nests; a tensor that is both factors of a product is
+    fetched as each."""
     names = (access.tensor, *access.part_of)
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]

@@ -1,4 +1,5 @@
-"""Remembers what is worked out of a graph: ways to cut a network are lowered one after the other, all from the same graph."""
+"""Remembers what is worked out of a graph: ways to cut a network are lowered one after the other,
+all from the same graph."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ Result = TypeVar("Result")
 
 
 def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Result:
-    """What ``work`` finds. The owner keeps it under this name; nobody may change it. It goes with the owner, whose copies have none."""
+    """What ``work`` finds. The owner keeps it under this name; nobody may change it. It goes with
+    the owner, whose copies have none."""
     known = vars(owner)
     if name not in known:
         known[name] = work()

@@ -1,18 +1,22 @@
 /* Addresses for buffers whose lifetimes are known: the packing of Loadmaster as a C library.
  *
- * Every buffer gets an offset in one memory so that no two that are alive together overlap. Without a capacity the highest address in use
- * (the peak) is made as low as the search can; with one, any packing that fits will do. Every answer comes with a lower bound on the peak and
- * with what proves it, and every packing is checked by code of its own before it is handed out.
+ * Every buffer gets an offset in one memory so that no two that are alive together overlap. Without
+ * a capacity the highest address in use (the peak) is made as low as the search can; with one, any
+ * packing that fits will do. Every answer comes with a lower bound on the peak and with what proves
+ * it, and every packing is checked by code of its own before it is handed out.
  *
- * A structure that is zero but for the fields of interest asks for nothing more: {size, alignment, start, end} is a whole buffer.
- * All numbers are bytes, or instants of any clock; lifetimes are half-open, [start, end). Numbers must stay below 2^62 in all.
+ * A structure that is zero but for the fields of interest asks for nothing more: {size, alignment,
+ * start, end} is a whole buffer. All numbers are bytes, or instants of any clock; lifetimes are
+ * half-open, [start, end). Numbers must stay below 2^62 in all.
  *
- * Calls share no state: any number of threads may call at once. No exception leaves the library. The same input and seed give the same answer on
- * every machine and any number of threads, unless a time limit strikes. Memory grows with n log n, but for pairs that are alive together in the
- * exact search (up to 8 million). That search recurses once for each buffer: up to 10,000 of them, it needs up to 8 MiB of stack.
+ * Calls share no state: any number of threads may call at once. No exception leaves the library.
+ * The same input and seed give the same answer on every machine and any number of threads, unless a
+ * time limit strikes. Memory grows with n log n, but for pairs that are alive together in the exact
+ * search (up to 8 million). That search recurses once for each buffer: up to 10,000 of them, it
+ * needs up to 8 MiB of stack.
  *
- * Not in the library, only in the Python package: in-place pairs, conflicts without a common clock, several memories, and the small set of
- * buffers that explains why nothing fits. */
+ * Not in the library, only in the Python package: in-place pairs, conflicts without a common clock,
+ * several memories, and the small set of buffers that explains why nothing fits. */
 #ifndef LOADMASTER_ALLOCATE_H
 #define LOADMASTER_ALLOCATE_H
 
@@ -36,19 +40,22 @@ typedef struct loadmaster_buffer {
     int64_t end;       /* the instant after the last; equal to start: never alive */
     int64_t pinned;    /* not 0: its offset must be `offset` */
     int64_t offset;
-    int64_t group;     /* not 0: buffers of one group (aliases) move as one, and may share bytes with each other */
-    int64_t shift;     /* how far it lies above its group's address, at least 0 */
+    int64_t group; /* not 0: buffers of one group (aliases) move as one, and may share bytes with
+                      each other */
+    int64_t shift; /* how far it lies above its group's address, at least 0 */
 } loadmaster_buffer;
 
-/* Instants at which a buffer is absent, or occupies only some of its bytes, [low, high). Several windows of one buffer at the same instants
- * must not overlap; other gaps of one buffer must be apart in time. */
+/* Instants at which a buffer is absent, or occupies only some of its bytes, [low, high). Several
+ * windows of one buffer at the same instants must not overlap; other gaps of one buffer must be
+ * apart in time. */
 typedef struct loadmaster_gap {
     size_t buffer; /* index */
     int64_t start, end;
     int64_t low, high; /* equal: absent */
 } loadmaster_gap;
 
-/* Addresses [low, high) at which nothing is ever occupied. What is taken for a while only is a pinned buffer. */
+/* Addresses [low, high) at which nothing is ever occupied. What is taken for a while only is a
+ * pinned buffer. */
 typedef struct loadmaster_range {
     int64_t low, high;
 } loadmaster_range;
@@ -60,15 +67,16 @@ typedef struct loadmaster_problem {
     size_t gap_count;
     const loadmaster_range *reserved;
     size_t reserved_count;
-    int64_t alignment; /* of all buffers, but for those within a group only of its address; 0 means 1 */
-    int64_t capacity;  /* bytes; 0: make the peak as low as possible */
+    int64_t
+        alignment; /* of all buffers, but for those within a group only of its address; 0 means 1 */
+    int64_t capacity; /* bytes; 0: make the peak as low as possible */
 } loadmaster_problem;
 
 typedef struct loadmaster_limits {
-    double seconds;   /* the best so far comes back; 0: no limit */
-    int64_t work;     /* per cent of the default work, which takes at most some seconds; 0 means 100 */
+    double seconds; /* the best so far comes back; 0: no limit */
+    int64_t work; /* per cent of the default work, which takes at most some seconds; 0 means 100 */
     uint64_t seed;
-    int64_t threads;  /* at most so many at once; 0 means 1 */
+    int64_t threads; /* at most so many at once; 0 means 1 */
 } loadmaster_limits;
 
 typedef enum loadmaster_status {
@@ -78,14 +86,16 @@ typedef enum loadmaster_status {
     LOADMASTER_UNKNOWN = 3,    /* no packing was found within the limits, which proves nothing */
     LOADMASTER_INVALID = 4,    /* the problem makes no sense; `message` says why */
     LOADMASTER_NO_MEMORY = 5,
-    LOADMASTER_ERROR = 6       /* a defect of the library; `message` says which */
+    LOADMASTER_ERROR = 6 /* a defect of the library; `message` says which */
 } loadmaster_status;
 
 typedef enum loadmaster_proof {
     LOADMASTER_NO_PROOF = 0,
-    LOADMASTER_LOAD = 1,      /* at `instant` the witnesses need `bound` bytes; with reserved ranges below them, and rounded to alignments */
+    LOADMASTER_LOAD = 1,      /* at `instant` the witnesses need `bound` bytes; with reserved ranges
+                                 below them, and rounded to alignments */
     LOADMASTER_EXHAUSTED = 2, /* the search has looked everywhere */
-    LOADMASTER_PAIRS = 3      /* each two of the witnesses are alive together at some instant, and all of them have `bound` bytes */
+    LOADMASTER_PAIRS = 3 /* each two of the witnesses are alive together at some instant, and all of
+                            them have `bound` bytes */
 } loadmaster_proof;
 
 typedef struct loadmaster_result {
@@ -99,13 +109,17 @@ typedef struct loadmaster_result {
     char message[160];      /* empty, or what is wrong */
 } loadmaster_result;
 
-/* Packs. `offsets` has room for an offset of each buffer; without a packing they are -1. `witnesses`, if not null, has room for a byte for
- * each buffer: 1 for those that LOADMASTER_LOAD or LOADMASTER_PAIRS speaks of, else 0. `limits` may be null. Returns `result->status`. */
-LOADMASTER_API loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const loadmaster_limits *limits, int64_t *offsets,
-                                                     unsigned char *witnesses, loadmaster_result *result);
+/* Packs. `offsets` has room for an offset of each buffer; without a packing they are -1.
+ * `witnesses`, if not null, has room for a byte for each buffer: 1 for those that LOADMASTER_LOAD
+ * or LOADMASTER_PAIRS speaks of, else 0. `limits` may be null. Returns `result->status`. */
+LOADMASTER_API loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
+    const loadmaster_limits *limits, int64_t *offsets, unsigned char *witnesses,
+    loadmaster_result *result);
 
-/* Checks offsets against a problem: 1 if they hold, 0 if not; `message`, if not null, has room for 160 characters that say what is wrong. */
-LOADMASTER_API int loadmaster_verify(const loadmaster_problem *problem, const int64_t *offsets, char *message);
+/* Checks offsets against a problem: 1 if they hold, 0 if not; `message`, if not null, has room for
+ * 160 characters that say what is wrong. */
+LOADMASTER_API int loadmaster_verify(
+    const loadmaster_problem *problem, const int64_t *offsets, char *message);
 
 /* For people: "optimal", "feasible" and so on. */
 LOADMASTER_API const char *loadmaster_status_name(loadmaster_status status);

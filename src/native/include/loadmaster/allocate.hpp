@@ -1,4 +1,5 @@
-// The allocator for C++ (from C++17): <loadmaster/allocate.h> with vectors, and exceptions for problems that make no sense.
+// The allocator for C++ (from C++17): <loadmaster/allocate.h> with vectors, and exceptions for
+// problems that make no sense.
 #pragma once
 
 #include <loadmaster/allocate.h>
@@ -15,8 +16,10 @@ constexpr std::int64_t anywhere = -1;
 
 struct Buffer {
     std::int64_t size = 0, alignment = 1, start = 0, end = 0;
-    std::int64_t offset = anywhere;     // or where it is pinned
-    std::int64_t group = 0, shift = 0;  // not 0: buffers of one group move as one, each so far above the group's address
+    std::int64_t offset = anywhere; // or where it is pinned
+    std::int64_t
+        group = 0,
+        shift = 0; // not 0: buffers of one group move as one, each so far above the group's address
 };
 
 using Gap = loadmaster_gap;
@@ -37,11 +40,13 @@ class ProblemView {
   public:
     explicit ProblemView(const PackingProblem &problem) : problem_(problem) {
         for (const Buffer &b : problem.buffers)
-            buffers_.push_back({b.size, b.alignment, b.start, b.end, b.offset != anywhere, b.offset, b.group, b.shift});
+            buffers_.push_back({b.size, b.alignment, b.start, b.end, b.offset != anywhere, b.offset,
+                b.group, b.shift});
     }
     loadmaster_problem get() const {
-        return {buffers_.data(),          buffers_.size(),          problem_.gaps.data(), problem_.gaps.size(),
-                problem_.reserved.data(), problem_.reserved.size(), problem_.alignment,   problem_.capacity};
+        return {buffers_.data(), buffers_.size(), problem_.gaps.data(), problem_.gaps.size(),
+            problem_.reserved.data(), problem_.reserved.size(), problem_.alignment,
+            problem_.capacity};
     }
 
   private:
@@ -52,17 +57,18 @@ class ProblemView {
 struct Packing {
     loadmaster_status status = LOADMASTER_UNKNOWN;
     loadmaster_proof proof = LOADMASTER_NO_PROOF;
-    std::vector<std::int64_t> offsets;    // one for each buffer; empty without a packing
-    std::int64_t peak = 0, bound = 0;     // bytes
-    std::int64_t instant = 0;             // of a proof by load,
-    std::vector<std::size_t> witnesses;   // and the buffers that it, or one by pairs, speaks of
+    std::vector<std::int64_t> offsets;  // one for each buffer; empty without a packing
+    std::int64_t peak = 0, bound = 0;   // bytes
+    std::int64_t instant = 0;           // of a proof by load,
+    std::vector<std::size_t> witnesses; // and the buffers that it, or one by pairs, speaks of
     bool interrupted = false;
 
     explicit operator bool() const { return !offsets.empty() || status == LOADMASTER_OPTIMAL; }
     bool optimal() const { return status == LOADMASTER_OPTIMAL; }
 };
 
-// Throws std::invalid_argument for a problem that makes no sense, std::bad_alloc, and std::logic_error for a defect of the library.
+// Throws std::invalid_argument for a problem that makes no sense, std::bad_alloc, and
+// std::logic_error for a defect of the library.
 inline Packing allocate(const PackingProblem &problem, const Limits &limits = {}) {
     Packing packing;
     packing.offsets.resize(problem.buffers.size());
@@ -74,10 +80,12 @@ inline Packing allocate(const PackingProblem &problem, const Limits &limits = {}
     if (result.status == LOADMASTER_INVALID) throw std::invalid_argument(result.message);
     if (result.status == LOADMASTER_NO_MEMORY) throw std::bad_alloc();
     if (result.status == LOADMASTER_ERROR) throw std::logic_error(result.message);
-    if (result.status != LOADMASTER_OPTIMAL && result.status != LOADMASTER_FEASIBLE) packing.offsets.clear();
+    if (result.status != LOADMASTER_OPTIMAL && result.status != LOADMASTER_FEASIBLE)
+        packing.offsets.clear();
     for (std::size_t b = 0; b < named.size(); ++b)
         if (named[b]) packing.witnesses.push_back(b);
-    packing.status = result.status, packing.proof = result.proof, packing.peak = result.peak, packing.bound = result.bound;
+    packing.status = result.status, packing.proof = result.proof, packing.peak = result.peak,
+    packing.bound = result.bound;
     packing.instant = result.instant, packing.interrupted = result.interrupted != 0;
     return packing;
 }
@@ -91,4 +99,4 @@ inline std::string verify(const PackingProblem &problem, const std::vector<std::
     return loadmaster_verify(&view, offsets.data(), message) ? std::string() : std::string(message);
 }
 
-}  // namespace loadmaster
+} // namespace loadmaster

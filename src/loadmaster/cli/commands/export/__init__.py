@@ -1,1 +1,2 @@
-"""The commands of ``loadmaster export``, one a file: each writes a plan in the form that another system runs."""
+"""The commands of ``loadmaster export``, one a file: each writes a plan in the form that another
+system runs."""

@@ -12,11 +12,15 @@ from loadmaster.cli.printing import print_results, versioned
 
 
 def c_command(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan made with --precision fp32.")],
+    plan: Annotated[
+        Path, typer.Argument(metavar="PLAN.json", help="A plan made with --precision fp32.")
+    ],
     model: Annotated[
         list[str],
         typer.Option(
-            metavar="MODEL.onnx[,MODEL.onnx...]", rich_help_panel=NETWORK, help="The plan's networks in its order, with their weights."
+            metavar="MODEL.onnx[,MODEL.onnx...]",
+            rich_help_panel=NETWORK,
+            help="The plan's networks in its order, with their weights.",
         ),
     ],
     out: Annotated[Path, out_to("The folder for the program.")],
@@ -27,11 +31,13 @@ def c_command(
 ) -> None:
     """Write a program in C that runs a plan on a host.
 
-    Cores are threads, memories are arrays of bytes, and every tensor, band and piece lies at its planned address. Jobs and copies wait for
-    what the plan says and for nothing else. The program computes in float32 with plain kernels, so that its outputs can be compared with
-    those of other runtimes, also while `--jitter SEED` delays all jobs and copies at random.
+    Cores are threads, memories are arrays of bytes, and every tensor, band and piece lies at its
+    planned address. Jobs and copies wait for what the plan says and for nothing else. The program
+    computes in float32 with plain kernels, so that its outputs can be compared with those of other
+    runtimes, also while `--jitter SEED` delays all jobs and copies at random.
 
-    Example: `loadmaster export c plan/plan.json --model network.onnx --out program`, then `make -C program`
+    Example: `loadmaster export c plan/plan.json --model network.onnx --out program`, then `make -C
+    program`
     """
     from loadmaster.integrations.c_program.export import export_program
     from loadmaster.planning.plan import Plan
@@ -47,7 +53,13 @@ def c_command(
         "outputs": [port.name for port in program.outputs],
     }
     said = f"{counts['jobs']} jobs on {len(program.cores)} cores, {counts['copies']} copies"
-    print_results(versioned("export-c", counts), lambda: [said], exported.written, as_json=as_json, quiet=quiet)
+    print_results(
+        versioned("export-c", counts),
+        lambda: [said],
+        exported.written,
+        as_json=as_json,
+        quiet=quiet,
+    )
     if not as_json and not quiet:
         typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
 

@@ -10,8 +10,14 @@ import typer
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.registry import Registry
 
-EXPORTS: Registry[Callable[..., Any]] = Registry("loadmaster.cli.commands.export", "COMMAND", "export", LoadmasterError)
+EXPORTS: Registry[Callable[..., Any]] = Registry(
+    "loadmaster.cli.commands.export", "COMMAND", "export", LoadmasterError
+)
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Write a plan in the form in which another system runs it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Write a plan in the form in which another system runs it.",
+)
 for _name in EXPORTS.names:
     app.command(_name)(EXPORTS.find(_name))

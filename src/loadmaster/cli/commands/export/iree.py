@@ -13,18 +13,33 @@ from loadmaster.cli.printing import print_results, versioned
 
 
 def iree_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An `.onnx` file, or an `.mlir` file that iree-compile takes.")],
-    out: Annotated[Path, out_to("Where the program goes; large weights of an `.onnx` file go beside it.", "PLANNED.vmfb")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="An `.onnx` file, or an `.mlir` file that iree-compile takes."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        out_to(
+            "Where the program goes; large weights of an `.onnx` file go beside it.", "PLANNED.vmfb"
+        ),
+    ],
     flags: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- FLAG...]", help="Flags of iree-compile; without any, the program is for this machine's processor."),
+        typer.Argument(
+            metavar="[-- FLAG...]",
+            help="Flags of iree-compile; without any, the program is for this machine's processor.",
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compile a model with IREE (3.13), with the transient memory of the program packed by Loadmaster.
+    """Compile a model with IREE (3.13), with the transient memory of the program packed by
+    Loadmaster.
 
-    Static shapes only. A program is written if its plan has passed the checker, and is never larger than IREE's own.
+    Static shapes only. A program is written if its plan has passed the checker, and is never larger
+    than IREE's own.
 
     Example: `loadmaster export iree model.onnx --out planned.vmfb -- --iree-hal-target-device=local
     --iree-hal-local-target-device-backends=llvm-cpu`
@@ -35,7 +50,9 @@ def iree_command(
     exported = export_program(model, out, flags or ())
     rows = [asdict(each) for each in exported.packs]
     shown = versioned("export-iree", {"model": str(model), "packs": rows})
-    print_results(shown, lambda: [transients_table(rows)], exported.written, as_json=as_json, quiet=quiet)
+    print_results(
+        shown, lambda: [transients_table(rows)], exported.written, as_json=as_json, quiet=quiet
+    )
 
 
 COMMAND = iree_command

@@ -1,8 +1,10 @@
-"""IREE: what `iree-compile` prints with `--mlir-print-ir-before=iree-stream-layout-slices` and `--mlir-print-ir-after=` the same.
+"""IREE: what `iree-compile` prints with `--mlir-print-ir-before=iree-stream-layout-slices` and
+`--mlir-print-ir-after=` the same.
 
-Give `--mlir-print-ir-module-scope --mlir-disable-threading --compile-to=stream` as well. Every ``stream.resource.pack`` is an arena;
-lifetimes are inclusive and sizes are rounded up to 64. Addresses are taken from the text after the pass, in which constants stand where the
-text before it has the operation's results; without that text IREE's own take is not known.
+Give `--mlir-print-ir-module-scope --mlir-disable-threading --compile-to=stream` as well. Every
+``stream.resource.pack`` is an arena; lifetimes are inclusive and sizes are rounded up to 64.
+Addresses are taken from the text after the pass, in which constants stand where the text before it
+has the operation's results; without that text IREE's own take is not known.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no packing, a malformed one, or one with sizes that are not static; the message names file and
-        line.
+        If the file cannot be read, holds no packing, a malformed one, or one with sizes that are
+        not static; the message names file and line.
     """
     dumps = list(find_dumps(read_text(path).split("\n")))
     if not dumps:
-        raise AllocationError(f"{path}:1: holds no dump of iree-stream-layout-slices: see what to give to iree-compile")
+        raise AllocationError(
+            f"{path}:1: holds no dump of iree-stream-layout-slices: see what to give to"
+            " iree-compile"
+        )
     arenas: list[Arena] = []
     names: Counter[str] = Counter()
     for placed in placed_packs(dumps, str(path)):

@@ -1,9 +1,12 @@
-"""ONNX Runtime: a profile `NAME.json` of a session that ran at least twice, with the optimised model `NAME.onnx` beside it.
+"""ONNX Runtime: a profile `NAME.json` of a session that ran at least twice, with the optimised
+model `NAME.onnx` beside it.
 
-The profile is what ``SessionOptions.enable_profiling`` writes, and has memory in it from version 1.31 on; the model is what
-``optimized_model_filepath`` names. The arena is the block in which the second run has all its activations at once; results of the whole
-network lie outside. Order and sizes are the profile's, edges the model's. A result that took no memory lies in the operand that it can only
-have replaced, where the profile leaves no doubt. There are no addresses in it: what is taken is what was measured.
+The profile is what ``SessionOptions.enable_profiling`` writes, and has memory in it from version
+1.31 on; the model is what ``optimized_model_filepath`` names. The arena is the block in which the
+second run has all its activations at once; results of the whole network lie outside. Order and
+sizes are the profile's, edges the model's. A result that took no memory lies in the operand that it
+can only have replaced, where the profile leaves no doubt. There are no addresses in it: what is
+taken is what was measured.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ _WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1} | {
 
 @dataclass(frozen=True)
 class _Node:
-    """A kernel as it ran: bytes of each result, bytes that it allocated, and bytes in use before it."""
+    """A kernel as it ran: bytes of each result, bytes that it allocated, and bytes in use before
+    it."""
 
     name: str
     kind: str
@@ -50,20 +54,26 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If one of the two files cannot be read or is malformed, if they do not belong together, or if there is no block; the message names
-        the file and the kernel.
+        If one of the two files cannot be read or is malformed, if they do not belong together, or
+        if there is no block; the message names the file and the kernel.
     MissingPackageError
         If the package onnx is not installed.
     """
     runs = _runs(path)
     if len(runs) < 2:
-        raise AllocationError(f"{path}: holds {len(runs)} runs: run the session twice, because the first one makes the plan")
+        raise AllocationError(
+            f"{path}: holds {len(runs)} runs: run the session twice, because the first one makes"
+            " the plan"
+        )
     first, second = runs[0], runs[1]
     block = second[0].before + second[0].allocated - first[0].before
     if second[0].allocated == sum(second[0].sizes):
         block -= second[0].allocated
     if block <= 0:
-        raise AllocationError(f"{path}: its second run has no block: leave enable_mem_pattern on, and run twice with the same shapes")
+        raise AllocationError(
+            f"{path}: its second run has no block: leave enable_mem_pattern on, and run twice with"
+            " the same shapes"
+        )
     model = path.with_suffix(".onnx")
     return [_arena(path, first, _graph(model), block)]
 
@@ -77,7 +87,9 @@ def _runs(path: Path) -> list[list[_Node]]:
         events = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         where = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise AllocationError(f"{path}{where}: is no whole profile ({error}): end profiling before you read it") from None
+        raise AllocationError(
+            f"{path}{where}: is no whole profile ({error}): end profiling before you read it"
+        ) from None
     if not isinstance(events, list):
         raise AllocationError(f"{path}: is no profile of ONNX Runtime: it must be a list of events")
     runs: list[list[_Node]] = [[]]
@@ -86,15 +98,28 @@ def _runs(path: Path) -> list[list[_Node]]:
         if name == "model_run":
             runs.append([])
         elif isinstance(name, str) and name.endswith(_KERNEL):
-            runs[-1].append(_node(f"{path}: event {number}", name.removesuffix(_KERNEL), event.get("args")))
+            runs[-1].append(
+                _node(f"{path}: event {number}", name.removesuffix(_KERNEL), event.get("args"))
+            )
     return [run for run in runs if run]
 
 
 def _node(spot: str, name: str, args: object) -> _Node:
     if not isinstance(args, dict) or "mem_bytes_requested_in_use" not in args:
-        raise AllocationError(f"{spot}: kernel {name!r} has no memory in it: profile with ONNX Runtime 1.31 or later")
-    in_use, allocated = (_whole(spot, args, key) for key in ("mem_bytes_requested_in_use", "mem_requested_in_use_delta"))
-    return _Node(name, str(args.get("op_name")), _sizes(spot, args.get("output_type_shape")), allocated, in_use - allocated)
+        raise AllocationError(
+            f"{spot}: kernel {name!r} has no memory in it: profile with ONNX Runtime 1.31 or later"
+        )
+    in_use, allocated = (
+        _whole(spot, args, key)
+        for key in ("mem_bytes_requested_in_use", "mem_requested_in_use_delta")
+    )
+    return _Node(
+        name,
+        str(args.get("op_name")),
+        _sizes(spot, args.get("output_type_shape")),
+        allocated,
+        in_use - allocated,
+    )
 
 
 def _whole(spot: str, args: Mapping[str, Any], key: str) -> int:
@@ -108,14 +133,25 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
     """Bytes of results given as `[{"float": [1, 3]}, ...]`."""
     sizes = []
     for output in outputs if isinstance(outputs, list) else [None]:
-        kind, dims = next(iter(output.items()), (None, None)) if isinstance(output, dict) else (None, None)
-        if kind not in _WIDTHS or not isinstance(dims, list) or not all(type(dim) is int and dim >= 0 for dim in dims):
-            raise AllocationError(f"{spot}: a result is {str(output)[:60]}, not a tensor of numbers: this cannot be packed")
+        kind, dims = (
+            next(iter(output.items()), (None, None)) if isinstance(output, dict) else (None, None)
+        )
+        if (
+            kind not in _WIDTHS
+            or not isinstance(dims, list)
+            or not all(type(dim) is int and dim >= 0 for dim in dims)
+        ):
+            raise AllocationError(
+                f"{spot}: a result is {str(output)[:60]}, not a tensor of numbers: this cannot be"
+                " packed"
+            )
         size = _WIDTHS[kind]
         for dim in dims:
             size *= dim
             if size >= WHOLE_LIMIT:
-                raise AllocationError(f"{spot}: a result has 2^62 bytes or more: the profile is damaged")
+                raise AllocationError(
+                    f"{spot}: a result has 2^62 bytes or more: the profile is damaged"
+                )
         sizes.append(size)
     return tuple(sizes)
 
@@ -124,16 +160,20 @@ def _graph(path: Path) -> Any:
     onnx = package("onnx", "reading ONNX Runtime's dumps")
     if not path.is_file():
         raise AllocationError(
-            f"{path}: is not there: put the optimised model (optimized_model_filepath) beside the profile, under this name"
+            f"{path}: is not there: put the optimised model (optimized_model_filepath) beside the"
+            " profile, under this name"
         )
     try:
         return onnx.load(str(path), load_external_data=False).graph
     except Exception as error:  # Whatever protobuf makes of a damaged file.
-        raise AllocationError(f"{path}: is no ONNX model ({type(error).__name__}): give the optimised one") from None
+        raise AllocationError(
+            f"{path}: is no ONNX model ({type(error).__name__}): give the optimised one"
+        ) from None
 
 
 def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
-    """Buffers of one run, the first result of each kernel in place of an operand where the profile shows it."""
+    """Buffers of one run, the first result of each kernel in place of an operand where the profile
+    shows it."""
     nodes = _matched(path, run, graph)
     outside = {value.name for value in graph.output}
     source: dict[str, str] = {}
@@ -149,7 +189,10 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
                 births[name], sizes[name] = instant, -(-size // _ALIGNMENT) * _ALIGNMENT
     names = list(births)
     number = {name: at for at, name in enumerate(names)}
-    buffers = [Placed(name, births[name], max(deaths.get(name, 0), births[name]), sizes[name]) for name in names]
+    buffers = [
+        Placed(name, births[name], max(deaths.get(name, 0), births[name]), sizes[name])
+        for name in names
+    ]
     pairs = _in_place(nodes, buffers, number, source)
     return arena_of(path, "block", buffers, _ALIGNMENT, stated=block, in_place=pairs)
 
@@ -162,19 +205,25 @@ def _matched(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, 
         node = by_name.get(ran.name)
         if node is None or len([name for name in node.output if name]) != len(ran.sizes):
             raise AllocationError(
-                f"{path}: kernel {ran.name!r} is not as in {path.with_suffix('.onnx').name}: give the optimised model of the same session, "
-                "with a name for each node and without control flow"
+                f"{path}: kernel {ran.name!r} is not as in {path.with_suffix('.onnx').name}: give"
+                " the optimised model of the same session, with a name for each node and without"
+                " control flow"
             )
         found.append((ran, node))
     return found
 
 
 def _in_place(
-    nodes: Sequence[tuple[_Node, Any]], buffers: Sequence[Placed], number: Mapping[str, int], source: Mapping[str, str]
+    nodes: Sequence[tuple[_Node, Any]],
+    buffers: Sequence[Placed],
+    number: Mapping[str, int],
+    source: Mapping[str, str],
 ) -> list[tuple[int, int]]:
-    """Operands and results that share their memory: the result took none, and the operand of the same size ends there.
+    """Operands and results that share their memory: the result took none, and the operand of the
+    same size ends there.
 
-    A kernel of unknown ways may have reused a buffer that was dead before, so that it counts only where there is none.
+    A kernel of unknown ways may have reused a buffer that was dead before, so that it counts only
+    where there is none.
     """
     pairs = []
     idle: dict[int, int] = {}
@@ -182,8 +231,16 @@ def _in_place(
         for at in (number[name] for name in node.output if name in number):
             size, mine = buffers[at].size, None
             if ran.allocated == 0 and size and len(ran.sizes) == 1:
-                ending = {number[name] for each in node.input if (name := source.get(each, each)) in number}
-                ending = {other for other in ending if buffers[other].last == instant and buffers[other].size == size}
+                ending = {
+                    number[name]
+                    for each in node.input
+                    if (name := source.get(each, each)) in number
+                }
+                ending = {
+                    other
+                    for other in ending
+                    if buffers[other].last == instant and buffers[other].size == size
+                }
                 if ending and (ran.kind in _IN_PLACE or not idle.get(size)):
                     mine = min(ending)
                     pairs.append((mine, at))
@@ -191,6 +248,10 @@ def _in_place(
                     idle[size] -= 1
         replaced = {one for one, _ in pairs}
         for name in {source.get(each, each) for each in (*node.input, *node.output)}:
-            if name in number and buffers[number[name]].last == instant and number[name] not in replaced:
+            if (
+                name in number
+                and buffers[number[name]].last == instant
+                and number[name] not in replaced
+            ):
                 idle[buffers[number[name]].size] = idle.get(buffers[number[name]].size, 0) + 1
     return pairs

@@ -15,4 +15,6 @@ if TYPE_CHECKING:
 Reader = Callable[[Path], "list[Arena]"]
 """From the path of a dump to its arenas."""
 
-READERS: Registry[Reader] = Registry("loadmaster.integrations.dumps.readers", "READER", "planner", AllocationError)
+READERS: Registry[Reader] = Registry(
+    "loadmaster.integrations.dumps.readers", "READER", "planner", AllocationError
+)

@@ -1,7 +1,8 @@
-"""TensorFlow Lite for Microcontrollers: what a build with `TF_LITE_SHOW_MEMORY_USE` prints when tensors are allocated.
+"""TensorFlow Lite for Microcontrollers: what a build with `TF_LITE_SHOW_MEMORY_USE` prints when
+tensors are allocated.
 
-A line for each tensor and scratch buffer; lifetimes are inclusive, counted in operators, and -1 to -1 for what nothing uses. Every plan in
-the log is an arena.
+A line for each tensor and scratch buffer; lifetimes are inclusive, counted in operators, and -1 to
+-1 for what nothing uses. Every plan in the log is an arena.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no plan or one that is not whole; the message names file and line.
+        If the file cannot be read, holds no plan or one that is not whole; the message names file
+        and line.
     """
     plans: list[list[Placed]] = []
     for number, line in numbered(read_text(path)):
@@ -32,17 +34,29 @@ def read(path: Path) -> list[Arena]:
         spot, match = f"{path}:{number}", BUFFER_LINE.search(line)
         if match is None:
             raise AllocationError(f"{spot}: is no whole line of a buffer: the log is cut off")
-        buffer, size, offset, first, last = (whole(text, spot, what) for text, what in zip(match.groups(), _FIELDS, strict=True))
+        buffer, size, offset, first, last = (
+            whole(text, spot, what) for text, what in zip(match.groups(), _FIELDS, strict=True)
+        )
         if buffer == 0:
             plans.append([])
         if not plans or buffer != len(plans[-1]):
-            raise AllocationError(f"{spot}: buffer {buffer} does not follow the one before it: the log is not whole")
+            raise AllocationError(
+                f"{spot}: buffer {buffer} does not follow the one before it: the log is not whole"
+            )
         if min(size, offset, first + 1, last - first) < 0:
-            raise AllocationError(f"{spot}: buffer {buffer} has {size} bytes at {offset} from {first} to {last}: the log is damaged")
+            raise AllocationError(
+                f"{spot}: buffer {buffer} has {size} bytes at {offset} from {first} to {last}: the"
+                " log is damaged"
+            )
         plans[-1].append(Placed(f"buffer {buffer}", first + 1, last + 1, size, offset))
     if not plans:
-        raise AllocationError(f"{path}:1: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it prints")
-    return [arena_of(path, f"plan {number}", plan, _ALIGNMENT) for number, plan in enumerate(plans, 1)]
+        raise AllocationError(
+            f"{path}:1: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it"
+            " prints"
+        )
+    return [
+        arena_of(path, f"plan {number}", plan, _ALIGNMENT) for number, plan in enumerate(plans, 1)
+    ]
 
 
 READER = read

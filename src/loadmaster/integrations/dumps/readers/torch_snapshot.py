@@ -1,8 +1,10 @@
 """PyTorch: a pickle that `torch.cuda.memory._dump_snapshot` writes after `_record_memory_history`.
 
-Every stream of every device is an arena, because the caching allocator shares no memory between streams either. Instants are the events of
-the device's trace; a block is alive from its ``alloc`` to its ``free_completed``. What is there before the first event or after the last
-counts from the start or to the end. PyTorch takes the most bytes of segments that it has reserved at once. Nothing in the file is run.
+Every stream of every device is an arena, because the caching allocator shares no memory between
+streams either. Instants are the events of the device's trace; a block is alive from its ``alloc``
+to its ``free_completed``. What is there before the first event or after the last counts from the
+start or to the end. PyTorch takes the most bytes of segments that it has reserved at once. Nothing
+in the file is run.
 """
 
 from __future__ import annotations
@@ -29,18 +31,24 @@ SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUN
 LIST EMPTY_LIST APPEND APPENDS DICT EMPTY_DICT SETITEM SETITEMS EMPTY_SET ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT
 MEMOIZE
 """
-"""Operations of a pickle that make plain values; those that import or call anything are not among them."""
+"""Operations of a pickle that make plain values; those that import or call anything are not among
+them."""
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Makes plain values and nothing else; the unpickler in C can be made to take all memory by one index."""
+    """Makes plain values and nothing else; the unpickler in C can be made to take all memory by one
+    index."""
 
-    dispatch: ClassVar = {code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _DATA.split())}
+    dispatch: ClassVar = {
+        code: pickle._Unpickler.dispatch[code]
+        for code in (getattr(pickle, name)[0] for name in _DATA.split())
+    }
 
 
 @dataclass
 class _Stream:
-    """What is known of one stream: live blocks, all blocks, and reserved bytes relative to those at the start, at most and now."""
+    """What is known of one stream: live blocks, all blocks, and reserved bytes relative to those at
+    the start, at most and now."""
 
     live: dict[int, Placed] = field(default_factory=dict)
     blocks: list[Placed] = field(default_factory=list)
@@ -54,22 +62,39 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, is no snapshot, has no trace, or an event that is malformed; the message names the event. Time linear in
-        the file.
+        If the file cannot be read, is no snapshot, has no trace, or an event that is malformed; the
+        message names the event. Time linear in the file.
     """
     snapshot = _unpickled(path)
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
     if not isinstance(traces, list) or not all(isinstance(trace, list) for trace in traces):
-        raise AllocationError(f"{path}: holds no device_traces: give what torch.cuda.memory._dump_snapshot writes")
+        raise AllocationError(
+            f"{path}: holds no device_traces: give what torch.cuda.memory._dump_snapshot writes"
+        )
     arenas: list[Arena] = []
     for device, trace in enumerate(traces):
         streams = _streams(path, device, trace)
-        segments = [each for each in _records(path, snapshot.get("segments", []), "segments") if each.get("device") == device]
-        for stream in sorted({*streams, *(_number(path, "segment", each, "stream") for each in segments)}):
+        segments = [
+            each
+            for each in _records(path, snapshot.get("segments", []), "segments")
+            if each.get("device") == device
+        ]
+        for stream in sorted(
+            {*streams, *(_number(path, "segment", each, "stream") for each in segments)}
+        ):
             mine = [each for each in segments if each["stream"] == stream]
-            arenas += _arena(path, f"device {device}, stream {stream}", streams.get(stream, _Stream()), mine, len(trace))
+            arenas += _arena(
+                path,
+                f"device {device}, stream {stream}",
+                streams.get(stream, _Stream()),
+                mine,
+                len(trace),
+            )
     if not arenas:
-        raise AllocationError(f"{path}: holds no event: call torch.cuda.memory._record_memory_history() before what is to be recorded")
+        raise AllocationError(
+            f"{path}: holds no event: call torch.cuda.memory._record_memory_history() before what"
+            " is to be recorded"
+        )
     return arenas
 
 
@@ -82,10 +107,13 @@ def _unpickled(path: Path) -> Any:
     except AllocationError:
         raise
     except MemoryError:
-        raise AllocationError(f"{path}: asks for more memory than there is: it is no snapshot") from None
+        raise AllocationError(
+            f"{path}: asks for more memory than there is: it is no snapshot"
+        ) from None
     except Exception as error:  # A damaged pickle may raise anything.
         raise AllocationError(
-            f"{path}: is no pickle of plain values ({type(error).__name__}: {error}): give what torch.cuda.memory._dump_snapshot writes"
+            f"{path}: is no pickle of plain values ({type(error).__name__}: {error}): give what"
+            " torch.cuda.memory._dump_snapshot writes"
         ) from None
 
 
@@ -97,14 +125,21 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
         action = event.get("action")
         if action not in ("alloc", "free_completed", *_GROWS, *_SHRINKS):
             continue
-        address, size, stream = (_number(path, spot, event, key) for key in ("addr", "size", "stream"))
+        address, size, stream = (
+            _number(path, spot, event, key) for key in ("addr", "size", "stream")
+        )
         mine = streams.setdefault(stream, _Stream())
         if action == "alloc":
             if address in mine.live:
-                raise AllocationError(f"{path}: {spot}: address {address:#x} is given away twice: the trace is damaged")
+                raise AllocationError(
+                    f"{path}: {spot}: address {address:#x} is given away twice: the trace is"
+                    " damaged"
+                )
             mine.live[address] = Placed(f"block {number}", number, number, size, address)
         elif action == "free_completed":
-            block = mine.live.pop(address, None) or Placed(f"block before {number}", 0, 0, size, address)
+            block = mine.live.pop(address, None) or Placed(
+                f"block before {number}", 0, 0, size, address
+            )
             if number > block.first:
                 mine.blocks.append(block._replace(last=number - 1))
         else:
@@ -113,24 +148,36 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
     return streams
 
 
-def _arena(path: Path, name: str, stream: _Stream, segments: Sequence[Mapping[str, Any]], events: int) -> Iterator[Arena]:
-    """The arena of a stream, if anything is in it; ``segments`` are those that are there at the end."""
+def _arena(
+    path: Path, name: str, stream: _Stream, segments: Sequence[Mapping[str, Any]], events: int
+) -> Iterator[Arena]:
+    """The arena of a stream, if anything is in it; ``segments`` are those that are there at the
+    end."""
     ends = list(stream.live.values())
     for number, segment in enumerate(segments):
         for block, address in _blocks(path, f"segments[{number}]", segment):
             if block.get("state") == "active_allocated" and address not in stream.live:
-                size = _number(path, "block", block, "requested_size" if "requested_size" in block else "size")
+                size = _number(
+                    path, "block", block, "requested_size" if "requested_size" in block else "size"
+                )
                 ends.append(Placed(f"block at {address:#x}", 0, 0, size, address))
     blocks = stream.blocks + [block._replace(last=max(events - 1, block.first)) for block in ends]
     if not blocks:
         return
     lowest = min(block.offset or 0 for block in blocks)
-    arena = arena_of(path, name, [block._replace(offset=(block.offset or 0) - lowest) for block in blocks], _ALIGNMENT)
+    arena = arena_of(
+        path,
+        name,
+        [block._replace(offset=(block.offset or 0) - lowest) for block in blocks],
+        _ALIGNMENT,
+    )
     now = sum(_number(path, "segment", each, "total_size") for each in segments)
     yield replace(arena, taken=max(now - stream.reserved, 0) + stream.most)
 
 
-def _blocks(path: Path, spot: str, segment: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
+def _blocks(
+    path: Path, spot: str, segment: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], int]]:
     """Blocks of a segment with their addresses, which older snapshots leave out."""
     address = _number(path, spot, segment, "address")
     for block in _records(path, segment.get("blocks", []), f"{spot}.blocks"):
@@ -145,12 +192,16 @@ def _records(path: Path, values: object, spot: str) -> list[dict[str, Any]]:
         raise AllocationError(f"{path}: {spot} is no list: the snapshot is damaged")
     for number, value in enumerate(values):
         if not isinstance(value, dict):
-            raise AllocationError(f"{path}: {spot}[{number}] is no mapping: the snapshot is damaged")
+            raise AllocationError(
+                f"{path}: {spot}[{number}] is no mapping: the snapshot is damaged"
+            )
     return values
 
 
 def _number(path: Path, spot: str, record: Mapping[str, Any], key: str) -> int:
     value = as_whole(record.get(key))
     if value is None or not 0 <= value < WHOLE_LIMIT:
-        raise AllocationError(f"{path}: {spot}: {key} is {str(record.get(key))[:40]}: the snapshot is damaged")
+        raise AllocationError(
+            f"{path}: {spot}: {key} is {str(record.get(key))[:40]}: the snapshot is damaged"
+        )
     return value

@@ -1,7 +1,7 @@
 """Vela: what `vela --verbose-allocation` prints, with a table for each memory.
 
-Lifetimes are inclusive. Rows of one lifetime at one address are tensors in one live range. Constants, which lie in flash one after the
-other, are not packed and left out.
+Lifetimes are inclusive. Rows of one lifetime at one address are tensors in one live range.
+Constants, which lie in flash one after the other, are not packed and left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _TABLE = re.compile(r"Allocation, memory (.+?)(?:, usage mask: .*)?$")
-_ROW = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*:\s*(0x[0-9a-fA-F]+)\s*-\s*(0x[0-9a-fA-F]+)\s*:\s*(\d+)\s*:\s*\d+\s*:\s*[^:]*:(.+)$")
+_ROW = re.compile(
+    r"\s*(\d+)\s*-\s*(\d+)\s*:\s*(0x[0-9a-fA-F]+)\s*-\s*(0x[0-9a-fA-F]+)\s*:\s*(\d+)\s*:\s*\d+\s*:\s*[^:]*:(.+)$"
+)
 _PEAK = re.compile(r"Allocation Peak Tensor Size:\s*(\d+) bytes")
 _HEADING = "Start Time"
 _ALIGNMENT = 16
@@ -26,7 +28,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no table or a malformed one; the message names file and line.
+        If the file cannot be read, holds no table or a malformed one; the message names file and
+        line.
     """
     arenas: list[Arena] = []
     memory: str | None = None
@@ -35,10 +38,21 @@ def read(path: Path) -> list[Arena]:
         spot = f"{path}:{number}"
         if table := _TABLE.match(line):
             if memory is not None:
-                raise AllocationError(f"{spot}: begins a table before the peak of {memory} is told: the output is not whole")
+                raise AllocationError(
+                    f"{spot}: begins a table before the peak of {memory} is told: the output is not"
+                    " whole"
+                )
             memory, rows = table[1], {}
         elif memory is not None and (peak := _PEAK.match(line)):
-            arenas.append(arena_of(path, memory, list(rows.values()), _ALIGNMENT, stated=whole(peak[1], spot, "the peak")))
+            arenas.append(
+                arena_of(
+                    path,
+                    memory,
+                    list(rows.values()),
+                    _ALIGNMENT,
+                    stated=whole(peak[1], spot, "the peak"),
+                )
+            )
             memory = None
         elif memory is not None and line.strip() and not line.startswith(_HEADING):
             tensor = _placed(line, spot)
@@ -46,9 +60,14 @@ def read(path: Path) -> list[Arena]:
             if key not in rows or rows[key].size < tensor.size:
                 rows[key] = tensor if key not in rows else rows[key]._replace(size=tensor.size)
     if memory is not None:
-        raise AllocationError(f"{path}:{number}: ends before the peak of {memory} is told: the output is not whole")
+        raise AllocationError(
+            f"{path}:{number}: ends before the peak of {memory} is told: the output is not whole"
+        )
     if not arenas:
-        raise AllocationError(f"{path}:1: holds no table of an allocation: give what `vela --verbose-allocation` prints")
+        raise AllocationError(
+            f"{path}:1: holds no table of an allocation: give what `vela --verbose-allocation`"
+            " prints"
+        )
     return arenas
 
 
@@ -58,11 +77,17 @@ READER = read
 def _placed(line: str, spot: str) -> Placed:
     row = _ROW.match(line)
     if row is None:
-        raise AllocationError(f"{spot}: is no row of a tensor: the output is cut off, or of another version of Vela")
+        raise AllocationError(
+            f"{spot}: is no row of a tensor: the output is cut off, or of another version of Vela"
+        )
     name = row[6].strip()
-    first, last, low, high, size = (whole(text, spot, what) for text, what in zip(row.groups()[:5], _COLUMNS, strict=True))
+    first, last, low, high, size = (
+        whole(text, spot, what) for text, what in zip(row.groups()[:5], _COLUMNS, strict=True)
+    )
     if high - low < size:
-        raise AllocationError(f"{spot}: tensor {name!r} has {size} bytes, but its addresses only {high - low}")
+        raise AllocationError(
+            f"{spot}: tensor {name!r} has {size} bytes, but its addresses only {high - low}"
+        )
     return Placed(name, first, last, high - low, low)
 
 

@@ -1,8 +1,10 @@
-"""XLA: a file `*-buffer-assignment.txt` of `XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text"`, with `*-live-range.txt` beside it.
+"""XLA: a file `*-buffer-assignment.txt` of `XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text"`,
+with `*-live-range.txt` beside it.
 
-Every ``preallocated-temp`` allocation is an arena: the others hold parameters, results and constants, one for each. The program's instants
-are its instructions, lifetimes are inclusive, and values that are alive together at one address are one storage (results that are written
-over an operand, states of loops).
+Every ``preallocated-temp`` allocation is an arena: the others hold parameters, results and
+constants, one for each. The program's instants are its instructions, lifetimes are inclusive, and
+values that are alive together at one address are one storage (results that are written over an
+operand, states of loops).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If one of the two files cannot be read or is malformed, or nothing was packed; the message names file and line.
+        If one of the two files cannot be read or is malformed, or nothing was packed; the message
+        names file and line.
     """
     allocations = _allocations(path)
     lives = _lives(path)
@@ -37,7 +40,10 @@ def read(path: Path) -> list[Arena]:
         buffers = []
         for spot, name, size, offset in values:
             if name not in lives:
-                raise AllocationError(f"{spot}: value {name!r} has no line in {_beside(path).name}: give two files of one module")
+                raise AllocationError(
+                    f"{spot}: value {name!r} has no line in {_beside(path).name}: give two files of"
+                    " one module"
+                )
             buffers.append(Placed(name, *lives[name], size, offset))
         arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
     return arenas
@@ -63,13 +69,25 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
         elif line.lstrip().startswith("value:") and seen:
             value = _VALUE.match(line)
             if value is None:
-                raise AllocationError(f"{spot}: is no whole line of a value: the file is cut off, or of another version of XLA")
+                raise AllocationError(
+                    f"{spot}: is no whole line of a value: the file is cut off, or of another"
+                    " version of XLA"
+                )
             if values is not None:
-                values.append((spot, _key(value[1]), whole(value[2], spot, "the size"), whole(value[3], spot, "the offset")))
+                values.append(
+                    (
+                        spot,
+                        _key(value[1]),
+                        whole(value[2], spot, "the size"),
+                        whole(value[3], spot, "the offset"),
+                    )
+                )
     if not seen:
         raise AllocationError(f"{path}:1: holds no allocation: give XLA's *{_ASSIGNMENT}")
     if not any(values for _, _, values in found):
-        raise AllocationError(f"{path}: holds no values in preallocated-temp: XLA had nothing to pack")
+        raise AllocationError(
+            f"{path}: holds no values in preallocated-temp: XLA had nothing to pack"
+        )
     return found
 
 
@@ -84,8 +102,14 @@ def _lives(path: Path) -> dict[str, tuple[int, int]]:
         elif inside and line.startswith("    "):
             spot, live = f"{beside}:{number}", _LIVE.fullmatch(line)
             if live is None:
-                raise AllocationError(f"{spot}: is no line of a live range: the file is cut off, or of another version of XLA")
-            found[_key(live[1])] = whole(live[2], spot, "the first instant"), whole(live[3], spot, "the last instant")
+                raise AllocationError(
+                    f"{spot}: is no line of a live range: the file is cut off, or of another"
+                    " version of XLA"
+                )
+            found[_key(live[1])] = (
+                whole(live[2], spot, "the first instant"),
+                whole(live[3], spot, "the last instant"),
+            )
         elif inside and line.strip():
             break
     if not inside:
@@ -95,7 +119,10 @@ def _lives(path: Path) -> dict[str, tuple[int, int]]:
 
 def _beside(path: Path) -> Path:
     if not path.name.endswith(_ASSIGNMENT):
-        raise AllocationError(f"{path}: is not called *{_ASSIGNMENT}: give that file of XLA's, with *{_LIVE_RANGE} beside it")
+        raise AllocationError(
+            f"{path}: is not called *{_ASSIGNMENT}: give that file of XLA's, with *{_LIVE_RANGE}"
+            " beside it"
+        )
     return path.with_name(path.name.removesuffix(_ASSIGNMENT) + _LIVE_RANGE)
 
 

@@ -1,4 +1,5 @@
-"""Compares variants of running one step of one module (planned, unmoved, rivals) by time and peak, for ``loadmaster run``."""
+"""Compares variants of running one step of one module (planned, unmoved, rivals) by time and peak,
+for ``loadmaster run``."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ from loadmaster.core.provenance import Label, costs_json, merged
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
-from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
+from loadmaster.integrations.torch_compile.compare.training import (
+    Snapshot,
+    bytes_of,
+    optimizer_of,
+    state_bytes,
+)
 from loadmaster.integrations.torch_compile.compare.variants import Difference, Variant
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.owners import model_of
@@ -27,14 +33,16 @@ from loadmaster.integrations.torch_compile.owners import model_of
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
 _TOLERANCE, _UPDATED = 1e-4, 10
-"""Error that results may have where kernels run in blocks, and how many times that where an optimizer has updated parameters."""
+"""Error that results may have where kernels run in blocks, and how many times that where an
+optimizer has updated parameters."""
 _PREDICTION_STEPS = 3
 """Steps in turns before the first whose time is predicted."""
 
 
 @dataclass
 class Workload:
-    """A module with its inputs, for training steps or inferences. Steps begin with the same random state."""
+    """A module with its inputs, for training steps or inferences. Steps begin with the same random
+    state."""
 
     module: nn.Module
     inputs: Any
@@ -44,8 +52,13 @@ class Workload:
     optimizer: str | None = None
 
     def resident(self, variant: Variant) -> int:
-        """Bytes of parameters, buffers, optimizer state and inputs, without those that are offloaded."""
-        tensors = [*self.module.parameters(), *self.module.buffers(), *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor))]
+        """Bytes of parameters, buffers, optimizer state and inputs, without those that are
+        offloaded."""
+        tensors = [
+            *self.module.parameters(),
+            *self.module.buffers(),
+            *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor)),
+        ]
         bytes = sum((bytes_of(tensors) | state_bytes(variant.optimizer)).values())
         return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
 
@@ -53,13 +66,17 @@ class Workload:
         """Run one step; it returns the outputs and leaves gradients in the parameters."""
         self.forget()
         torch.manual_seed(self.seed)
-        given, named = ((), self.inputs) if isinstance(self.inputs, dict) else (_tuple(self.inputs), {})
+        given, named = (
+            ((), self.inputs) if isinstance(self.inputs, dict) else (_tuple(self.inputs), {})
+        )
         if not self.training:
             with torch.no_grad(), variant.around():
                 return variant.call(*given, **named)
         with variant.around():
             out = variant.call(*given, **named)
-            loss = sum(leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out))
+            loss = sum(
+                leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out)
+            )
             torch.as_tensor(loss).backward()
             if variant.optimizer is not None:
                 variant.optimizer.step()
@@ -71,7 +88,8 @@ class Workload:
             parameter.grad = None
 
     def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
-        """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer, outputs and parameters of two steps."""
+        """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer,
+        outputs and parameters of two steps."""
         if self.optimizer is None:
             out = [leaf.detach().clone() for leaf in _floating(self.step(variant))]
             return out + [p.grad.clone() for p in self.module.parameters() if p.grad is not None]
@@ -85,7 +103,11 @@ def _tuple(inputs: Any) -> tuple[Any, ...]:
 
 
 def _floating(out: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    return [
+        leaf
+        for leaf in tree_leaves(out)
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    ]
 
 
 def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., Any]:
@@ -102,12 +124,15 @@ def compare(
     progress: Progress = no_progress,
     tell: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json`` prints.
+    """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json``
+    prints.
 
-    With rivals, every one is set against one plan, whose budget is the peak that was measured of the rival: medians of steps in turns, with
-    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them. Once the plan itself has been
-    checked and its peak measured, ``tell`` is told how long the rest will take, and Ctrl-C ends it with what is known: figures of what has
-    not been measured are None, and steps are those that all variants have run.
+    With rivals, every one is set against one plan, whose budget is the peak that was measured of
+    the rival: medians of steps in turns, with an interval. Plans under ``budgets`` (bytes, or
+    shares of the unmoved peak) are measured beside them. Once the plan itself has been checked and
+    its peak measured, ``tell`` is told how long the rest will take, and Ctrl-C ends it with what is
+    known: figures of what has not been measured are None, and steps are those that all variants
+    have run.
     """
     start, session = Snapshot(work.module), Session(progress)
     begun = time.process_time()
@@ -115,8 +140,16 @@ def compare(
     unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     eager = Variant("eager", work.module)
     first = [ours, unmoved, eager] if with_rivals else [ours, unmoved]
-    rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))] if with_rivals else []
-    more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)] if with_rivals else []
+    rest = (
+        [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
+        if with_rivals
+        else []
+    )
+    more = (
+        [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
+        if with_rivals
+        else []
+    )
     variants = [*first, *rest, *more]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
@@ -124,7 +157,9 @@ def compare(
     for number, variant in enumerate(first):
         progress(f"1 of 4: compiling {variant.name}", number / len(variants))
         _warm(work, variant, variants)
-    right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
+    right, mine, plain = (
+        _results(work, variant, variants, start) for variant in (unmoved, ours, eager)
+    )
     equal, difference = _same(mine, right), _difference(mine, plain)
     error = 0.0 if equal else _error(mine, right)
     del mine, plain
@@ -132,11 +167,25 @@ def compare(
         before = time.process_time()
         _measure_peak(work, variant, variants)
     if with_rivals:
-        now, ways = time.process_time(), 2 * len(rest) + len(more) + 1  # each rival, a plan at the peak of each, and plans beside them
-        left = (now - begun) / len(first) * ways + (now - before) * (len(first) + ways) * (steps + 1)
-        tell(f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C prints what is known by then")
-    session.each(rest + more, "1 of 4: compiling", lambda variant: _warm(work, variant, variants), lost=True)
-    session.each(rest + more, "2 of 4: measuring peaks", lambda variant: _measure_peak(work, variant, variants))
+        now, ways = (
+            time.process_time(),
+            2 * len(rest) + len(more) + 1,
+        )  # each rival, a plan at the peak of each, and plans beside them
+        left = (now - begun) / len(first) * ways + (now - before) * (len(first) + ways) * (
+            steps + 1
+        )
+        tell(
+            f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C"
+            " prints what is known by then"
+        )
+    session.each(
+        rest + more, "1 of 4: compiling", lambda variant: _warm(work, variant, variants), lost=True
+    )
+    session.each(
+        rest + more,
+        "2 of 4: measuring peaks",
+        lambda variant: _measure_peak(work, variant, variants),
+    )
     at_peaks: dict[str, Variant] = {}
 
     def plan_at_peak(rival: Variant) -> None:
@@ -154,14 +203,27 @@ def compare(
     working = [variant for variant in variants if not variant.failed]
     same: list[bool] = []
     planned = [variant for variant in working if variant.model is not None and variant is not ours]
-    session.each(planned, "3 of 4: checking results of", lambda each: same.append(_same(_results(work, each, variants, start), right)))
+    session.each(
+        planned,
+        "3 of 4: checking results of",
+        lambda each: same.append(_same(_results(work, each, variants, start), right)),
+    )
     equal &= all(same)
-    timed = 0 if session.stopped else _timed(work, variants, working, (ours, *more), steps, progress)
-    summary = _summary(work, ours, unmoved, equal, difference) | _closeness(ours, error, work.optimizer is not None)
+    timed = (
+        0 if session.stopped else _timed(work, variants, working, (ours, *more), steps, progress)
+    )
+    summary = _summary(work, ours, unmoved, equal, difference) | _closeness(
+        ours, error, work.optimizer is not None
+    )
     summary |= {"steps": timed, "interrupted": timed < steps}
-    summary["rivals"] = {variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name)) for variant in others}
+    summary["rivals"] = {
+        variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name))
+        for variant in others
+    }
     if with_rivals:
-        summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
+        summary["executor_step_seconds"] = more[
+            0
+        ].step_seconds  # of a plan under which nothing moves
         summary["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
         summary["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
     return summary
@@ -186,38 +248,62 @@ def _under_budget(variant: Variant) -> dict[str, Any]:
 
 
 def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
-    """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps it and is faster for certain."""
+    """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps
+    it and is faster for certain."""
     if rival.failed or plan is None:
         return {}
-    figures: dict[str, Any] = {"loadmaster_at_its_peak": plan.figures(), "difference": None, "beaten": False}
+    figures: dict[str, Any] = {
+        "loadmaster_at_its_peak": plan.figures(),
+        "difference": None,
+        "beaten": False,
+    }
     if plan.failed or plan.peak is None or rival.peak is None or not rival.seconds:
         return figures
     difference = Difference.of(plan.seconds, rival.seconds)
     within = plan.peak <= rival.peak + STATED
-    return figures | {"difference": asdict(difference), "peak_kept": within, "beaten": within and difference.verdict == "faster"}
+    return figures | {
+        "difference": asdict(difference),
+        "peak_kept": within,
+        "beaten": within and difference.verdict == "faster",
+    }
 
 
 def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Variant]:
-    parameters = {p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]}
+    parameters = {
+        p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]
+    }
     folder = options.get("slow_memory")
     if work.device.type == "cpu":
         file = rivals.SavedToFile(
-            SlowFile(None if folder is None else Path(folder)), lambda t: t.untyped_storage().data_ptr() in parameters
+            SlowFile(None if folder is None else Path(folder)),
+            lambda t: t.untyped_storage().data_ptr() in parameters,
         )
         yield Variant("save_on_cpu", work.module, file.hooks)
     else:
-        yield Variant("save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True))
+        yield Variant(
+            "save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True)
+        )
     if rivals.blocks_of(work.module):
         yield Variant("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
     share = options.get("fast_memory")
-    yield Variant("activation_memory_budget", compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)))
+    yield Variant(
+        "activation_memory_budget",
+        compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)),
+    )
     on_gpu = work.device.type == "cuda"
-    yield Variant("enable_activation_offloading", compiled(work.module, rivals.offloading_backend()), failed="" if on_gpu else "needs CUDA")
+    yield Variant(
+        "enable_activation_offloading",
+        compiled(work.module, rivals.offloading_backend()),
+        failed="" if on_gpu else "needs CUDA",
+    )
 
 
 def _inference_rivals(work: Workload) -> Iterator[Variant]:
     yield Variant("torch.export", rivals.exported(work.module))
-    yield Variant("inductor", compiled(work.module, "inductor", {"memory_planning": True, "memory_pool": "combined"}))
+    yield Variant(
+        "inductor",
+        compiled(work.module, "inductor", {"memory_planning": True, "memory_pool": "combined"}),
+    )
 
 
 def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
@@ -226,7 +312,11 @@ def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None
         return
     _restore_parameters(variant, variants)
     try:
-        for _ in range(_WARM_UP_STEPS if variant.model is None else _WARM_UP_STEPS + variant.model.settings.refine_after):
+        for _ in range(
+            _WARM_UP_STEPS
+            if variant.model is None
+            else _WARM_UP_STEPS + variant.model.settings.refine_after
+        ):
             work.step(variant)
     except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
         if variant.model is not None and not isinstance(error, BudgetError):
@@ -243,22 +333,31 @@ def _restore_parameters(variant: Variant, variants: Sequence[Variant]) -> None:
         variant.model.place_parameters()
 
 
-def _results(work: Workload, variant: Variant, variants: Sequence[Variant], start: Snapshot) -> list[torch.Tensor]:
+def _results(
+    work: Workload, variant: Variant, variants: Sequence[Variant], start: Snapshot
+) -> list[torch.Tensor]:
     _restore_parameters(variant, variants)
     return work.results(variant, start)
 
 
 def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     """Whether results are equal bit for bit."""
-    return len(mine) == len(right) and all(torch.equal(a, b) for a, b in zip(mine, right, strict=True))
+    return len(mine) == len(right) and all(
+        torch.equal(a, b) for a, b in zip(mine, right, strict=True)
+    )
 
 
 def _closeness(ours: Variant, error: float, updated: bool) -> dict[str, Any]:
-    """Say which kernels run in blocks, how far results are from the unmoved graphs', and whether that is as close as it should be."""
+    """Say which kernels run in blocks, how far results are from the unmoved graphs', and whether
+    that is as close as it should be."""
     assert ours.model is not None
     kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
     allowed = _TOLERANCE * (_UPDATED if updated else 1) if kinds else 0.0
-    return {"kernels_in_blocks": dict(sorted(kinds.items())), "error": error, "results_close": error <= allowed}
+    return {
+        "kernels_in_blocks": dict(sorted(kinds.items())),
+        "error": error,
+        "results_close": error <= allowed,
+    }
 
 
 def _error(mine: list[torch.Tensor], right: list[torch.Tensor]) -> float:
@@ -270,7 +369,9 @@ def _error(mine: list[torch.Tensor], right: list[torch.Tensor]) -> float:
 def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
     """The largest difference, relative to the largest value of its tensor."""
     pairs = ((a, b) for a, b in zip(mine, plain, strict=True) if a.numel())
-    return max((float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0)
+    return max(
+        (float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0
+    )
 
 
 def _measure_peak(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
@@ -299,8 +400,16 @@ class Session:
     progress: Progress
     stopped: bool = False
 
-    def each(self, variants: Sequence[Variant], stage: str, act: Callable[[Variant], None], *, lost: bool = False) -> None:
-        """Do something with every variant that works, and tell which; after Ctrl-C with none. ``lost``: without it they are of no use."""
+    def each(
+        self,
+        variants: Sequence[Variant],
+        stage: str,
+        act: Callable[[Variant], None],
+        *,
+        lost: bool = False,
+    ) -> None:
+        """Do something with every variant that works, and tell which; after Ctrl-C with none.
+        ``lost``: without it they are of no use."""
         for number, variant in enumerate(variants):
             try:
                 if not self.stopped and not variant.failed:
@@ -314,7 +423,12 @@ class Session:
 
 
 def _timed(
-    work: Workload, variants: list[Variant], working: list[Variant], planned: Sequence[Variant], steps: int, progress: Progress
+    work: Workload,
+    variants: list[Variant],
+    working: list[Variant],
+    planned: Sequence[Variant],
+    steps: int,
+    progress: Progress,
 ) -> int:
     """Time steps as processes usually run: giving memory back slows down who allocates much."""
     measurement.keep_freed_memory()
@@ -341,14 +455,19 @@ def _timed(
 
 
 def _interleave(work: Workload, variants: list[Variant], steps: int, progress: Progress) -> int:
-    """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none.
+    """Run steps in turns, forwards and backwards, so that other load on the machine and the order
+    of variants favour none.
 
-    Returns how many steps of every variant were timed: all, or those that all variants had run when Ctrl-C came.
+    Returns how many steps of every variant were timed: all, or those that all variants had run when
+    Ctrl-C came.
     """
     try:
         for number in range(steps):
             for turn, variant in enumerate(reversed(variants) if number % 2 else variants):
-                progress(f"4 of 4: timing step {number + 1} of {steps}", (number + turn / len(variants)) / steps)
+                progress(
+                    f"4 of 4: timing step {number + 1} of {steps}",
+                    (number + turn / len(variants)) / steps,
+                )
                 _time_step(work, variant, variants)
     except KeyboardInterrupt:
         known = min(len(variant.cpu_seconds) for variant in variants)
@@ -370,7 +489,9 @@ def _time_step(work: Workload, variant: Variant, variants: Sequence[Variant]) ->
     variant.cpu_seconds.append(time.process_time() - busy)
 
 
-def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float) -> dict[str, Any]:
+def _summary(
+    work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float
+) -> dict[str, Any]:
     assert ours.model is not None
     plans = ours.model.of_last_step
     budgets = [plan.budget for plan in plans if plan.budget is not None]

@@ -1,9 +1,11 @@
-"""Generates tokens with weights that do not fit, against other ways that save memory, for ``loadmaster run --generate``.
+"""Generates tokens with weights that do not fit, against other ways that save memory, for
+``loadmaster run --generate``.
 
-Every way is a process of its own, which makes one token for each line on its standard input; the ways take turns, token by token, so that
-other load on the machine and on the disk favours none. Peaks are of anonymous memory, watched from outside: the kernel's own high-water
-mark. Ways that read files through the page cache run in a control group whose limit is the budget beside what libraries take, as its page
-cache counts, too.
+Every way is a process of its own, which makes one token for each line on its standard input; the
+ways take turns, token by token, so that other load on the machine and on the disk favours none.
+Peaks are of anonymous memory, watched from outside: the kernel's own high-water mark. Ways that
+read files through the page cache run in a control group whose limit is the budget beside what
+libraries take, as its page cache counts, too.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from torch import nn
 
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
-from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory, status_bytes
+from loadmaster.integrations.torch_compile.compare.measurement import (
+    return_freed_memory,
+    status_bytes,
+)
 from loadmaster.integrations.torch_compile.devices.arena import large_pages
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
@@ -34,7 +39,12 @@ from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 if TYPE_CHECKING:
     from loadmaster.integrations.torch_compile.compiled_model import Model
 
-_MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
+_MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = (
+    "mmap",
+    "accelerate, part on disk",
+    "accelerate disk_offload",
+    "accelerate cpu_offload",
+)
 WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
 _LIMITED = (_MAPPED, _PARTLY, _ON_DISK)
 _WEIGHTS = "weights.safetensors"
@@ -52,7 +62,9 @@ _WARM_UP = 3
 class Decoder:
     """Greedy decoding of one sequence, with a static cache for keys and values."""
 
-    def __init__(self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None) -> None:
+    def __init__(
+        self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None
+    ) -> None:
         from transformers import StaticCache
 
         self.module, self.call, self.given = module, module if call is None else call, prompt
@@ -82,10 +94,26 @@ def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
 
     torch.manual_seed(0)
     made = factory_of(spot)()
-    module, inputs = (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (None, None)
-    prompt = inputs.get("input_ids") if isinstance(inputs, dict) else inputs[0] if isinstance(inputs, tuple) else inputs
-    if not isinstance(module, nn.Module) or not hasattr(module, "generate") or not isinstance(prompt, torch.Tensor) or len(prompt) != 1:
-        raise ModelError(f"torch:{spot}: --generate needs a language model of transformers and a batch of one prompt (input_ids)")
+    module, inputs = (
+        (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (None, None)
+    )
+    prompt = (
+        inputs.get("input_ids")
+        if isinstance(inputs, dict)
+        else inputs[0]
+        if isinstance(inputs, tuple)
+        else inputs
+    )
+    if (
+        not isinstance(module, nn.Module)
+        or not hasattr(module, "generate")
+        or not isinstance(prompt, torch.Tensor)
+        or len(prompt) != 1
+    ):
+        raise ModelError(
+            f"torch:{spot}: --generate needs a language model of transformers and a batch of one"
+            " prompt (input_ids)"
+        )
     return module.eval(), prompt
 
 
@@ -94,7 +122,9 @@ def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
     from safetensors.torch import load_file
 
     state, mapped = module.state_dict(keep_vars=True), load_file(path)
-    same = {id(state[name]): tensor for name, tensor in mapped.items()}  # of tied weights the file has one
+    same = {
+        id(state[name]): tensor for name, tensor in mapped.items()
+    }  # of tied weights the file has one
     module.load_state_dict({name: same[id(tensor)] for name, tensor in state.items()}, assign=True)
     module.tie_weights()
     return module
@@ -117,7 +147,10 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         from loadmaster.integrations.torch_compile.owners import model_of
 
         call = torch.compile(
-            _with_weights_of(module, path), backend=loadmaster, options={"fast_memory": fast, "slow_memory": folder}, dynamic=False
+            _with_weights_of(module, path),
+            backend=loadmaster,
+            options={"fast_memory": fast, "slow_memory": folder},
+            dynamic=False,
         )
         model = model_of(call)
         decoder = Decoder(module, prompt, int(tokens), call)
@@ -128,7 +161,10 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     for _ in sys.stdin:
         start, busy = time.perf_counter(), time.process_time()
         row: dict[str, Any] = {"token": decoder.next()}
-        row |= {"seconds": time.perf_counter() - start, "token_cpu_seconds": time.process_time() - busy}
+        row |= {
+            "seconds": time.perf_counter() - start,
+            "token_cpu_seconds": time.process_time() - busy,
+        }
         if model is not None:
             row |= _taken_by_token(model)
         _answer(**row)
@@ -163,7 +199,12 @@ def _warm_up(spot: str, way: str) -> None:
         }
         small: nn.Module = LlamaForCausalLM(LlamaConfig(**sizes))
         small.eval()
-        decoder = Decoder(small, torch.zeros(1, 4, dtype=torch.int64), 2, torch.compile(small, backend="loadmaster", dynamic=False))
+        decoder = Decoder(
+            small,
+            torch.zeros(1, 4, dtype=torch.int64),
+            2,
+            torch.compile(small, backend="loadmaster", dynamic=False),
+        )
         for _ in range(2):
             decoder.next()
 
@@ -171,7 +212,9 @@ def _warm_up(spot: str, way: str) -> None:
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
     """The module as another way runs it."""
     if way == _MAPPED:
-        own = path.with_stem("mapped")  # the page cache of the other belongs to whoever has read it first
+        own = path.with_stem(
+            "mapped"
+        )  # the page cache of the other belongs to whoever has read it first
         shutil.copyfile(path, own)
         return _with_weights_of(module, own)
     if way == "eager":
@@ -185,7 +228,9 @@ def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> n
     if way == _ON_DISK:
         return accelerate.disk_offload(module, offloaded, cpu)
     largest = list(getattr(module, "_no_split_modules", None) or [])
-    places = accelerate.infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
+    places = accelerate.infer_auto_device_map(
+        module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest
+    )
     return accelerate.dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)
 
 
@@ -214,7 +259,10 @@ class Way:
                 self.process.stdin.flush()  # type: ignore[union-attr]
             if line := self.process.stdout.readline():  # type: ignore[union-attr]
                 return dict(json.loads(line))
-        self.failed = (self.errors.read_text().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
+        self.failed = (
+            self.errors.read_text().strip().splitlines()
+            or [f"ended by signal {self.process.wait()}"]
+        )[-1]
         return {}
 
     def next(self) -> None:
@@ -230,24 +278,36 @@ class Way:
             self.before = status_bytes(self.process.pid)
 
     def peak(self) -> int | None:
-        """Most bytes of anonymous memory since `watch`, above what was there when only libraries were loaded."""
+        """Most bytes of anonymous memory since `watch`, above what was there when only libraries
+        were loaded."""
         try:
             now = status_bytes(self.process.pid)
         except OSError:
             return None
-        return now["VmHWM"] - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before)) - self.empty
+        return (
+            now["VmHWM"]
+            - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before))
+            - self.empty
+        )
 
     def _later(self) -> list[dict[str, Any]]:
         """Rows of the tokens that count."""
         return self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
 
     def figures(self) -> dict[str, Any]:
-        """Seconds to the first token, tokens per second by the median of the later ones, medians of `_PARTS`, and the last row."""
+        """Seconds to the first token, tokens per second by the median of the later ones, medians of
+        `_PARTS`, and the last row."""
         if self.failed:
             return {"failed": self.failed}
         later = [row["seconds"] for row in self._later()]
-        last = {name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")}
-        typical = {name: statistics.median(row[name] for row in self._later()) for name in _PARTS if name in last}
+        last = {
+            name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")
+        }
+        typical = {
+            name: statistics.median(row[name] for row in self._later())
+            for name in _PARTS
+            if name in last
+        }
         return (
             last
             | typical
@@ -260,21 +320,33 @@ class Way:
 
 
 def generate(
-    spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool, ways: tuple[str, ...] = WAYS
+    spot: str,
+    tokens: int,
+    fast: str,
+    slow_memory: Path | None,
+    with_rivals: bool,
+    ways: tuple[str, ...] = WAYS,
 ) -> dict[str, Any]:
-    """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run --generate --json`` prints.
+    """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run
+    --generate --json`` prints.
 
     A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
     """
     from loadmaster.core.units import parse_bytes_of
 
     if tokens < 2:
-        raise ModelError("--generate: write at least 2 tokens, as the first includes compiling and reading the prompt")
+        raise ModelError(
+            "--generate: write at least 2 tokens, as the first includes compiling and reading the"
+            " prompt"
+        )
     with tempfile.TemporaryDirectory(prefix="loadmaster-", dir=slow_memory) as folder:
         weights = _write_weights(spot, Path(folder) / _WEIGHTS)
         budget = parse_bytes_of(fast, weights)
         with contextlib.ExitStack() as cleanup:
-            started = [_started(name, spot, tokens, budget, folder, cleanup) for name in (ways if with_rivals else ways[:1])]
+            started = [
+                _started(name, spot, tokens, budget, folder, cleanup)
+                for name in (ways if with_rivals else ways[:1])
+            ]
             for number in range(tokens):
                 for way in started:
                     if not way.failed:
@@ -301,36 +373,57 @@ def generate(
 
 
 def limited_by(figures: dict[str, Any], bandwidth: float) -> str:
-    """What takes most of a token's time: ``processor`` (kernels, and Python beside them), or waiting for copies.
+    """What takes most of a token's time: ``processor`` (kernels, and Python beside them), or
+    waiting for copies.
 
-    These wait for the ``disk`` if it is busy, by its ``bandwidth`` in bytes/s, while copies are made; else they are late for another
-    reason (``copies``): threads that are not woken up in time, or no room to read ahead.
+    These wait for the ``disk`` if it is busy, by its ``bandwidth`` in bytes/s, while copies are
+    made; else they are late for another reason (``copies``): threads that are not woken up in time,
+    or no room to read ahead.
     """
     waiting = figures["waiting_seconds"]
     if waiting <= 1 / figures["tokens_per_second"] - waiting:
         return "processor"
-    return "disk" if figures["moved_bytes"] >= _FULL_SPEED * bandwidth * figures["copy_seconds"] else "copies"
+    return (
+        "disk"
+        if figures["moved_bytes"] >= _FULL_SPEED * bandwidth * figures["copy_seconds"]
+        else "copies"
+    )
 
 
 def _write_weights(spot: str, path: Path) -> int:
-    """Write a module's weights to a file, in a process that ends with them; the bytes of the file."""
+    """Write a module's weights to a file, in a process that ends with them; the bytes of the
+    file."""
     script = (
-        "import sys; from pathlib import Path; from safetensors.torch import save_model; "
-        "from loadmaster.integrations.torch_compile.compare.generation import _made; save_model(_made(sys.argv[1])[0], sys.argv[2])"
+        "import sys; from pathlib import Path; from safetensors.torch import save_model; from"
+        " loadmaster.integrations.torch_compile.compare.generation import _made;"
+        " save_model(_made(sys.argv[1])[0], sys.argv[2])"
     )
-    done = subprocess.run([sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise ModelError((done.stderr.strip().splitlines() or [f"torch:{spot}: it cannot be made"])[-1].partition("Error: ")[2])
+        raise ModelError(
+            (done.stderr.strip().splitlines() or [f"torch:{spot}: it cannot be made"])[
+                -1
+            ].partition("Error: ")[2]
+        )
     return path.stat().st_size
 
 
-def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack) -> Way:
+def _started(
+    name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack
+) -> Way:
     """A way that has loaded its weights and waits."""
-    script = "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker; worker(*sys.argv[1:])"
+    script = (
+        "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker;"
+        " worker(*sys.argv[1:])"
+    )
     errors = Path(folder, f"{name}.errors")
     command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
     with errors.open("w") as file:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+        )
     cleanup.callback(process.wait)
     cleanup.callback(process.kill)
     way = Way(name, process, errors)
@@ -354,7 +447,8 @@ def _drop_cached(folder: Path) -> None:
 
 
 def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
-    """Put a process into a control group of its own, whose limit is what the budget leaves beside the weights in memory already."""
+    """Put a process into a control group of its own, whose limit is what the budget leaves beside
+    the weights in memory already."""
     there = status_bytes(way.process.pid)["RssAnon"] - way.empty
     group = _GROUPS / f"loadmaster-{way.process.pid}"
     try:
@@ -377,7 +471,8 @@ def _leave(group: Path) -> None:
 
 
 def _bandwidth(path: Path) -> float:
-    """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best of a few times."""
+    """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best
+    of a few times."""
     size, best = path.stat().st_size // PAGE * PAGE, 0.0
     block = large_pages(min(size, 64 << 20))
     file = os.open(path, os.O_RDONLY | os.O_DIRECT)

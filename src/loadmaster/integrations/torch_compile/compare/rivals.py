@@ -1,4 +1,5 @@
-"""The other methods for too little memory that plans are compared with, on the same module and the same slow memory."""
+"""The other methods for too little memory that plans are compared with, on the same module and the
+same slow memory."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ _SMALLEST = 64 << 10
 
 
 class SavedToFile:
-    """A counterpart of `torch.autograd.graph.save_on_cpu` on a file: every tensor that autograd saves is written and read back.
+    """A counterpart of `torch.autograd.graph.save_on_cpu` on a file: every tensor that autograd
+    saves is written and read back.
 
-    The file is that of the runtime (`SlowFile`); a page-aligned buffer stands between, as tensors are anywhere. ``kept`` says which
-    tensors stay where they are: parameters.
+    The file is that of the runtime (`SlowFile`); a page-aligned buffer stands between, as tensors
+    are anywhere. ``kept`` says which tensors stay where they are: parameters.
     """
 
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
@@ -67,13 +69,20 @@ class SavedToFile:
             part.copy_(self._bounce[: part.numel()])
         self.file.release(slot, pages(flat.numel()))
         self.moved += flat.numel()
-        return dense if dense.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
+        return (
+            dense
+            if dense.stride() == stride
+            else torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
+        )
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules of the class with children that occurs most often (at least thrice): what a network repeats."""
+    """The outermost modules of the class with children that occurs most often (at least thrice):
+    what a network repeats."""
     counts = Counter(
-        type(m) for m in module.modules() if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict)
+        type(m)
+        for m in module.modules()
+        if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict)
     )
     repeated = [cls for cls, count in counts.most_common() if count >= 3]
     if not repeated:
@@ -93,11 +102,14 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def checkpointed(module: nn.Module) -> Iterator[None]:
-    """The module with each repeated block computed again in the backward pass (`torch.utils.checkpoint`)."""
+    """The module with each repeated block computed again in the backward pass
+    (`torch.utils.checkpoint`)."""
     blocks = blocks_of(module)
     plain = [block.forward for block in blocks]
     for block, forward in zip(blocks, plain, strict=True):
-        block.forward = lambda *given, forward=forward, **named: checkpoint(forward, *given, use_reentrant=False, **named)
+        block.forward = lambda *given, forward=forward, **named: checkpoint(
+            forward, *given, use_reentrant=False, **named
+        )
     try:
         yield
     finally:
@@ -106,7 +118,8 @@ def checkpointed(module: nn.Module) -> Iterator[None]:
 
 
 def budgeted_backend(share: float) -> Callable[..., Any]:
-    """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same kernels as ours."""
+    """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same
+    kernels as ours."""
     from functorch.compile import min_cut_rematerialization_partition
 
     return _plain_backend(min_cut_rematerialization_partition, {"activation_memory_budget": share})
@@ -120,9 +133,11 @@ def unmoved_backend() -> Callable[..., Any]:
 
 
 def offloading_backend() -> Callable[..., Any]:
-    """A backend that offloads what is saved by PyTorch's ``enable_activation_offloading``, on streams of its own. It needs CUDA.
+    """A backend that offloads what is saved by PyTorch's ``enable_activation_offloading``, on
+    streams of its own. It needs CUDA.
 
-    PyTorch leaves it to a pass over the joint graph to say what goes: here everything that it can move, from 64 KiB on.
+    PyTorch leaves it to a pass over the joint graph to say what goes: here everything that it can
+    move, from 64 KiB on.
     """
     from functorch.compile import default_partition
 
@@ -164,9 +179,14 @@ def _plain_backend(partition: Any, settings: dict[str, Any] | None = None) -> Ca
         def part(graph: torch.fx.GraphModule, _: Any) -> Any:
             return unplanned(graph)
 
-        with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **(settings or {})):
-            return aot_autograd(fw_compiler=part, bw_compiler=part, partition_fn=partition, keep_inference_input_mutations=True)(
-                graph, inputs
-            )
+        with torch._functorch.config.patch(
+            force_non_lazy_backward_lowering=True, **(settings or {})
+        ):
+            return aot_autograd(
+                fw_compiler=part,
+                bw_compiler=part,
+                partition_fn=partition,
+                keep_inference_input_mutations=True,
+            )(graph, inputs)
 
     return compiled

@@ -14,7 +14,8 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {"sgd": {"lr": 1e-3}, "adamw": {"lr": 1e
 
 
 def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer | None:
-    """PyTorch's own optimizer of that name, for all parameters of a module. Raises `BudgetError`."""
+    """PyTorch's own optimizer of that name, for all parameters of a module. Raises
+    `BudgetError`."""
     if name is None:
         return None
     if name not in OPTIMIZERS:
@@ -27,7 +28,12 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> dict[int, int]:
     """Storages of an optimizer's state, by address, and their bytes."""
     if optimizer is None:
         return {}
-    return bytes_of(value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor))
+    return bytes_of(
+        value
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    )
 
 
 def bytes_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:

@@ -20,7 +20,8 @@ NO_DIFFERENCE = "no difference"
 
 @dataclass
 class Variant:
-    """One variant of running a step, and what was measured of it; ``model`` is the planned model, None for rivals."""
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model,
+    None for rivals."""
 
     name: str
     call: Callable[..., Any]
@@ -34,20 +35,33 @@ class Variant:
     predicted: list[float] = field(default_factory=list)
 
     def predict(self) -> None:
-        """Note what the next step should take, by the steps before it: on a busy machine, other load slows down both."""
+        """Note what the next step should take, by the steps before it: on a busy machine, other
+        load slows down both."""
         if self.model is not None:
             for plan in self.model.of_last_step:
                 plan.refresh_prediction()
             self.predicted.append(sum(plan.predicted_seconds for plan in self.model.of_last_step))
 
     def prediction(self) -> dict[str, Any]:
-        """The figures of predictions, by name: the median, and how long steps took relative to what each was predicted to take."""
+        """The figures of predictions, by name: the median, and how long steps took relative to what
+        each was predicted to take."""
         if not self.seconds:
-            now = 0.0 if self.model is None else sum(plan.predicted_seconds for plan in self.model.of_last_step if plan.program is not None)
+            now = (
+                0.0
+                if self.model is None
+                else sum(
+                    plan.predicted_seconds
+                    for plan in self.model.of_last_step
+                    if plan.program is not None
+                )
+            )
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
         ratio = Difference.of(self.seconds, self.predicted)
         found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
-        return {"predicted_step_seconds": statistics.median(self.predicted), "measured_over_predicted": found}
+        return {
+            "predicted_step_seconds": statistics.median(self.predicted),
+            "measured_over_predicted": found,
+        }
 
     @property
     def step_seconds(self) -> float | None:
@@ -56,22 +70,29 @@ class Variant:
 
     @property
     def step_cpu_seconds(self) -> float | None:
-        """Median processor seconds of a step, which other processes on the machine hardly change; None before the first."""
+        """Median processor seconds of a step, which other processes on the machine hardly change;
+        None before the first."""
         return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
 
     def figures(self) -> dict[str, Any]:
         """The figures that are printed, by name."""
-        figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
+        figures = {
+            "step_seconds": self.step_seconds,
+            "step_cpu_seconds": self.step_cpu_seconds,
+            "measured_peak": self.peak,
+        }
         return figures | ({"failed": self.failed} if self.failed else {})
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring steps, and an interval for it.
+    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring
+    steps, and an interval for it.
 
-    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest ``k`` for which it holds the true median
-    with a probability of at least ``LEVEL``, whatever the ratios' distribution; too few steps have none. ``verdict`` is ``faster``,
-    ``slower``, or ``no difference``, unless the whole interval is on one side of 1.
+    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest
+    ``k`` for which it holds the true median with a probability of at least ``LEVEL``, whatever the
+    ratios' distribution; too few steps have none. ``verdict`` is ``faster``, ``slower``, or ``no
+    difference``, unless the whole interval is on one side of 1.
     """
 
     ratio: float
@@ -92,7 +113,8 @@ class Difference:
 
 
 def _outside(count: int) -> int | None:
-    """How many of the smallest and of the largest of ``count`` values the interval for their median leaves out."""
+    """How many of the smallest and of the largest of ``count`` values the interval for their median
+    leaves out."""
     missed, found = 0.0, None
     for left_out in range((count + 1) // 2):
         missed += 2 * math.comb(count, left_out) / 2**count

@@ -1,1 +1,2 @@
-"""Kernels whose operands do not fit into fast memory at once: run block by block on tensors that rest in the slow memory."""
+"""Kernels whose operands do not fit into fast memory at once: run block by block on tensors that
+rest in the slow memory."""

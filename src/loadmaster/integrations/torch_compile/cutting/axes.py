@@ -1,8 +1,10 @@
-"""Along which dimensions a kernel can be cut, so that each block of its results comes from one block of its operands.
+"""Along which dimensions a kernel can be cut, so that each block of its results comes from one
+block of its operands.
 
-A cut is a dimension for every tensor among the operands (`WHOLE`: each block needs all of it) and for every result (`SUM`: each block
-makes a part of a sum; `WHOLE`: each makes all of it, or none does). But for sums, each element is computed from the same elements by
-the same operator as in the whole kernel.
+A cut is a dimension for every tensor among the operands (`WHOLE`: each block needs all of it) and
+for every result (`SUM`: each block makes a part of a sum; `WHOLE`: each makes all of it, or none
+does). But for sums, each element is computed from the same elements by the same operator as in the
+whole kernel.
 """
 
 from __future__ import annotations
@@ -60,13 +62,16 @@ def _reduction(call: Call) -> Iterator[Cut]:
     keeps = len(call.arguments) > 2 and call.arguments[2]
     for dim in range(rank):
         if dim not in reduced:
-            yield along(call, (dim,), (dim if keeps else dim - sum(other < dim for other in reduced),))
+            yield along(
+                call, (dim,), (dim if keeps else dim - sum(other < dim for other in reduced),)
+            )
         elif call.target is aten.sum.dim_IntList:
             yield along(call, (dim,), (SUM,))
 
 
 def _picked(call: Call) -> Iterator[Cut]:
-    """Cut along the dimensions before those that are indexed, which stay the first if the indexed ones are side by side."""
+    """Cut along the dimensions before those that are indexed, which stay the first if the indexed
+    ones are side by side."""
     indexed = [i for i, index in enumerate(call.arguments[1]) if index is not None]
     if not indexed or indexed[-1] - indexed[0] >= len(indexed):
         return
@@ -74,7 +79,9 @@ def _picked(call: Call) -> Iterator[Cut]:
     given = (call.arguments[0], *((call.arguments[2],) if puts else ()), call.results[0])
     indices = [WHOLE] * len(indexed)
     for dim in range(indexed[0]):
-        if len({len(view.size) > dim and view.size[dim] for view in given}) == 1 and (not puts or _as_indexed(call)):
+        if len({len(view.size) > dim and view.size[dim] for view in given}) == 1 and (
+            not puts or _as_indexed(call)
+        ):
             yield Cut((dim, *indices, *((dim,) if puts else ())), (dim,))
 
 
@@ -86,12 +93,15 @@ def _as_indexed(call: Call) -> bool:
 
 
 def _filled(sizes: int) -> _Rule:
-    """Cut along any dimension of a result that has one value; argument ``sizes`` are its sizes, and tensors give their type only."""
+    """Cut along any dimension of a result that has one value; argument ``sizes`` are its sizes, and
+    tensors give their type only."""
 
     def cuts(call: Call) -> Iterator[Cut]:
         tensors = len(list(views(call.arguments)))
         for dim in range(len(call.arguments[sizes])):
-            yield Cut((WHOLE,) * tensors, (dim,), frozenset(range(tensors)), frozenset({(sizes, dim)}))
+            yield Cut(
+                (WHOLE,) * tensors, (dim,), frozenset(range(tensors)), frozenset({(sizes, dim)})
+            )
 
     return cuts
 
@@ -119,8 +129,13 @@ _OF: dict[Any, _Rule] = {
 
 
 def cuts_of(call: Call) -> Iterable[Cut]:
-    """Ways to cut a call, in the order of preference; none if it cannot be cut, or if nobody has said how."""
+    """Ways to cut a call, in the order of preference; none if it cannot be cut, or if nobody has
+    said how."""
     rule = _OF.get(call.target)
-    if rule is None and isinstance(call.target, torch._ops.OpOverload) and torch.Tag.pointwise in call.target.tags:
+    if (
+        rule is None
+        and isinstance(call.target, torch._ops.OpOverload)
+        and torch.Tag.pointwise in call.target.tags
+    ):
         rule = _elementwise
     return () if rule is None else rule(call)

@@ -1,4 +1,5 @@
-"""The update of a parameter that rests in the slow memory with its gradient and its state, block by block."""
+"""The update of a parameter that rests in the slow memory with its gradient and its state, block by
+block."""
 
 from __future__ import annotations
 
@@ -16,12 +17,17 @@ from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
 
 @dataclass(frozen=True)
 class UpdatedRows:
-    """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on the whole."""
+    """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
+    the whole."""
 
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Make the step, or keep the gradient if the update is held."""
         update: Update = call.target
@@ -54,17 +60,24 @@ class BlockUpdate(BlockCall):
         """Measure the first update, which makes the state, and a later one."""
         trial: Update = copy.copy(self.whole.target)
         trial.begun, trial.held = False, False
-        alone = BlockCall(replace(self.whole, target=trial), self.streamed, self.run, self.link, False)
+        alone = BlockCall(
+            replace(self.whole, target=trial), self.streamed, self.run, self.link, False
+        )
 
         def again() -> None:
             trial.begun = False
 
         first = alone.measured(call, captured, again)
         later = alone.measured(call, captured)
-        return replace(later, workspace=max(first.workspace, later.workspace), first=first.allocations)
+        return replace(
+            later, workspace=max(first.workspace, later.workspace), first=first.allocations
+        )
 
 
 def can_update_rows(call: Call) -> bool:
-    """Whether an update treats each element by itself, in the same order of rows for all its operands."""
+    """Whether an update treats each element by itself, in the same order of rows for all its
+    operands."""
     forms = {(view.size, view.stride) for view in call.arguments}
-    return is_elementwise(call.target.optimizer) and len(forms) == 1 and bool(call.arguments[0].size)
+    return (
+        is_elementwise(call.target.optimizer) and len(forms) == 1 and bool(call.arguments[0].size)
+    )

@@ -1,7 +1,9 @@
-"""Decides which storages rest in the slow memory for good, and cuts every kernel that uses one of them.
+"""Decides which storages rest in the slow memory for good, and cuts every kernel that uses one of
+them.
 
-A storage can rest there only if each kernel that uses it can be cut; where one cannot, the smallest of its storages does not. Each kernel
-is cut along whichever dimension suits it: blocks are read from the slow memory in any order, so that no two kernels need to agree.
+A storage can rest there only if each kernel that uses it can be cut; where one cannot, the smallest
+of its storages does not. Each kernel is cut along whichever dimension suits it: blocks are read
+from the slow memory in any order, so that no two kernels need to agree.
 """
 
 from __future__ import annotations
@@ -17,9 +19,18 @@ import torch
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
 from loadmaster.integrations.torch_compile.cutting.axes import cuts_of
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall, Blocks
-from loadmaster.integrations.torch_compile.cutting.block_update import BlockUpdate, UpdatedRows, can_update_rows
+from loadmaster.integrations.torch_compile.cutting.block_update import (
+    BlockUpdate,
+    UpdatedRows,
+    can_update_rows,
+)
 from loadmaster.integrations.torch_compile.cutting.cut import SUM, WHOLE, Cut
-from loadmaster.integrations.torch_compile.cutting.gathers import AddedRows, InZeros, PickedRows, PickedScores
+from loadmaster.integrations.torch_compile.cutting.gathers import (
+    AddedRows,
+    InZeros,
+    PickedRows,
+    PickedScores,
+)
 from loadmaster.integrations.torch_compile.cutting.products import product_within
 from loadmaster.integrations.torch_compile.cutting.slices import Slices
 from loadmaster.integrations.torch_compile.slow_tensor import narrowed, parts
@@ -28,13 +39,15 @@ from loadmaster.placement.sequence import CopyLink
 
 aten: Any = torch.ops.aten
 _SHARES = (1.0, 0.7, 0.5, 0.35)
-"""Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger ones do not help."""
+"""Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger
+ones do not help."""
 _LEAST_BLOCK = 64 << 10
 """A transfer of less takes a disk as long as one of this."""
 _BLOCKS = 4
 """A cut kernel's blocks take a fourth of that."""
 _SUMMED = 4
-"""Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every block."""
+"""Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every
+block."""
 _STRETCH = 2
 """Blocks of one element of the dimension that is cut may take this times that."""
 _LEAST = 16
@@ -45,8 +58,11 @@ _UPDATED_AT_ONCE = 10
 """Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
 
 
-def rests(captured: Captured, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink) -> Captured:
-    """Let those of the ``wanted`` storages rest in the slow memory that can, with kernels cut into blocks of at most ``room`` bytes.
+def rests(
+    captured: Captured, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink
+) -> Captured:
+    """Let those of the ``wanted`` storages rest in the slow memory that can, with kernels cut into
+    blocks of at most ``room`` bytes.
 
     ``movable`` are the caller's storages, and gradients, that may leave the fast memory.
     """
@@ -57,21 +73,36 @@ def rests(captured: Captured, movable: frozenset[int], wanted: Iterable[int], ro
         for s in {*call.reads, *call.writes}:
             users[s].append(call)
     while True:
-        calls = {id(call): _in_blocks(call, streamed, room, link) for s in streamed for call in users[s]}
+        calls = {
+            id(call): _in_blocks(call, streamed, room, link) for s in streamed for call in users[s]
+        }
         stuck = [call for s in streamed for call in users[s] if calls[id(call)] is None]
         if not stuck:
             break
-        streamed -= {min(streamed.intersection((*call.reads, *call.writes)), key=lambda s: (storages[s].bytes, s)) for call in stuck}
-    return replace(captured, calls=[calls.get(id(call)) or call for call in captured.calls], streamed=streamed)
+        streamed -= {
+            min(
+                streamed.intersection((*call.reads, *call.writes)),
+                key=lambda s: (storages[s].bytes, s),
+            )
+            for call in stuck
+        }
+    return replace(
+        captured, calls=[calls.get(id(call)) or call for call in captured.calls], streamed=streamed
+    )
 
 
 def levels(budget: int) -> list[tuple[int, int, int]]:
-    """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands that then rest, and the room for blocks.
+    """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands that
+    then rest, and the room for blocks.
 
     None of which blocks would be too small to be worth a transfer.
     """
     limits = [int(budget * share) for share in _SHARES]
-    return [(limit, limit // _LEAST, limit // _BLOCKS) for limit in limits if limit // _BLOCKS >= _LEAST_BLOCK]
+    return [
+        (limit, limit // _LEAST, limit // _BLOCKS)
+        for limit in limits
+        if limit // _BLOCKS >= _LEAST_BLOCK
+    ]
 
 
 def too_large(captured: Captured, limit: int) -> frozenset[int]:
@@ -89,9 +120,15 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
         if not can_update_rows(call):
             return None
         pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(call.arguments[0]) / room)
-        return BlockUpdate(call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0], _MOST)), link, False).call()
+        return BlockUpdate(
+            call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0], _MOST)), link, False
+        ).call()
     run = _blocks_of(call, streamed, room)
-    if run is None or set(call.writes).intersection(call.reads) or getattr(run, "pieces", 1) > _MOST:
+    if (
+        run is None
+        or set(call.writes).intersection(call.reads)
+        or getattr(run, "pieces", 1) > _MOST
+    ):
         return None
     sums = run.cut.sums if isinstance(run, Slices) else getattr(run, "terms", 1) > 1
     return BlockCall(call, streamed, run, link, sums).call()
@@ -102,20 +139,31 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
     if special is not None:
         return special(call, streamed, room)  # type: ignore[no-any-return]
     for most in (room, _STRETCH * room):
-        found = [way for cut in cuts_of(call) if (way := _slices(call, cut, streamed, room, most)) is not None]
+        found = [
+            way
+            for cut in cuts_of(call)
+            if (way := _slices(call, cut, streamed, room, most)) is not None
+        ]
         if found:
             return min(found, key=lambda way: _reads(call, way, streamed))
     return None
 
 
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
-    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that is not possible."""
+    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
+    is not possible."""
     tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
-    results = [(view, dim, True) for view, dim in zip(call.results, cut.results, strict=True) if isinstance(view, View)]
+    results = [
+        (view, dim, True)
+        for view, dim in zip(call.results, cut.results, strict=True)
+        if isinstance(view, View)
+    ]
     held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
     held += sum(2 * _bytes(view) for view, dim, _ in results if dim == SUM)
     cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
-    if held >= room or any(dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results):
+    if held >= room or any(
+        dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results
+    ):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
@@ -124,8 +172,14 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
     """Separate reads that all blocks take."""
     length = way.cut.length(call)
-    there = [(view, dim) for view, dim in _with_dims(call, way.cut) if view.storage in streamed and dim >= 0]
-    return way.pieces * sum(parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there)
+    there = [
+        (view, dim)
+        for view, dim in _with_dims(call, way.cut)
+        if view.storage in streamed and dim >= 0
+    ]
+    return way.pieces * sum(
+        parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there
+    )
 
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
@@ -156,7 +210,12 @@ def _added_rows(call: Call, streamed: frozenset[int], room: int) -> Blocks | Non
 
 def _picked_scores(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
     scores, classes, weight = call.arguments[:3]
-    if weight is not None or len(scores.size) != 2 or classes.storage in streamed or call.arguments[3] == 0:
+    if (
+        weight is not None
+        or len(scores.size) != 2
+        or classes.storage in streamed
+        or call.arguments[3] == 0
+    ):
         return None
     pieces = math.ceil(_bytes(scores) / room)
     return PickedScores(pieces) if pieces <= scores.size[0] else None
@@ -164,7 +223,13 @@ def _picked_scores(call: Call, streamed: frozenset[int], room: int) -> Blocks | 
 
 def _in_zeros(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
     result, (_, sizes, dim, start, _, step) = call.results[0], call.arguments
-    if result is None or result.storage not in streamed or step != 1 or start < 0 or call.arguments[0].size[dim] == 0:
+    if (
+        result is None
+        or result.storage not in streamed
+        or step != 1
+        or start < 0
+        or call.arguments[0].size[dim] == 0
+    ):
         return None
     pieces = math.ceil(2 * _bytes(result) / room)
     return InZeros(pieces) if pieces <= sizes[dim] and not call.keywords else None

@@ -16,10 +16,11 @@ SUM = -2
 
 @dataclass(frozen=True)
 class Cut:
-    """A dimension for every tensor among the operands, in order, and for every result; ``unread`` operands give only their shape.
+    """A dimension for every tensor among the operands, in order, and for every result; ``unread``
+    operands give only their shape.
 
-    ``lengths`` are the positions of arguments that say how long the dimension is, each with the place in a list of sizes (None for a
-    plain number).
+    ``lengths`` are the positions of arguments that say how long the dimension is, each with the
+    place in a list of sizes (None for a plain number).
     """
 
     operands: tuple[int, ...]
@@ -34,7 +35,11 @@ class Cut:
 
     def length(self, call: Call) -> int:
         """Elements of the dimension that is cut."""
-        tensors = zip((*call.results, *views((call.arguments, call.keywords))), (*self.results, *self.operands), strict=True)
+        tensors = zip(
+            (*call.results, *views((call.arguments, call.keywords))),
+            (*self.results, *self.operands),
+            strict=True,
+        )
         return next(view.size[dim] for view, dim in tensors if isinstance(view, View) and dim >= 0)
 
     def sized(self, arguments: Sequence[Any], length: int) -> list[Any]:
@@ -44,12 +49,21 @@ class Cut:
             if place is None:
                 given[position] = length
             elif given[position] is not None:
-                given[position] = [length if i == place else size for i, size in enumerate(given[position])]
+                given[position] = [
+                    length if i == place else size for i, size in enumerate(given[position])
+                ]
         return given
 
 
-def along(call: Call, operands: Sequence[int], results: Sequence[int], keywords: Mapping[str, int] | None = None, **more: Any) -> Cut:
-    """Make a cut from dimensions by the position of arguments, of which some may be no tensors; those not named are `WHOLE`."""
+def along(
+    call: Call,
+    operands: Sequence[int],
+    results: Sequence[int],
+    keywords: Mapping[str, int] | None = None,
+    **more: Any,
+) -> Cut:
+    """Make a cut from dimensions by the position of arguments, of which some may be no tensors;
+    those not named are `WHOLE`."""
     dims = []
     for i, argument in enumerate(call.arguments):
         dims += [operands[i] if i < len(operands) else WHOLE for _ in views(argument)]

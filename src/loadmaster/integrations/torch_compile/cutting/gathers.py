@@ -23,7 +23,11 @@ class PickedRows:
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Take the rows of each block for the indices that are in it."""
         table, indices = arguments[:2]
@@ -41,12 +45,17 @@ class PickedRows:
 
 @dataclass(frozen=True)
 class AddedRows:
-    """``embedding_dense_backward``, in blocks of the table's rows: every row adds up in the same order as in the whole kernel."""
+    """``embedding_dense_backward``, in blocks of the table's rows: every row adds up in the same
+    order as in the whole kernel."""
 
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Add the gradients of each block's rows; those of others go to a row that is left out."""
         gradient, indices, rows, padding = arguments[:4]
@@ -55,7 +64,9 @@ class AddedRows:
         for start, length in blocks(rows, self.pieces):
             left_out = (indices < start) | (indices >= start + length) | (indices == padding)
             inside = torch.where(left_out, length, indices - start)
-            block = torch.ops.aten.embedding_dense_backward(gradient, inside, length + 1, length, False)
+            block = torch.ops.aten.embedding_dense_backward(
+                gradient, inside, length + 1, length, False
+            )
             there.narrow(0, start, length).write(block.narrow(0, 0, length))
             del block
         return (None,)
@@ -63,12 +74,17 @@ class AddedRows:
 
 @dataclass(frozen=True)
 class PickedScores:
-    """``nll_loss_forward`` of scores in the slow memory, in blocks of rows: the score of each row's class, and then the loss of those."""
+    """``nll_loss_forward`` of scores in the slow memory, in blocks of rows: the score of each row's
+    class, and then the loss of those."""
 
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Compute the loss and its weight."""
         scores, classes, weight, reduction, ignored = arguments
@@ -85,12 +101,17 @@ class PickedScores:
 
 @dataclass(frozen=True)
 class InZeros:
-    """``slice_backward``, in blocks of the dimension that was sliced: zeros around what is given."""
+    """``slice_backward``, in blocks of the dimension that was sliced: zeros around what is
+    given."""
 
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Write zeros, and what is given among them."""
         given, sizes, dim, first = arguments[:4]
@@ -100,7 +121,9 @@ class InZeros:
             low, high = max(start, first), min(start + length, first + given.shape[dim])
             block = torch.zeros(there.narrow(dim, start, length).shape, dtype=there.dtype)
             if high > low:
-                block.narrow(dim, low - start, high - low).copy_(fast(given.narrow(dim, low - first, high - low)))
+                block.narrow(dim, low - start, high - low).copy_(
+                    fast(given.narrow(dim, low - first, high - low))
+                )
             there.narrow(dim, start, length).write(block)
             del block
         return (None,)

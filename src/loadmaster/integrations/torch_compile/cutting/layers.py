@@ -1,8 +1,9 @@
 """Cuts of convolutions, normalisations, attention and pooling.
 
-Convolutions are cut by samples, or by channels of their results; batch normalisation by channels; layer and group normalisation by rows
-and by samples; attention by samples or heads; pooling by samples or channels. What a sample, a row or a channel adds to a gradient of
-weights, or of an input that all channels read, is a part of a sum.
+Convolutions are cut by samples, or by channels of their results; batch normalisation by channels;
+layer and group normalisation by rows and by samples; attention by samples or heads; pooling by
+samples or channels. What a sample, a row or a channel adds to a gradient of weights, or of an input
+that all channels read, is a part of a sum.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def _convolution(call: Call) -> Iterator[Cut]:
 
 
 def _convolution_backward(call: Call) -> Iterator[Cut]:
-    """Cut by samples, with sums for weights; by channels of the result, with a sum for the input; or by channels of the input."""
+    """Cut by samples, with sums for weights; by channels of the result, with a sum for the input;
+    or by channels of the input."""
     transposed, groups = call.arguments[7], call.arguments[9]
     yield along(call, (0, 0, WHOLE), (0, SUM, SUM))
     if groups == 1:
@@ -55,9 +57,13 @@ def _group_norm_backward(call: Call) -> Iterator[Cut]:
 
 
 def _channels(call: Call) -> Iterator[Cut]:
-    """Cut by the second dimension of images, which vectors of a value for each channel have as their only one."""
+    """Cut by the second dimension of images, which vectors of a value for each channel have as
+    their only one."""
     dims = [int(isinstance(a, View) and len(a.size) > 1) for a in call.arguments]
-    results = [WHOLE if view is None or view.size == (0,) else int(len(view.size) > 1) for view in call.results]
+    results = [
+        WHOLE if view is None or view.size == (0,) else int(len(view.size) > 1)
+        for view in call.results
+    ]
     yield along(call, dims, results)
 
 
@@ -69,14 +75,17 @@ def _planes(call: Call) -> Iterator[Cut]:
 
 
 def _resized_planes(call: Call) -> Iterator[Cut]:
-    """Cut by samples or channels, whose numbers are in the list of sizes that is the third argument."""
+    """Cut by samples or channels, whose numbers are in the list of sizes that is the third
+    argument."""
     for dim in range(2):
         yield along(call, (dim,), (dim,), lengths=frozenset({(2, dim)}))
 
 
 def _attention(call: Call) -> Iterator[Cut]:
     """Cut by samples, or by heads where queries and keys have as many; the mask is broadcast."""
-    query, key = (call.arguments[i] for i in ((1, 2) if call.target in _ATTENTION_BACKWARD else (0, 1)))
+    query, key = (
+        call.arguments[i] for i in ((1, 2) if call.target in _ATTENTION_BACKWARD else (0, 1))
+    )
     mask = call.keywords.get("attn_mask")
     for dim in range(2):
         if query.size[dim] != key.size[dim]:

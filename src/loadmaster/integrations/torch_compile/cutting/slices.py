@@ -18,13 +18,18 @@ from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks
 
 @dataclass(frozen=True)
 class Slices:
-    """A call in ``pieces`` blocks along the dimensions of ``cut``; what all blocks need is read once."""
+    """A call in ``pieces`` blocks along the dimensions of ``cut``; what all blocks need is read
+    once."""
 
     cut: Cut
     pieces: int
 
     def __call__(
-        self, call: Call, slow: Sequence[SlowTensor | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        call: Call,
+        slow: Sequence[SlowTensor | None],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> tuple[Any, ...]:
         """Run the call; its results in fast memory."""
         made = [
@@ -44,7 +49,14 @@ class Slices:
                 there.write(whole)
         return tuple(None if there else whole for there, whole in zip(slow, made, strict=True))
 
-    def _put(self, value: Any, there: SlowTensor | None, whole: torch.Tensor | None, i: int, block: tuple[int, int]) -> None:
+    def _put(
+        self,
+        value: Any,
+        there: SlowTensor | None,
+        whole: torch.Tensor | None,
+        i: int,
+        block: tuple[int, int],
+    ) -> None:
         """Put a block of result ``i`` in its place in the slow memory, or in the whole result."""
         dim, (start, length) = self.cut.results[i], block
         if value is None or (dim == WHOLE and start):

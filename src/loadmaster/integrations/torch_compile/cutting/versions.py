@@ -1,4 +1,5 @@
-"""A captured graph as a whole, and with ever more of its kernels in blocks, as far as a budget asks for it."""
+"""A captured graph as a whole, and with ever more of its kernels in blocks, as far as a budget asks
+for it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from loadmaster.integrations.torch_compile.traced import Traced
 from loadmaster.placement.sequence import CopyLink
 
 _ABOUT = 1.05
-"""A budget that is a share is not known before the workspaces of kernels are: they may make it larger by this."""
+"""A budget that is a share is not known before the workspaces of kernels are: they may make it
+larger by this."""
 
 
 class Versions:
@@ -31,11 +33,18 @@ class Versions:
     link, profiles
         What transfers take; profiles of calls that were seen before.
     budget
-        Bytes of fast memory, as far as they are known. Calls whose operands alone take more are not tried whole, and run in blocks in
-        every version.
+        Bytes of fast memory, as far as they are known. Calls whose operands alone take more are not
+        tried whole, and run in blocks in every version.
     """
 
-    def __init__(self, graph: Traced, movable: frozenset[int], link: CopyLink, profiles: CallProfiles, budget: int | None) -> None:
+    def __init__(
+        self,
+        graph: Traced,
+        movable: frozenset[int],
+        link: CopyLink,
+        profiles: CallProfiles,
+        budget: int | None,
+    ) -> None:
         self._movable, self._link, self._profiles = movable, link, profiles
         large = frozenset() if budget is None else too_large(graph.captured, int(_ABOUT * budget))
         self._always: frozenset[int] = frozenset()
@@ -45,11 +54,16 @@ class Versions:
             wanted = [s for s in large if graph.captured.storages[s].bytes >= least]
             self._always = rests(graph.captured, movable, wanted, room, link).streamed
         self._plain = graph.captured
-        self.whole = replace(graph, captured=in_place(graph.captured), profiles=profiles.of(graph.captured, self._always))
+        self.whole = replace(
+            graph,
+            captured=in_place(graph.captured),
+            profiles=profiles.of(graph.captured, self._always),
+        )
         self._known: dict[tuple[frozenset[int], int], Traced] = {}
 
     def finer(self, budget: int | None, problem: Callable[[Traced], Problem]) -> Iterator[Traced]:
-        """Give the whole graph, and then versions for a budget with more and more kernels in blocks.
+        """Give the whole graph, and then versions for a budget with more and more kernels in
+        blocks.
 
         ``problem`` is the whole graph's, with all moving that may.
         """
@@ -62,14 +76,20 @@ class Versions:
         before = None
         for limit, least, room in levels(budget):
             calls = [captured.calls[k] for k in np.flatnonzero(needed > limit)]
-            used = {s for call in calls for s in (*call.reads, *call.writes) if captured.storages[s].bytes >= max(least, SMALLEST)}
+            used = {
+                s
+                for call in calls
+                for s in (*call.reads, *call.writes)
+                if captured.storages[s].bytes >= max(least, SMALLEST)
+            }
             version = self._cut(self._always | used, room)
             if version.captured.streamed and version.captured.calls != before:
                 before = version.captured.calls
                 yield version
 
     def _cut(self, wanted: frozenset[int], room: int) -> Traced:
-        """Return the graph with those of the ``wanted`` storages at rest that can be, and its kernels profiled."""
+        """Return the graph with those of the ``wanted`` storages at rest that can be, and its
+        kernels profiled."""
         key = wanted, room
         if key not in self._known:
             captured = rests(self._plain, self._movable, wanted, room, self._link)

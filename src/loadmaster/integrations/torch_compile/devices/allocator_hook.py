@@ -1,7 +1,8 @@
 """Has PyTorch allocate CPU memory at the addresses of a plan; see src/native/runtime.
 
-The native part has the binary layout of ``c10::Allocator`` as of PyTorch 2.11 to 2.13. Whether the installed build has it is tried, not
-read from its version: first in a forked process, which may crash, then here. Where it has not, results are copied to their places.
+The native part has the binary layout of ``c10::Allocator`` as of PyTorch 2.11 to 2.13. Whether the
+installed build has it is tried, not read from its version: first in a forked process, which may
+crash, then here. Where it has not, results are copied to their places.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ def install_allocator() -> bool:
     reason = _unable()
     if reason:
         warnings.warn(
-            f"loadmaster: this build of torch ({torch.__version__}) {reason}: results are copied to their places, which takes more memory "
-            "and time; temporaries of operators are not part of the plan, so budgets are estimates",
+            f"loadmaster: this build of torch ({torch.__version__}) {reason}: results are copied to"
+            " their places, which takes more memory and time; temporaries of operators are not"
+            " part of the plan, so budgets are estimates",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -44,7 +46,10 @@ def _unable() -> str:
     """Install our allocator; return the reason if that is not possible, else an empty string."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-        set_allocator = ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value or 0
+        set_allocator = (
+            ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value
+            or 0
+        )
         standard = library._ZN3c1022GetDefaultCPUAllocatorEv
     except (OSError, AttributeError):
         return "does not let its CPU allocator be replaced"
@@ -60,13 +65,18 @@ def _unable() -> str:
 
 
 def _works() -> bool:
-    """Whether scripted allocations get their addresses, and all others are recorded and freed as before."""
+    """Whether scripted allocations get their addresses, and all others are recorded and freed as
+    before."""
     spot = ctypes.create_string_buffer(256)
     address = -(-ctypes.addressof(spot) // 64) * 64
     script = _native.AllocationScript([(64, 0)])
     script.begin(address)
     planned = torch.full((64,), 7, dtype=torch.uint8)
-    right = not _native.end_script() and planned.data_ptr() == address and spot[address - ctypes.addressof(spot)] == b"\7"
+    right = (
+        not _native.end_script()
+        and planned.data_ptr() == address
+        and spot[address - ctypes.addressof(spot)] == b"\7"
+    )
     _native.start_recording()
     kept, gone = torch.ones(1000, dtype=torch.uint8), torch.ones(2000, dtype=torch.uint8)
     address = kept.data_ptr()
@@ -78,9 +88,12 @@ def _works() -> bool:
 
 
 def survives(check: Callable[[], bool]) -> bool:
-    """Whether a check that may crash the process succeeds in a fork of this one, within `_TRIAL_SECONDS` seconds."""
+    """Whether a check that may crash the process succeeds in a fork of this one, within
+    `_TRIAL_SECONDS` seconds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of others are not touched by what is tried
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # threads of others are not touched by what is tried
         child = os.fork()
     if not child:
         verdict = 1

@@ -17,8 +17,9 @@ from loadmaster.integrations.torch_compile.devices.slow_file import pages
 def large_pages(bytes: int) -> mmap.mmap:
     """Anonymous memory in large pages, where the system has them.
 
-    A transfer without the page cache is a request to the disk for each piece of memory that is in one place: with pages of 4 KiB it took
-    three times as long as with those of 2 MiB (0.95 and 3.0 GB/s).
+    A transfer without the page cache is a request to the disk for each piece of memory that is in
+    one place: with pages of 4 KiB it took three times as long as with those of 2 MiB (0.95 and 3.0
+    GB/s).
     """
     memory = mmap.mmap(-1, bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):
@@ -38,8 +39,11 @@ class Arena:
         _native.add_arena(self.base, self.bytes)
 
     def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
-        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena is."""
-        storage: Any = torch._C._construct_storage_from_data_pointer(self.base + offset, torch.device("cpu"), bytes)
+        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena
+        is."""
+        storage: Any = torch._C._construct_storage_from_data_pointer(
+            self.base + offset, torch.device("cpu"), bytes
+        )
         return on_storage(storage, view)
 
     def part(self, offset: int, bytes: int) -> memoryview:

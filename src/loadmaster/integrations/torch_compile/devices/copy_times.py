@@ -26,16 +26,25 @@ class CopyTime:
 
 
 def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTime]:
-    """Measure copies between a file of the folder and memory, both ways, of bytes as many as the graph's tensors have.
+    """Measure copies between a file of the folder and memory, both ways, of bytes as many as the
+    graph's tensors have.
 
-    A copy of few bytes takes longer for each than one of many. So there are several, of tensors evenly spaced by size: all their
-    bytes over all their seconds is the bandwidth at which tensors of this graph are copied, one with another.
+    A copy of few bytes takes longer for each than one of many. So there are several, of tensors
+    evenly spaced by size: all their bytes over all their seconds is the bandwidth at which tensors
+    of this graph are copied, one with another.
 
-    Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow memory either.
+    Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow
+    memory either.
     """
     file = SlowFile(folder)
     try:
-        for size in _sizes([tensor.bytes for tensor in graph.tensors.values() if tensor.alias_of is None and tensor.bytes]):
+        for size in _sizes(
+            [
+                tensor.bytes
+                for tensor in graph.tensors.values()
+                if tensor.alias_of is None and tensor.bytes
+            ]
+        ):
             for to_fast, seconds in copy_seconds(file, size, repeats).items():
                 yield CopyTime(to_fast, size, seconds)
     finally:
@@ -43,7 +52,8 @@ def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTim
 
 
 def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
-    """Median seconds of copying so many bytes, in whole pages, to the file (False) and from it (True); the first copy does not count."""
+    """Median seconds of copying so many bytes, in whole pages, to the file (False) and from it
+    (True); the first copy does not count."""
     count = pages(size)
     slot, block = file.reserve(count), large_pages(count)
     block.write(b"\1" * count)
@@ -63,4 +73,8 @@ def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
 def _sizes(bytes_: Sequence[int]) -> list[int]:
     """Some of the tensors' sizes, from the smallest to the largest."""
     every = sorted(bytes_)
-    return [every[(2 * rank + 1) * len(every) // (2 * _SIZES)] for rank in range(_SIZES)] if len(every) > _SIZES else every
+    return (
+        [every[(2 * rank + 1) * len(every) // (2 * _SIZES)] for rank in range(_SIZES)]
+        if len(every) > _SIZES
+        else every
+    )

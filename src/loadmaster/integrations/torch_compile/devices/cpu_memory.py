@@ -1,4 +1,5 @@
-"""Memory of a CPU: an arena in anonymous memory, an unlinked file, and a thread for each direction that copies between them."""
+"""Memory of a CPU: an arena in anonymous memory, an unlinked file, and a thread for each direction
+that copies between them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _PROBE = 16 << 20
 
 
 def return_freed_blocks() -> None:
-    """Return what compiling and planning have allocated and freed to the system; glibc keeps most of it otherwise."""
+    """Return what compiling and planning have allocated and freed to the system; glibc keeps most
+    of it otherwise."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
@@ -38,14 +40,22 @@ class CpuMemory:
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
         self._places_results = allocator_hook.install_allocator()
         self.file = SlowFile(folder, limit)
-        self._engines = {to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)}
+        self._engines = {
+            to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
+        }
         self._free = {False: 0.0, True: 0.0}  # when each thread had made its last copy
         self.link = self._measured()
 
     def _measured(self) -> CopyLink:
         """Bandwidths both ways, of a few copies."""
-        probe = _PROBE if self.file.limit is None else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
-        to_slow, to_fast = (probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values())
+        probe = (
+            _PROBE
+            if self.file.limit is None
+            else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
+        )
+        to_slow, to_fast = (
+            probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
+        )
         return CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> Arena:
@@ -53,7 +63,8 @@ class CpuMemory:
         return Arena(bytes)
 
     def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript | None:
-        """A script with which a kernel allocates at planned offsets; None where our allocator is not installed."""
+        """A script with which a kernel allocates at planned offsets; None where our allocator is
+        not installed."""
         return _native.AllocationScript(list(grants)) if self._places_results else None
 
     def reserve(self, bytes: int) -> int:
@@ -67,10 +78,13 @@ class CpuMemory:
     def copy(self, arena: FastArena, copy: Copy) -> FileCopy:
         """Start a copy in the thread of its direction."""
         assert isinstance(arena, Arena)
-        return FileCopy(self._engines[copy.to_fast].submit(self._copy, arena, copy, time.perf_counter()))
+        return FileCopy(
+            self._engines[copy.to_fast].submit(self._copy, arena, copy, time.perf_counter())
+        )
 
     def _copy(self, arena: Arena, copy: Copy, asked: float) -> float:
-        """Copy, and return the seconds since the thread could begin: waking it up is part of what a copy takes."""
+        """Copy, and return the seconds since the thread could begin: waking it up is part of what a
+        copy takes."""
         start = max(asked, self._free[copy.to_fast])
         with arena.part(copy.offset, copy.bytes) as memory:
             if copy.file is not None:

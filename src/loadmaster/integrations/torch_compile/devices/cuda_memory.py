@@ -1,8 +1,11 @@
-"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a stream for each direction.
+"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a stream
+for each direction.
 
-Copies wait for the kernels before them, and kernels for the copies that they need, by events; the host waits for neither. PyTorch's
-allocator for CUDA cannot be given addresses kernel by kernel, so results are made where it likes and copied to their place in the arena:
-at device bandwidth, and with the result's bytes counted as the kernel's own. An arena has its full size for as long as its plan exists.
+Copies wait for the kernels before them, and kernels for the copies that they need, by events; the
+host waits for neither. PyTorch's allocator for CUDA cannot be given addresses kernel by kernel, so
+results are made where it likes and copied to their place in the arena: at device bandwidth, and
+with the result's bytes counted as the kernel's own. An arena has its full size for as long as its
+plan exists.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ class CudaArena:
 
     def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
         """The tensor of a storage of ``bytes`` at ``offset``."""
-        storage: Any = torch._C._construct_storage_from_data_pointer(self.base + offset, self.device, bytes)
+        storage: Any = torch._C._construct_storage_from_data_pointer(
+            self.base + offset, self.device, bytes
+        )
         return on_storage(storage, view)
 
     def drop(self, start: int = 0) -> None:
@@ -51,7 +56,8 @@ class CudaArena:
 class Pinned:
     """Host memory that is registered with the GPU, in whole pages.
 
-    It is not from PyTorch's pool of pinned memory, which rounds up to powers of two and keeps what is freed.
+    It is not from PyTorch's pool of pinned memory, which rounds up to powers of two and keeps what
+    is freed.
     """
 
     def __init__(self, bytes: int) -> None:
@@ -60,7 +66,9 @@ class Pinned:
         try:
             pin_memory(self.memory.data_ptr(), self.bytes)
         except RuntimeError as error:
-            raise SlowMemoryError(f"pinned memory: {self.bytes} bytes cannot be had: {str(error).splitlines()[0]}") from None
+            raise SlowMemoryError(
+                f"pinned memory: {self.bytes} bytes cannot be had: {str(error).splitlines()[0]}"
+            ) from None
         self.close = weakref.finalize(self, unpin_memory, self.memory.data_ptr())
 
 
@@ -107,7 +115,8 @@ class CudaMemory:
         """Return None: PyTorch's allocator for CUDA takes no addresses."""
 
     def reserve(self, bytes: int) -> int:
-        """Reserve pinned memory for a step; the number from which its slots count. Raises `SlowMemoryError`."""
+        """Reserve pinned memory for a step; the number from which its slots count. Raises
+        `SlowMemoryError`."""
         fitting = [block for block in self._spare if block.bytes >= bytes]
         if fitting:
             block = min(fitting, key=lambda block: block.bytes)
@@ -115,7 +124,10 @@ class CudaMemory:
         else:
             self._give_spare_back()
             if self.limit is not None and self.pinned + pages(bytes) > self.limit:
-                raise SlowMemoryError(f"pinned memory: {bytes} bytes more cannot be had: slow_limit allows {self.limit}")
+                raise SlowMemoryError(
+                    f"pinned memory: {bytes} bytes more cannot be had: slow_limit allows"
+                    f" {self.limit}"
+                )
             block = Pinned(bytes)
         slot = self._next
         self._used[slot] = block
@@ -128,7 +140,9 @@ class CudaMemory:
 
     def _give_spare_back(self) -> None:
         if self._spare:
-            torch.cuda.synchronize(self.device)  # copies may be under way that only kernels have waited for
+            torch.cuda.synchronize(
+                self.device
+            )  # copies may be under way that only kernels have waited for
         while self._spare:
             self._spare.pop().close()
 

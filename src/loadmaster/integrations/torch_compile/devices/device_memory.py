@@ -1,4 +1,5 @@
-"""The interface of a device to the executor: a fast arena, a slow memory, and asynchronous copies between them."""
+"""The interface of a device to the executor: a fast arena, a slow memory, and asynchronous copies
+between them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from loadmaster.placement.sequence import CopyLink
 
 
 class Copy(NamedTuple):
-    """A copy of ``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow memory, both in bytes."""
+    """A copy of ``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow
+    memory, both in bytes."""
 
     to_fast: bool
     offset: int
@@ -43,7 +45,8 @@ class Pending(Protocol):
     """A copy under way."""
 
     def wait(self) -> float:
-        """Have what is computed next see the copy; return its seconds, 0 if not known. Raises what the copy raised."""
+        """Have what is computed next see the copy; return its seconds, 0 if not known. Raises what
+        the copy raised."""
 
 
 class DeviceMemory(Protocol):
@@ -56,13 +59,15 @@ class DeviceMemory(Protocol):
 
     @property
     def file(self) -> SlowFile | None:
-        """The file to which parameters, buffers and optimizer state are offloaded between steps; None if they are not."""
+        """The file to which parameters, buffers and optimizer state are offloaded between steps;
+        None if they are not."""
 
     def arena(self, bytes: int) -> FastArena:
         """Fast memory for a plan."""
 
     def script(self, grants: Sequence[tuple[int, int]]) -> Any:
-        """A script with which a kernel allocates at planned offsets (``begin(base)``), or None where that is not possible."""
+        """A script with which a kernel allocates at planned offsets (``begin(base)``), or None
+        where that is not possible."""
 
     def reserve(self, bytes: int) -> int:
         """Reserve slow memory for a step; the slot at which it begins. Raises `SlowMemoryError`."""
@@ -71,10 +76,12 @@ class DeviceMemory(Protocol):
         """Release reserved slow memory."""
 
     def copy(self, arena: FastArena, copy: Copy) -> Pending:
-        """Start a copy, after those that were started before in the same direction and after the kernels so far."""
+        """Start a copy, after those that were started before in the same direction and after the
+        kernels so far."""
 
     def synchronize(self) -> None:
-        """Wait for every copy that was started, also those that nobody holds any more after an interrupt."""
+        """Wait for every copy that was started, also those that nobody holds any more after an
+        interrupt."""
 
     def close(self) -> None:
         """Free all memory."""

@@ -1,9 +1,10 @@
 """The slow memory of a CPU: an unlinked file, read and written without the page cache.
 
-The file never has a name: its space is freed when its descriptor closes, however the process ends. It is opened
-with O_DIRECT, so that its pages never are in the page cache: a copy to it frees memory, and a copy from it is a true read. Addresses,
-offsets and lengths are multiples of `PAGE`. Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early.
-A file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
+The file never has a name: its space is freed when its descriptor closes, however the process ends.
+It is opened with O_DIRECT, so that its pages never are in the page cache: a copy to it frees
+memory, and a copy from it is a true read. Addresses, offsets and lengths are multiples of `PAGE`.
+Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early. A
+file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
 """
 
 from __future__ import annotations
@@ -48,16 +49,29 @@ class SlowFile:
         self._free: list[tuple[int, int]] = []
         self._lock = threading.Lock()
         try:
-            self._file = os.open(self.folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(
+                self.folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
-            why = "its file system has no O_DIRECT" if error.errno in (errno.EINVAL, errno.EOPNOTSUPP) else error.strerror
-            raise SlowMemoryError(f"slow_memory {self.folder}: no file can be made there ({why}): name a folder on a local disk") from None
+            why = (
+                "its file system has no O_DIRECT"
+                if error.errno in (errno.EINVAL, errno.EOPNOTSUPP)
+                else error.strerror
+            )
+            raise SlowMemoryError(
+                f"slow_memory {self.folder}: no file can be made there ({why}): name a folder on a"
+                " local disk"
+            ) from None
         self._close = weakref.finalize(self, os.close, self._file)
         if kind := _IN_MEMORY.get(_file_system(self._file)):
-            raise SlowMemoryError(f"slow_memory {self.folder}: {kind} keeps files in memory: name a folder on a local disk")
+            raise SlowMemoryError(
+                f"slow_memory {self.folder}: {kind} keeps files in memory: name a folder on a local"
+                " disk"
+            )
 
     def reserve(self, count: int) -> int:
-        """Reserve ``count`` bytes (whole pages) on the disk; their offset. Raises `SlowMemoryError`."""
+        """Reserve ``count`` bytes (whole pages) on the disk; their offset. Raises
+        `SlowMemoryError`."""
         with self._lock:
             for i, (offset, size) in enumerate(self._free):
                 if size >= count:
@@ -84,7 +98,9 @@ class SlowFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self.bytes)  # what it got before the disk was full
-            raise SlowMemoryError(f"slow_memory {self.folder}: {more} bytes more cannot be had: {error.strerror}") from None
+            raise SlowMemoryError(
+                f"slow_memory {self.folder}: {more} bytes more cannot be had: {error.strerror}"
+            ) from None
         self.bytes = size
 
     def release(self, offset: int, count: int) -> None:
@@ -103,29 +119,42 @@ class SlowFile:
 
     def write(self, memory: memoryview, offset: int) -> None:
         """Copy ``memory`` (whole pages) to the file; the interpreter lock is released meanwhile."""
-        self._transfer(memory, offset, "written", lambda part, at: os.pwritev(self._file, [part], at))
+        self._transfer(
+            memory, offset, "written", lambda part, at: os.pwritev(self._file, [part], at)
+        )
 
     def read(self, memory: memoryview, offset: int) -> None:
         """Fill ``memory`` (whole pages) from the file."""
         self._transfer(memory, offset, "read", lambda part, at: os.preadv(self._file, [part], at))
 
     def mapped(self, offset: int, count: int) -> mmap.mmap:
-        """Map bytes of the file into memory; reads and writes there go through the page cache, until `forget`."""
-        return mmap.mmap(self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
+        """Map bytes of the file into memory; reads and writes there go through the page cache,
+        until `forget`."""
+        return mmap.mmap(
+            self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
+        )
 
     def forget(self, offset: int, count: int) -> None:
-        """Drop this part of the file from the page cache; it must be written and not mapped in any page."""
+        """Drop this part of the file from the page cache; it must be written and not mapped in any
+        page."""
         os.posix_fadvise(self._file, offset, count, os.POSIX_FADV_DONTNEED)
 
-    def _transfer(self, memory: memoryview, offset: int, what: str, call: Callable[[memoryview, int], int]) -> None:
+    def _transfer(
+        self, memory: memoryview, offset: int, what: str, call: Callable[[memoryview, int], int]
+    ) -> None:
         done = 0
         while done < len(memory):
             try:
                 moved = call(memory[done : done + _AT_ONCE], offset + done)
             except OSError as error:
-                raise SlowMemoryError(f"slow_memory {self.folder}: bytes cannot be {what}: {error.strerror}") from None
+                raise SlowMemoryError(
+                    f"slow_memory {self.folder}: bytes cannot be {what}: {error.strerror}"
+                ) from None
             if moved <= 0:
-                raise SlowMemoryError(f"slow_memory {self.folder}: the file ended early: {what} {done} of {len(memory)} bytes")
+                raise SlowMemoryError(
+                    f"slow_memory {self.folder}: the file ended early: {what} {done} of"
+                    f" {len(memory)} bytes"
+                )
             done += moved
 
     def close(self) -> None:

@@ -1,8 +1,10 @@
-"""Weights that lie in a file already, such as one of safetensors: the file is their slow memory, and no second copy is made.
+"""Weights that lie in a file already, such as one of safetensors: the file is their slow memory,
+and no second copy is made.
 
-A library that maps a file into memory leaves tensors whose bytes are those of the file. Where they are is in ``/proc/self/maps``, so
-nothing needs to know the file's format. Steps read the file with O_DIRECT, in whole pages: a tensor that begins inside of a page is read
-with what is before it, and lies as far behind the beginning of a page in fast memory, too.
+A library that maps a file into memory leaves tensors whose bytes are those of the file. Where they
+are is in ``/proc/self/maps``, so nothing needs to know the file's format. Steps read the file with
+O_DIRECT, in whole pages: a tensor that begins inside of a page is read with what is before it, and
+lies as far behind the beginning of a page in fast memory, too.
 """
 
 from __future__ import annotations
@@ -36,13 +38,16 @@ class WeightFile:
         self._close = weakref.finalize(self, os.close, self._file)
 
     def read(self, memory: memoryview, offset: int) -> None:
-        """Fill ``memory`` from ``offset`` on (whole pages) as far as the file reaches. Raises `SlowMemoryError`."""
+        """Fill ``memory`` from ``offset`` on (whole pages) as far as the file reaches. Raises
+        `SlowMemoryError`."""
         done = 0
         while done < len(memory):
             try:
                 count = os.preadv(self._file, [memory[done : done + _AT_ONCE]], offset + done)
             except OSError as error:
-                raise SlowMemoryError(f"{self.path}: weights cannot be read: {error.strerror}") from None
+                raise SlowMemoryError(
+                    f"{self.path}: weights cannot be read: {error.strerror}"
+                ) from None
             if count % PAGE or not count:  # the end of the file
                 return
             done += count
@@ -82,7 +87,8 @@ class FilePlace:
         return self.offset - self.shift
 
     def changed(self) -> bool:
-        """Whether somebody has written to a page of the tensor: then it is memory of this process. O(pages), a megabyte of them in 1 ms."""
+        """Whether somebody has written to a page of the tensor: then it is memory of this process.
+        O(pages), a megabyte of them in 1 ms."""
         first, count = self.address // PAGE, -(-(self.address % PAGE + self.bytes) // PAGE)
         with Path("/proc/self/pagemap").open("rb", buffering=0) as table:
             table.seek(8 * first)
@@ -94,7 +100,9 @@ class FilePlace:
         """Drop what was read through the mapping from memory; the tensor must not be `changed`."""
         start, end = pages(self.address), (self.address + self.bytes) // PAGE * PAGE
         if end > start:
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED
+            )
         self.file.forget(self.slot, pages(self.shift + self.bytes))
 
 
@@ -120,13 +128,22 @@ def file_mappings() -> list[FileMapping]:
 
 
 def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> FilePlace | None:
-    """Where the bytes at ``address`` are in a file; None if they are in none of the ``mappings`` as a whole."""
+    """Where the bytes at ``address`` are in a file; None if they are in none of the ``mappings`` as
+    a whole."""
     for one in mappings:
         if one.start <= address and address + bytes <= one.end:
             try:
                 status = os.stat(one.path)
             except OSError:  # the file is gone
                 return None
-            file = _opened(one.path, status.st_dev, status.st_ino) if status.st_ino == one.inode else None
-            return None if file is None else FilePlace(file, one.offset + address - one.start, address, bytes)
+            file = (
+                _opened(one.path, status.st_dev, status.st_ino)
+                if status.st_ino == one.inode
+                else None
+            )
+            return (
+                None
+                if file is None
+                else FilePlace(file, one.offset + address - one.start, address, bytes)
+            )
     return None

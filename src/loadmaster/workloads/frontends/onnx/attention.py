@@ -1,4 +1,5 @@
-"""Attention operators: projections where they hold weights, scores, softmax, and the weighted sum of the values."""
+"""Attention operators: projections where they hold weights, scores, softmax, and the weighted sum
+of the values."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from loadmaster.workloads.graph import LoopNest
 PREVIEW = "ai.onnx.preview"
 
 DELTA_STEPS = 2
-"""Operations per element of a delta rule's value: the difference to what the state holds, and its rate."""
+"""Operations per element of a delta rule's value: the difference to what the state holds, and its
+rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Sizes of one attention: ``queries`` and ``keys`` count steps, ``width`` is a head's in the scores, ``value_width`` in the result."""
+    """Sizes of one attention: ``queries`` and ``keys`` count steps, ``width`` is a head's in the
+    scores, ``value_width`` in the result."""
 
     batch: int
     heads: int
@@ -31,10 +34,13 @@ class Heads:
     value_width: int
 
     def nests(self, query: str, key: str, value: str, output: str) -> tuple[LoopNest, LoopNest]:
-        """Loop nests of the scores, then of the result; query heads that share a key head are more rows of one product."""
+        """Loop nests of the scores, then of the result; query heads that share a key head are more
+        rows of one product."""
         groups, rows = self.batch * self.kv_heads, self.queries * (self.heads // self.kv_heads)
         scores = LoopNest(k=self.keys, c=self.width, y=rows, groups=groups, input=query, weight=key)
-        return scores, LoopNest(k=self.value_width, c=self.keys, y=rows, groups=groups, weight=value, output=output)
+        return scores, LoopNest(
+            k=self.value_width, c=self.keys, y=rows, groups=groups, weight=value, output=output
+        )
 
     @property
     def elements(self) -> int:
@@ -44,9 +50,13 @@ class Heads:
 
 @rule("Attention")
 def _attention(node: Node) -> Work:
-    """Operands (batch, heads, steps, width), or (batch, steps, heads * width) with the heads in attributes; earlier steps in 4 and 5."""
+    """Operands (batch, heads, steps, width), or (batch, steps, heads * width) with the heads in
+    attributes; earlier steps in 4 and 5."""
     past = node.optional(4)
-    sizes = [_split_heads(node, index, name) for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))]
+    sizes = [
+        _split_heads(node, index, name)
+        for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))
+    ]
     (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = sizes
     keys += past.shape[2] if past else 0
     shape = Heads(batch, heads, kv_heads, queries, keys, width, value_width)
@@ -71,17 +81,22 @@ def _between(node: Node, heads: Heads) -> Work:
 
 @rule("FlexAttention", domain=PREVIEW)
 def _flexible_attention(node: Node) -> Work:
-    """Work like that of `Attention`; operators of its bodies are counted as those of other bodies are."""
-    (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = (node.shape(index) for index in range(3))
+    """Work like that of `Attention`; operators of its bodies are counted as those of other bodies
+    are."""
+    (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = (
+        node.shape(index) for index in range(3)
+    )
     return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
 
 
 @rule("LinearAttention")
 @rule("LinearAttention", domain=MICROSOFT)
 def _linear_attention(node: Node) -> Work:
-    """A recurrence over the steps: what the state holds for the key is looked up, the state is updated, and the query reads it.
+    """A recurrence over the steps: what the state holds for the key is looked up, the state is
+    updated, and the query reads it.
 
-    The look-up belongs to the delta rules, the decay of the whole state to the gated ones. Chunks of several steps do more at once.
+    The look-up belongs to the delta rules, the decay of the whole state to the gated ones. Chunks
+    of several steps do more at once.
     """
     batch, steps, _ = node.shape(0)
     queries, states = node.attrs["q_num_heads"], node.attrs["kv_num_heads"]
@@ -89,9 +104,19 @@ def _linear_attention(node: Node) -> Work:
     how = node.attrs.get("update_rule", "gated_delta")
     groups = batch * states
     lookup = LoopNest(k=value, c=key, groups=groups, repeats=steps)
-    update = LoopNest(k=value, c=1, y=key, groups=groups, repeats=steps, input=node.label(1), weight=node.label(2))
+    update = LoopNest(
+        k=value, c=1, y=key, groups=groups, repeats=steps, input=node.label(1), weight=node.label(2)
+    )
     rows = max(1, queries // states)
-    reading = LoopNest(k=value, c=key, y=rows, groups=groups, repeats=steps, input=node.label(0), output=node.result.name)
+    reading = LoopNest(
+        k=value,
+        c=key,
+        y=rows,
+        groups=groups,
+        repeats=steps,
+        input=node.label(0),
+        output=node.result.name,
+    )
     decay = groups * steps * key * value if "gated" in how else 0
     delta = DELTA_STEPS * groups * steps * value if "delta" in how else 0
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
@@ -103,11 +128,17 @@ def _projected_attention(node: Node) -> Work:
 
 
 def projected(
-    node: Node, weight: int, past: int, projections: Sequence[LoopNest] | None = None, widths: Sequence[int] | None = None
+    node: Node,
+    weight: int,
+    past: int,
+    projections: Sequence[LoopNest] | None = None,
+    widths: Sequence[int] | None = None,
 ) -> Work:
-    """Attention over operand 0 with its projections to queries, keys and values: one matrix, operand ``weight``, unless given.
+    """Attention over operand 0 with its projections to queries, keys and values: one matrix,
+    operand ``weight``, unless given.
 
-    ``widths`` are those of queries, keys and values over all heads; earlier steps are in operand ``past``.
+    ``widths`` are those of queries, keys and values over all heads; earlier steps are in operand
+    ``past``.
     """
     batch, steps, inner = node.shape(0)
     columns, count = node.shape(weight)[1], node.attrs["num_heads"]
@@ -115,8 +146,12 @@ def projected(
     sizes = widths or node.attrs.get("qkv_hidden_sizes") or [columns // 3] * 3
     keys = steps + (earlier.shape[3] if earlier else 0)
     heads = Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
-    one = LoopNest(k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(weight))
-    return product(*(projections or [one]), *heads.nests("", "", "", node.result.name), elements=heads.elements)
+    one = LoopNest(
+        k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(weight)
+    )
+    return product(
+        *(projections or [one]), *heads.nests("", "", "", node.result.name), elements=heads.elements
+    )
 
 
 @rule("LongformerAttention", domain=MICROSOFT)
@@ -130,16 +165,25 @@ def _quantised_local_attention(node: Node) -> Work:
 
 
 def _windowed(node: Node, weight: int, global_weight: int) -> Work:
-    """Each step attends to a window on both sides; how many attend to all is known only at run time, and left out."""
+    """Each step attends to a window on both sides; how many attend to all is known only at run
+    time, and left out."""
     batch, steps, inner = node.shape(0)
     count, seen = node.attrs["num_heads"], min(steps, 2 * node.attrs["window"] + 1)
     width = inner // count
     projections = [
-        LoopNest(k=node.shape(at)[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(at))
+        LoopNest(
+            k=node.shape(at)[1],
+            c=inner,
+            y=batch * steps,
+            input=node.label(0),
+            weight=node.label(at),
+        )
         for at in (weight, global_weight)
     ]
     heads = Heads(batch, count, count, steps, seen, width, width)
-    return product(*projections, *heads.nests("", "", "", node.result.name), elements=heads.elements)
+    return product(
+        *projections, *heads.nests("", "", "", node.result.name), elements=heads.elements
+    )
 
 
 @rule("MultiHeadAttention", domain=MICROSOFT)
@@ -153,7 +197,8 @@ def _decoding_attention(node: Node) -> Work:
 
 
 def _between_heads(node: Node, past: int) -> Work:
-    """Separate operands, or packed ones with five dimensions; key and value may be laid out by head; earlier keys in ``past``."""
+    """Separate operands, or packed ones with five dimensions; key and value may be laid out by
+    head; earlier keys in ``past``."""
     query, count = node.shape(0), node.attrs["num_heads"]
     key, earlier = node.optional(1), node.optional(past)
     width = query[4] if len(query) == 5 else query[2] // count
@@ -170,4 +215,6 @@ def _grouped_attention(node: Node) -> Work:
     count, past = node.attrs["num_heads"], node.optional(3)
     width = node.result.shape[2] // count
     keys = steps + (past.shape[2] if past else 0)
-    return _between(node, Heads(batch, count, node.attrs["kv_num_heads"], steps, keys, width, width))
+    return _between(
+        node, Heads(batch, count, node.attrs["kv_num_heads"], steps, keys, width, width)
+    )

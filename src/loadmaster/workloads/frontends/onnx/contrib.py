@@ -1,4 +1,5 @@
-"""Output shapes of operators of ONNX Runtime's own domains, which the onnx package does not know."""
+"""Output shapes of operators of ONNX Runtime's own domains, which the onnx package does not
+know."""
 
 from __future__ import annotations
 
@@ -17,18 +18,21 @@ ShapeRule = Callable[[Node], list[Result]]
 
 MICROSOFT = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
-"""The domain of operators in files that ONNX Runtime optimised for one processor: channels are in padded blocks."""
+"""The domain of operators in files that ONNX Runtime optimised for one processor: channels are in
+padded blocks."""
 
 CHANNEL_BLOCK = 8
-"""Channels in a block with 256-bit vectors; a file does not say which vectors it was optimised for."""
+"""Channels in a block with 256-bit vectors; a file does not say which vectors it was optimised
+for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Twin:
     """The standard operator with the same shapes as a vendor's variant.
 
-    ``operands`` are the variant's operands that the standard one takes, all if empty. ``channels_last`` says that the first operand and the
-    results have their channels in the last dimension; where it is false, the attribute of that name may still say so.
+    ``operands`` are the variant's operands that the standard one takes, all if empty.
+    ``channels_last`` says that the first operand and the results have their channels in the last
+    dimension; where it is false, the attribute of that name may still say so.
     """
 
     kind: str
@@ -40,7 +44,17 @@ STANDARD_TWINS = {
     ("", "SimplifiedLayerNormalization"): Twin("RMSNormalization"),
     **{
         (MICROSOFT, kind): Twin(kind)
-        for kind in ("Gelu", "QuantizeLinear", "DequantizeLinear", "Trilu", "Range", "GatherND", "GridSample", "Pad", "QLinearConv")
+        for kind in (
+            "Gelu",
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "Trilu",
+            "Range",
+            "GatherND",
+            "GridSample",
+            "Pad",
+            "QLinearConv",
+        )
     },
     (MICROSOFT, "FusedConv"): Twin("Conv", (0, 1)),
     (MICROSOFT, "NhwcConv"): Twin("Conv", (0, 1), channels_last=True),
@@ -51,7 +65,10 @@ STANDARD_TWINS = {
     (MICROSOFT, "QLinearAveragePool"): Twin("AveragePool", (0,)),
     (MICROSOFT, "QLinearGlobalAveragePool"): Twin("GlobalAveragePool", (0,)),
     (NCHWC, "Conv"): Twin("Conv", (0, 1)),
-    **{(NCHWC, kind): Twin(kind) for kind in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")},
+    **{
+        (NCHWC, kind): Twin(kind)
+        for kind in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+    },
 }
 """Operators whose shapes follow the rules of a standard operator, by domain and kind."""
 
@@ -67,7 +84,9 @@ def channels_first(node: Node) -> Node:
     if not has_channels_last(node):
         return node
     outputs = tuple(value and moved_channels(value) for value in node.outputs)
-    return replace(node, inputs=(moved_channels(node.operand(0)), *node.inputs[1:]), outputs=outputs)
+    return replace(
+        node, inputs=(moved_channels(node.operand(0)), *node.inputs[1:]), outputs=outputs
+    )
 
 
 def moved_channels(value: Value) -> Value:
@@ -76,11 +95,14 @@ def moved_channels(value: Value) -> Value:
 
 
 def like(index: int, dtype: int | str | None = None) -> ShapeRule:
-    """Make a rule for the shape of operand ``index``, with its type, another operand's or a named one; only of the first output."""
+    """Make a rule for the shape of operand ``index``, with its type, another operand's or a named
+    one; only of the first output."""
 
     def shapes(node: Node) -> list[Result]:
         source = index if dtype is None else dtype
-        return [(source if isinstance(source, str) else node.operand(source).dtype, node.shape(index))]
+        return [
+            (source if isinstance(source, str) else node.operand(source).dtype, node.shape(index))
+        ]
 
     return shapes
 
@@ -93,7 +115,8 @@ def _skip_normalised(node: Node) -> list[Result]:
 
 
 def broadcast(*indices: int, dtype: str = "") -> ShapeRule:
-    """Make a rule for operands ``indices`` that broadcast against each other, with the last one's type unless another is named."""
+    """Make a rule for operands ``indices`` that broadcast against each other, with the last one's
+    type unless another is named."""
 
     def shapes(node: Node) -> list[Result]:
         shape = tuple(np.broadcast_shapes(*(node.shape(index) for index in indices)))
@@ -127,11 +150,16 @@ def _fused_matmul(node: Node) -> list[Result]:
 
 
 def projected_attention(dtype: int, past: int) -> ShapeRule:
-    """Make a rule for attention with one matrix of projections: the result, and all keys and values if earlier steps are in ``past``."""
+    """Make a rule for attention with one matrix of projections: the result, and all keys and values
+    if earlier steps are in ``past``."""
 
     def shapes(node: Node) -> list[Result]:
         batch, steps, _ = node.shape(0)
-        sizes, heads, earlier = node.attrs.get("qkv_hidden_sizes"), node.attrs["num_heads"], node.optional(past)
+        sizes, heads, earlier = (
+            node.attrs.get("qkv_hidden_sizes"),
+            node.attrs["num_heads"],
+            node.optional(past),
+        )
         width = sizes[2] if sizes else node.shape(1)[1] // 3
         keys = steps + (earlier.shape[3] if earlier else 0)
         kind = node.operand(dtype).dtype
@@ -144,7 +172,12 @@ def _multi_head_attention(past: int) -> ShapeRule:
     """Result, keys and values of all steps; earlier keys are operand ``past``."""
 
     def shapes(node: Node) -> list[Result]:
-        query, key, value, heads = node.shape(0), node.optional(1), node.optional(2), node.attrs["num_heads"]
+        query, key, value, heads = (
+            node.shape(0),
+            node.optional(1),
+            node.optional(2),
+            node.attrs["num_heads"],
+        )
         if len(query) == 5:
             width = query[2] * query[4]
         elif value is None:
@@ -156,7 +189,11 @@ def _multi_head_attention(past: int) -> ShapeRule:
         keys += earlier.shape[2] if earlier else 0
         inner = query[4] if len(query) == 5 else query[2] // heads
         dtype, lead = node.operand(0).dtype, (query[0], heads, keys)
-        return [(dtype, (*query[:2], width)), (dtype, (*lead, inner)), (dtype, (*lead, width // heads))]
+        return [
+            (dtype, (*query[:2], width)),
+            (dtype, (*lead, inner)),
+            (dtype, (*lead, width // heads)),
+        ]
 
     return shapes
 
@@ -174,7 +211,11 @@ def _grouped_attention(node: Node) -> list[Result]:
 def _embedding_sum(node: Node) -> list[Result]:
     batch, steps = node.shape(0)
     table = node.operand(2)
-    return [(table.dtype, (batch, steps, table.shape[-1])), ("int32", (batch,)), (table.dtype, (batch, steps, table.shape[-1]))]
+    return [
+        (table.dtype, (batch, steps, table.shape[-1])),
+        ("int32", (batch,)),
+        (table.dtype, (batch, steps, table.shape[-1])),
+    ]
 
 
 def _two_like_first(node: Node) -> list[Result]:
@@ -192,7 +233,10 @@ def _masked(mask: str) -> ShapeRule:
 
     def shapes(node: Node) -> list[Result]:
         count = math.prod(node.shape(0))
-        return [(node.operand(0).dtype, node.shape(0)), (mask, node.shape(0) if mask == "bool" else (-(-count // 32),))]
+        return [
+            (node.operand(0).dtype, node.shape(0)),
+            (mask, node.shape(0) if mask == "bool" else (-(-count // 32),)),
+        ]
 
     return shapes
 
@@ -220,14 +264,17 @@ def _fixed_columns(*attributes: str) -> ShapeRule:
 
     def shapes(node: Node) -> list[Result]:
         first = node.operand(0)
-        results = [(first.dtype, (*first.shape[:-1], node.attrs[attribute])) for attribute in attributes]
+        results = [
+            (first.dtype, (*first.shape[:-1], node.attrs[attribute])) for attribute in attributes
+        ]
         return [*results, (first.dtype, first.shape)]
 
     return shapes
 
 
 def _columns_of(index: int, axis: int) -> ShapeRule:
-    """A matrix product whose weight, operand ``index``, has the result's columns in dimension ``axis``."""
+    """A matrix product whose weight, operand ``index``, has the result's columns in dimension
+    ``axis``."""
     return lambda node: [(node.operand(0).dtype, (*node.shape(0)[:-1], node.shape(index)[axis]))]
 
 
@@ -242,7 +289,9 @@ def _sizes_of_operand(node: Node) -> list[Result]:
 def _low_precision_gemm(node: Node) -> list[Result]:
     rows = node.shape(0)[1 if node.attrs.get("transA") else 0]
     columns = node.shape(1)[0 if node.attrs.get("transB") else 1]
-    return [(dtype_name(node.attrs.get("dtype", onnx.TensorProto.FLOAT), node.name), (rows, columns))]
+    return [
+        (dtype_name(node.attrs.get("dtype", onnx.TensorProto.FLOAT), node.name), (rows, columns))
+    ]
 
 
 def _expanded_dimension(node: Node) -> list[Result]:
@@ -268,8 +317,25 @@ def _spectrum(inverse: bool) -> ShapeRule:
     def shapes(node: Node) -> list[Result]:
         shape, dtype = node.shape(0), node.operand(0).dtype
         if inverse:
-            return [(dtype, (*shape[:-2], 2 * (shape[-2] - 1) if node.attrs.get("onesided", 1) else shape[-2]))]
-        return [(dtype, (*shape[:-1], shape[-1] // 2 + 1 if node.attrs.get("onesided", 1) else shape[-1], 2))]
+            return [
+                (
+                    dtype,
+                    (
+                        *shape[:-2],
+                        2 * (shape[-2] - 1) if node.attrs.get("onesided", 1) else shape[-2],
+                    ),
+                )
+            ]
+        return [
+            (
+                dtype,
+                (
+                    *shape[:-1],
+                    shape[-1] // 2 + 1 if node.attrs.get("onesided", 1) else shape[-1],
+                    2,
+                ),
+            )
+        ]
 
     return shapes
 
@@ -298,7 +364,8 @@ def _causal_convolution(node: Node) -> list[Result]:
 
 
 CONTRIB_SHAPES: dict[tuple[str, str], ShapeRule] = {}
-"""Rules from operands to the types and shapes of the first outputs, by domain and kind; each family adds its own."""
+"""Rules from operands to the types and shapes of the first outputs, by domain and kind; each family
+adds its own."""
 
 
 def set_shapes(rule: ShapeRule, *kinds: str, domain: str = MICROSOFT) -> None:
@@ -307,10 +374,32 @@ def set_shapes(rule: ShapeRule, *kinds: str, domain: str = MICROSOFT) -> None:
 
 
 set_shapes(
-    like(0), "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "MRotaryEmbedding", "GroupNorm", "BiasSoftmax", "Inverse", "SampleOp"
+    like(0),
+    "FastGelu",
+    "BiasGelu",
+    "QuickGelu",
+    "RotaryEmbedding",
+    "MRotaryEmbedding",
+    "GroupNorm",
+    "BiasSoftmax",
+    "Inverse",
+    "SampleOp",
 )
-set_shapes(like(0), "ScaledSiLU", "GatedAdd", "GatedRMSNorm", "BranchwiseRMSNorm", "MoE", "QMoE", "LongformerAttention", "DecoderAttention")
-set_shapes(lambda node: [("uint32" if node.attrs.get("positive", 1) else "int32", node.shape(0))], "MurmurHash3")
+set_shapes(
+    like(0),
+    "ScaledSiLU",
+    "GatedAdd",
+    "GatedRMSNorm",
+    "BranchwiseRMSNorm",
+    "MoE",
+    "QMoE",
+    "LongformerAttention",
+    "DecoderAttention",
+)
+set_shapes(
+    lambda node: [("uint32" if node.attrs.get("positive", 1) else "int32", node.shape(0))],
+    "MurmurHash3",
+)
 set_shapes(like(1), "NGramRepeatBlock")
 set_shapes(lambda _: [("bool", ())], "IsAllFinite")
 set_shapes(_two_like_first, "SkipGroupNorm")
@@ -320,7 +409,14 @@ set_shapes(_masked("uint32"), "BitmaskDropout", "BitmaskBiasDropout")
 set_shapes(_halved, "BiasSplitGelu")
 set_shapes(_rotated, "GemmaRotaryEmbedding")
 set_shapes(broadcast(0, 1), "BiasAdd", "ComplexMul", "ComplexMulConj")
-set_shapes(_fused_matmul, "FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", "SparseToDenseMatMul", "GemmFastGelu")
+set_shapes(
+    _fused_matmul,
+    "FusedMatMul",
+    "FusedMatMulActivation",
+    "TransposeMatMul",
+    "SparseToDenseMatMul",
+    "GemmFastGelu",
+)
 set_shapes(_low_precision_gemm, "GemmFloat8")
 set_shapes(_fixed_columns("N"), "MatMulNBits", "MatMulBnb4", "MatMulNBitsMlp")
 set_shapes(_fixed_columns("Nq", "Nkv", "Nkv"), "MatMulNBitsQkv")

@@ -15,30 +15,42 @@ Term = tuple[str, ...]
 
 
 def parse_equation(equation: str, ranks: list[int]) -> tuple[list[Term], Term]:
-    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``, ``.1``, ... counted from the right."""
+    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``,
+    ``.1``, ... counted from the right."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(ranks):
-        raise ModelError(f"equation {equation!r} does not fit its {len(ranks)} operands: export the network again")
+        raise ModelError(
+            f"equation {equation!r} does not fit its {len(ranks)} operands: export the network"
+            " again"
+        )
     terms = [_labels(text, rank) for text, rank in zip(texts, ranks, strict=True)]
     widest = max((sum(label[0] == "." for label in term) for term in terms), default=0)
     if arrow:
         return terms, _labels(right, widest + len(right.replace("...", "")))
     flat = [label for term in terms for label in term]
     dots = tuple(f".{axis}" for axis in range(widest - 1, -1, -1))
-    return terms, dots + tuple(sorted({label for label in flat if label[0] != "." and flat.count(label) == 1}))
+    return terms, dots + tuple(
+        sorted({label for label in flat if label[0] != "." and flat.count(label) == 1})
+    )
 
 
 def _labels(text: str, rank: int) -> Term:
     before, dots, after = text.partition("...")
     missing = rank - len(before) - len(after) if dots else 0
     if missing < 0 or (not dots and len(text) != rank):
-        raise ModelError(f"term {text!r} of its equation does not fit an operand with {rank} dimensions: export the network again")
+        raise ModelError(
+            f"term {text!r} of its equation does not fit an operand with {rank} dimensions: export"
+            " the network again"
+        )
     return (*before, *(f".{axis}" for axis in range(missing - 1, -1, -1)), *after)
 
 
-def contraction(a: Set[str], b: Set[str], kept: Set[str], sizes: dict[str, int], names: tuple[str, str, str]) -> LoopNest:
-    """Make the loop nest of two operands: shared labels that are ``kept`` are groups, other shared ones are summed over."""
+def contraction(
+    a: Set[str], b: Set[str], kept: Set[str], sizes: dict[str, int], names: tuple[str, str, str]
+) -> LoopNest:
+    """Make the loop nest of two operands: shared labels that are ``kept`` are groups, other shared
+    ones are summed over."""
 
     def extent(labels: Set[str]) -> int:
         return math.prod(sizes[label] for label in labels)
@@ -56,7 +68,8 @@ def contraction(a: Set[str], b: Set[str], kept: Set[str], sizes: dict[str, int],
 
 @rule("Einsum")
 def _einsum(node: Node) -> Work:
-    """Products pairwise from left to right; labels of one operand alone are summed before they enter a product."""
+    """Products pairwise from left to right; labels of one operand alone are summed before they
+    enter a product."""
     operands = node.present
     terms, result = parse_equation(node.attrs["equation"], [len(value.shape) for value in operands])
     sizes: dict[str, int] = {}
@@ -65,7 +78,11 @@ def _einsum(node: Node) -> Work:
             sizes[label] = max(size, sizes.get(label, 1))
     if len(terms) == 1:
         reduces = set(terms[0]) - set(result)
-        return Work(OpClass.REDUCTION, elements=operands[0].count) if reduces else Work(OpClass.MOVEMENT)
+        return (
+            Work(OpClass.REDUCTION, elements=operands[0].count)
+            if reduces
+            else Work(OpClass.MOVEMENT)
+        )
     nests = []
     left, name = _used(terms[0], operands[0].shape), operands[0].name
     for index in range(1, len(terms)):

@@ -1,4 +1,5 @@
-"""Operators without multiply-accumulate loops: elementwise arithmetic, reductions and data movement."""
+"""Operators without multiply-accumulate loops: elementwise arithmetic, reductions and data
+movement."""
 
 from __future__ import annotations
 
@@ -13,22 +14,104 @@ from loadmaster.workloads.graph import OpClass
 
 
 def elementwise(node: Node, data: int = 0) -> Work:
-    """Count one operation for each element of the largest result; operand ``data`` decides the width."""
-    return Work(OpClass.ELEMENTWISE, elements=max(value.count for value in node.outputs if value), data=data)
+    """Count one operation for each element of the largest result; operand ``data`` decides the
+    width."""
+    return Work(
+        OpClass.ELEMENTWISE, elements=max(value.count for value in node.outputs if value), data=data
+    )
 
 
 rule(
-    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitCast", "BitShift"),
-    *("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu", "Cos", "Cosh", "DequantizeLinear", "Div"),
-    *("Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity"),
-    *("IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu"),
-    *("Pow", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign"),
+    *(
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Add",
+        "And",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BatchNormalization",
+        "BitCast",
+        "BitShift",
+    ),
+    *(
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Cast",
+        "Ceil",
+        "Celu",
+        "Cos",
+        "Cosh",
+        "DequantizeLinear",
+        "Div",
+    ),
+    *(
+        "Dropout",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+        "GreaterOrEqual",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+    ),
+    *(
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Mean",
+        "Min",
+        "Mish",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+    ),
+    *(
+        "Pow",
+        "QuantizeLinear",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+    ),
     *("Sqrt", "Sub", "Sum", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Xor"),
 )(elementwise)
 rule("Clip", planning=(1, 2))(elementwise)
 rule("CastLike", planning=(1,))(lambda node: replace(elementwise(node), touched={1: 0}))
 rule(
-    *("FastGelu", "BiasGelu", "QuickGelu", "BiasAdd", "BiasSplitGelu", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", "ScaledSiLU"),
+    *(
+        "FastGelu",
+        "BiasGelu",
+        "QuickGelu",
+        "BiasAdd",
+        "BiasSplitGelu",
+        "BiasDropout",
+        "BitmaskDropout",
+        "BitmaskBiasDropout",
+        "ScaledSiLU",
+    ),
     *("GatedAdd", "MurmurHash3"),
     domain=MICROSOFT,
 )(elementwise)
@@ -64,7 +147,8 @@ def _mel_weights(node: Node) -> Work:
 
 @rule("Momentum", "Adagrad", "Adam", domain="ai.onnx.preview.training")
 def _update(node: Node) -> Work:
-    """Weights and their state from gradients: decay, square, average, root, scale and subtract, about two steps for each operand."""
+    """Weights and their state from gradients: decay, square, average, root, scale and subtract,
+    about two steps for each operand."""
     tensors = [value.count for value in node.inputs[2:] if value]
     return Work(OpClass.ELEMENTWISE, elements=2 * sum(tensors), data=2)
 
@@ -86,11 +170,29 @@ rule("Multinomial")(lambda node: replace(elementwise(node), op_class=OpClass.RED
 
 
 @rule(
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *(
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+    ),
     *("ReduceSumSquare", "TopK", "CumSum", "CumProd"),
     planning=(1,),
 )
-@rule("ArgMax", "ArgMin", "DynamicQuantizeLinear", "NegativeLogLikelihoodLoss", "Det", "Unique", "NonMaxSuppression")
+@rule(
+    "ArgMax",
+    "ArgMin",
+    "DynamicQuantizeLinear",
+    "NegativeLogLikelihoodLoss",
+    "Det",
+    "Unique",
+    "NonMaxSuppression",
+)
 def reduction(node: Node) -> Work:
     """Count one operation for each element of the operand."""
     return Work(OpClass.REDUCTION, elements=node.operand(0).count)
@@ -103,9 +205,21 @@ def softmax(node: Node) -> Work:
     return Work(OpClass.REDUCTION, elements=SOFTMAX_STEPS * node.operand(0).count)
 
 
-@rule("LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization", "LpNormalization")
+@rule(
+    "LayerNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+    "LpNormalization",
+)
 @rule("RMSNormalization", "SimplifiedLayerNormalization")
-@rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
+@rule(
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "GroupNorm",
+    "SkipGroupNorm",
+    domain=MICROSOFT,
+)
 @rule("GatedRMSNorm", "BranchwiseRMSNorm", domain=MICROSOFT)
 def normalisation(node: Node) -> Work:
     """Mean, subtract, square, scale and shift for each element."""
@@ -114,14 +228,18 @@ def normalisation(node: Node) -> Work:
 
 @rule("Inverse", domain=MICROSOFT)
 def _inverse(node: Node) -> Work:
-    """Gauss-Jordan elimination: a multiplication and a subtraction for each row, at each element."""
+    """Gauss-Jordan elimination: a multiplication and a subtraction for each row, at each
+    element."""
     return Work(OpClass.REDUCTION, elements=2 * node.operand(0).count * node.shape(0)[-1])
 
 
 @rule("LRN")
 def _local_response(node: Node) -> Work:
     """A sum of squares over ``size`` channels at every element."""
-    return Work(OpClass.REDUCTION, elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS))
+    return Work(
+        OpClass.REDUCTION,
+        elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
+    )
 
 
 @rule("AveragePool", "MaxPool", "LpPool")
@@ -149,17 +267,50 @@ def _region_pool(node: Node) -> Work:
 @rule("EmbedLayerNormalization", domain=MICROSOFT)
 def summed_embeddings(node: Node) -> Work:
     """Rows of three tables (word, position, segment), summed and normalised."""
-    rows = {index: _part_of(node.operand(index), node.result.count) for index in (2, 3, 4) if node.optional(index)}
-    return Work(OpClass.REDUCTION, elements=NORMALISATION_STEPS * node.result.count, touched=rows, data=2)
+    rows = {
+        index: _part_of(node.operand(index), node.result.count)
+        for index in (2, 3, 4)
+        if node.optional(index)
+    }
+    return Work(
+        OpClass.REDUCTION, elements=NORMALISATION_STEPS * node.result.count, touched=rows, data=2
+    )
 
 
 rule(
-    *("Transpose", "Concat", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "DepthToSpace", "SpaceToDepth"),
-    *("ReverseSequence", "NonZero", "Compress", "Trilu", "GridSample", "MaxUnpool", "Col2Im", "AffineGrid"),
+    *(
+        "Transpose",
+        "Concat",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "TensorScatter",
+        "DepthToSpace",
+        "SpaceToDepth",
+    ),
+    *(
+        "ReverseSequence",
+        "NonZero",
+        "Compress",
+        "Trilu",
+        "GridSample",
+        "MaxUnpool",
+        "Col2Im",
+        "AffineGrid",
+    ),
 )(lambda _: Work(OpClass.MOVEMENT))
-rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Upsample", "OneHot", "Range", planning=(1,))(
-    lambda _: Work(OpClass.MOVEMENT)
-)
+rule(
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Expand",
+    "Tile",
+    "Upsample",
+    "OneHot",
+    "Range",
+    planning=(1,),
+)(lambda _: Work(OpClass.MOVEMENT))
 rule("Pad", "Resize", "CenterCropPad", planning=(1, 2, 3))(lambda _: Work(OpClass.MOVEMENT))
 rule("ConstantOfShape", "EyeLike", planning=(0,))(lambda _: Work(OpClass.MOVEMENT))
 rule("ReorderInput", "ReorderOutput", "Upsample", domain=NCHWC)(lambda _: Work(OpClass.MOVEMENT))
@@ -190,6 +341,10 @@ def _rows(node: Node) -> Work:
 def _quantised_rows(node: Node) -> Work:
     """Rows of a packed table and their scales, and a multiplication for each element."""
     taken = node.operand(1).count
-    share = {index: -(-node.operand(index).bytes * taken // node.shape(0)[0]) for index in (0, 2, 3) if node.optional(index)}
+    share = {
+        index: -(-node.operand(index).bytes * taken // node.shape(0)[0])
+        for index in (0, 2, 3)
+        if node.optional(index)
+    }
     touched = {index: min(node.operand(index).bytes, size) for index, size in share.items()}
     return Work(OpClass.ELEMENTWISE, elements=node.result.count, touched=touched)

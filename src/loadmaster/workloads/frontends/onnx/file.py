@@ -1,4 +1,5 @@
-"""Reads ONNX files: from bytes on disk to a network, with one-line errors that begin with the file's name."""
+"""Reads ONNX files: from bytes on disk to a network, with one-line errors that begin with the
+file's name."""
 
 from __future__ import annotations
 
@@ -20,16 +21,23 @@ from loadmaster.workloads.frontends.onnx.types import PRECISIONS
 from loadmaster.workloads.graph import Graph
 
 LARGEST_FILE = 2**31
-"""The most bytes after decompression: protobuf cannot hold more, and it limits decompression bombs."""
+"""The most bytes after decompression: protobuf cannot hold more, and it limits decompression
+bombs."""
 
 _LIGHT = Path("backend", "test", "data", "light")
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
 
 
 def load_onnx(
-    source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None, name: str | None = None
+    source: str,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    name: str | None = None,
 ) -> Graph:
-    """Read a network from an ONNX file; parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
+    """Read a network from an ONNX file; parameters and errors as in
+    :func:`loadmaster.workloads.frontends.load.load`."""
     label = _one_line(source)
     network, _ = walk_onnx(source, batch=batch, dims=dims, precision=precision)
     with _labelled(label):
@@ -44,7 +52,8 @@ def load_model(
     precision: str | None = None,
     name: str | None,
 ) -> Graph:
-    """Read a network from a model in memory, which stays as it is; parameters and errors as in :func:`load_onnx`."""
+    """Read a network from a model in memory, which stays as it is; parameters and errors as in
+    :func:`load_onnx`."""
     label = _one_line(f"model {source.graph.name}")
     with _labelled(label):
         model = onnx.ModelProto()
@@ -54,9 +63,14 @@ def load_model(
 
 
 def walk_onnx(
-    source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None
+    source: str,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
 ) -> tuple[WalkedNetwork, onnx.ModelProto]:
-    """Read an ONNX file, node by node, for those who need what the nodes hold, too; parameters and errors as in :func:`load_onnx`.
+    """Read an ONNX file, node by node, for those who need what the nodes hold, too; parameters and
+    errors as in :func:`load_onnx`.
 
     Returns the network and the model, in which functions are inlined.
     """
@@ -83,7 +97,9 @@ def _labelled(label: str) -> Iterator[None]:
         raise ModelError(_one_line(f"{label}: {error}")) from error.__cause__
     except Exception as error:
         text = f"{label}: cannot be understood ({type(error).__name__}: {str(error)[:300]})"
-        raise ModelError(_one_line(f"{text}: check the file with onnx.checker.check_model")) from error
+        raise ModelError(
+            _one_line(f"{text}: check the file with onnx.checker.check_model")
+        ) from error
 
 
 def network_name(source: str) -> str:
@@ -105,7 +121,9 @@ def read_bytes(source: str) -> bytes:
             file.seek(0)
             return _limited(gzip.GzipFile(fileobj=file)) if zipped else _limited(file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ModelError(f"is not a complete gzip file ({error}): copy or compress it again") from None
+        raise ModelError(
+            f"is not a complete gzip file ({error}): copy or compress it again"
+        ) from None
     except OSError as error:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
 
@@ -113,7 +131,9 @@ def read_bytes(source: str) -> bytes:
 def _limited(file: BinaryIO | gzip.GzipFile) -> bytes:
     data = file.read(LARGEST_FILE)
     if len(data) == LARGEST_FILE:
-        raise ModelError("is larger than 2 GiB, which ONNX cannot hold in one file: save it with external data")
+        raise ModelError(
+            "is larger than 2 GiB, which ONNX cannot hold in one file: save it with external data"
+        )
     return data
 
 
@@ -126,7 +146,9 @@ def light_names() -> list[str]:
 def light_path(name: str) -> Path:
     """Return the path of a network that the onnx package ships."""
     if name not in light_names():
-        raise ModelError(f"the onnx package ships no network {name!r}: {instead(name, light_names())}")
+        raise ModelError(
+            f"the onnx package ships no network {name!r}: {instead(name, light_names())}"
+        )
     return Path(onnx.__file__).parent / _LIGHT / f"light_{name}.onnx"
 
 
@@ -136,9 +158,13 @@ def parse_model(data: bytes) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except Exception:
-        raise ModelError("is not an ONNX file, or is cut off or damaged: export or copy it again") from None
+        raise ModelError(
+            "is not an ONNX file, or is cut off or damaged: export or copy it again"
+        ) from None
     if not model.graph.node and not model.graph.output:
-        raise ModelError("holds no network: give a file that torch.onnx.export or another ONNX exporter wrote")
+        raise ModelError(
+            "holds no network: give a file that torch.onnx.export or another ONNX exporter wrote"
+        )
     return model
 
 

@@ -1,6 +1,7 @@
 """Computes small constants at planning time: the subgraphs with which exporters compute shapes.
 
-Only values of at most :data:`LARGEST_FOLD` elements are computed, and only once the size of the result is known.
+Only values of at most :data:`LARGEST_FOLD` elements are computed, and only once the size of the
+result is known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from loadmaster.core.arrays import Array
 from loadmaster.workloads.frontends.onnx.types import Node
 
 LARGEST_FOLD = 4096
-"""The most elements of a constant whose values are kept: far more than a shape has, far fewer than weights have."""
+"""The most elements of a constant whose values are kept: far more than a shape has, far fewer than
+weights have."""
 
 Folder = Callable[[Node, list[Array]], Array | list[Array]]
 
@@ -23,7 +25,11 @@ Folder = Callable[[Node, list[Array]], Array | list[Array]]
 def tensor_data(tensor: onnx.TensorProto) -> Array | None:
     """Return the elements of a small tensor; ``None`` if it is large, external, text or damaged."""
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if external or tensor.data_type == onnx.TensorProto.STRING or _count(tensor.dims) > LARGEST_FOLD:
+    if (
+        external
+        or tensor.data_type == onnx.TensorProto.STRING
+        or _count(tensor.dims) > LARGEST_FOLD
+    ):
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)
@@ -39,12 +45,18 @@ def _count(dims: Any) -> int:
 
 
 def fold(node: Node, counts: list[int] | None) -> list[Array] | None:
-    """Compute a node's outputs if its operands are known, else return ``None``; ``counts`` are the outputs' element counts.
+    """Compute a node's outputs if its operands are known, else return ``None``; ``counts`` are the
+    outputs' element counts.
 
     ``Shape`` and ``Size`` need only the shape of their operand.
     """
     folder = FOLDERS.get(node.kind)
-    if folder is None or node.domain not in ("", "ai.onnx") or counts is None or max(counts, default=0) > LARGEST_FOLD:
+    if (
+        folder is None
+        or node.domain not in ("", "ai.onnx")
+        or counts is None
+        or max(counts, default=0) > LARGEST_FOLD
+    ):
         return None
     shape_only = node.kind in ("Shape", "Size")
     data = [value.data for value in node.present if value.data is not None]
@@ -59,7 +71,9 @@ def fold(node: Node, counts: list[int] | None) -> list[Array] | None:
 
 
 def _shape(node: Node, _: list[Array]) -> Array:
-    return np.array(node.shape(0)[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64)
+    return np.array(
+        node.shape(0)[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64
+    )
 
 
 def _divide(_: Node, data: list[Array]) -> Array:
@@ -95,7 +109,11 @@ def _unsqueeze(node: Node, data: list[Array]) -> Array:
 
 def _reshape(node: Node, data: list[Array]) -> Array:
     target = node.integers("shape", 1) or []
-    kept = target if node.attrs.get("allowzero") else [data[0].shape[axis] if size == 0 else size for axis, size in enumerate(target)]
+    kept = (
+        target
+        if node.attrs.get("allowzero")
+        else [data[0].shape[axis] if size == 0 else size for axis, size in enumerate(target)]
+    )
     return data[0].reshape(kept)
 
 
@@ -120,7 +138,13 @@ def _reduce(function: Callable[..., Any]) -> Folder:
         axes = node.integers("axes", 1)
         if axes is None and node.attrs.get("noop_with_empty_axes"):
             return data[0]
-        return np.asarray(function(data[0], axis=tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1))))
+        return np.asarray(
+            function(
+                data[0],
+                axis=tuple(axes) if axes else None,
+                keepdims=bool(node.attrs.get("keepdims", 1)),
+            )
+        )
 
     return folder
 
@@ -134,7 +158,9 @@ FOLDERS: dict[str, Folder] = {
     "Shape": _shape,
     "Size": lambda node, _: np.array(node.operand(0).count, dtype=np.int64),
     "Identity": lambda _, data: data[0],
-    "Gather": lambda node, data: np.asarray(np.take(data[0], data[1], axis=node.attrs.get("axis", 0))),
+    "Gather": lambda node, data: np.asarray(
+        np.take(data[0], data[1], axis=node.attrs.get("axis", 0))
+    ),
     "Concat": lambda node, data: np.concatenate(data, node.attrs["axis"]),
     "Slice": _slice,
     "Squeeze": _squeeze,
@@ -145,7 +171,9 @@ FOLDERS: dict[str, Folder] = {
     "Cast": _cast,
     "Range": _plain(np.arange),
     "ConstantOfShape": _filled,
-    "Expand": lambda _, data: data[0] * np.ones([int(size) for size in data[1]], dtype=data[0].dtype),
+    "Expand": lambda _, data: (
+        data[0] * np.ones([int(size) for size in data[1]], dtype=data[0].dtype)
+    ),
     "Tile": _plain(np.tile),
     "Split": _split,
     "Where": _plain(np.where),

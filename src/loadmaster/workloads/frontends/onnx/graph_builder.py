@@ -12,7 +12,12 @@ from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
-from loadmaster.workloads.frontends.onnx.order import captured, dependencies, execution_order, initialiser_names
+from loadmaster.workloads.frontends.onnx.order import (
+    captured,
+    dependencies,
+    execution_order,
+    initialiser_names,
+)
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
@@ -22,12 +27,20 @@ from loadmaster.workloads.window import Window, operand_box, volume, whole
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _SELECTIONS = ("Slice", "Gather")
-_PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
+_PRECISION_NAMES = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "double": "fp64",
+    "int8": "int8",
+    "uint8": "int8",
+}
 
 
 @dataclass(frozen=True)
 class WalkedNetwork:
-    """A network of which every node has been visited: ``walk`` holds its steps and values; ``inputs`` are those that hold elements."""
+    """A network of which every node has been visited: ``walk`` holds its steps and values;
+    ``inputs`` are those that hold elements."""
 
     walk: Walk
     inputs: tuple[str, ...]
@@ -36,19 +49,32 @@ class WalkedNetwork:
     notes: tuple[str, ...]
 
 
-def walk_network(model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str, int], precision: str | None) -> WalkedNetwork:
-    """Visit every node of ``model`` in execution order; parameters and errors as in :func:`build_graph`."""
+def walk_network(
+    model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str, int], precision: str | None
+) -> WalkedNetwork:
+    """Visit every node of ``model`` in execution order; parameters and errors as in
+    :func:`build_graph`."""
     graph = model.graph
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
     inputs = [item for item in graph.input if item.name not in initialised]
     sizes, input_shapes = bind_inputs(graph, inputs, batch, dims, spent_inputs(graph))
-    noted = {item.name: item.type for item in (*graph.value_info, *graph.output) if item.type.WhichOneof("value")}
+    noted = {
+        item.name: item.type
+        for item in (*graph.value_info, *graph.output)
+        if item.type.WhichOneof("value")
+    }
     shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
-    needed = frozenset(name for node in graph.node for name in dependencies(node)) | {item.name for item in graph.output}
+    needed = frozenset(name for node in graph.node for name in dependencies(node)) | {
+        item.name for item in graph.output
+    }
     walk = Walk(shapes, precision, needed, frozenset(item.name for item in graph.output))
     for item in inputs:
-        tensor = item.type.sparse_tensor_type if item.type.HasField("sparse_tensor_type") else item.type.tensor_type
+        tensor = (
+            item.type.sparse_tensor_type
+            if item.type.HasField("sparse_tensor_type")
+            else item.type.tensor_type
+        )
         walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])
     for initialiser in graph.initializer:
         walk.add_constant(initialiser.name, initialiser)
@@ -59,13 +85,26 @@ def walk_network(model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str
         walk.visit(graph.node[index], names[index])
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
     leading = [shape[0] for shape in input_shapes.values() if shape]
-    return WalkedNetwork(walk, supplied, tuple(item.name for item in graph.output), leading[0] if leading else 1, notes)
+    return WalkedNetwork(
+        walk,
+        supplied,
+        tuple(item.name for item in graph.output),
+        leading[0] if leading else 1,
+        notes,
+    )
 
 
 def build_graph(
-    model: onnx.ModelProto, *, name: str, source: str, batch: int | None, dims: Mapping[str, int], precision: str | None
+    model: onnx.ModelProto,
+    *,
+    name: str,
+    source: str,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
 ) -> Graph:
-    """Build the network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+    """Build the network in ``model``; parameters as in
+    :func:`loadmaster.workloads.frontends.load.load`.
 
     Raises
     ------
@@ -94,7 +133,8 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
 
 
 def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
-    """Find inputs whose elements no operator needs at run time: they give a type or, if constant, axes and sizes."""
+    """Find inputs whose elements no operator needs at run time: they give a type or, if constant,
+    axes and sizes."""
     used = {item.name for item in graph.output}
     for node in graph.node:
         planning = rule_of(node.domain, node.op_type).planning
@@ -104,7 +144,8 @@ def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
-    """Give each node a unique name, in the file's order; also a note if the file's own names are not unique."""
+    """Give each node a unique name, in the file's order; also a note if the file's own names are
+    not unique."""
     taken = {node.name for node in graph.node}
     seen: set[str] = set()
     names: list[str] = []
@@ -117,27 +158,40 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
         seen.add(name)
         taken.add(name)
         names.append(name)
-    note = f"{repeated} operators share their names with others in the file and got a number appended"
+    note = (
+        f"{repeated} operators share their names with others in the file and got a number appended"
+    )
     return names, (note,) if repeated else ()
 
 
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
-    """Make the operators for planning; those that compute constants which no other operator reads are left out."""
+    """Make the operators for planning; those that compute constants which no other operator reads
+    are left out."""
     reads = [tuple(_reads(step)) for step in steps]
     used = outputs | {access.tensor for accesses in reads for access in accesses}
-    return tuple(_operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True))
+    return tuple(
+        _operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True)
+    )
 
 
 def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     work, written = step.work, [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
-    writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
+    writes = tuple(
+        Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written
+    )
     found = _division(step)
     nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
-    steps = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
+    steps = (
+        tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape)))
+        if found.steps
+        else ()
+    )
     kind = step.kind or step.node.kind
-    whole = Op(step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step))
+    whole = Op(
+        step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step)
+    )
     return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
 
 
@@ -146,20 +200,25 @@ def _division(step: Step) -> Division:
 
 
 def division_of(node: Node, work: Work) -> Division:
-    """How an operator divides; what touches some part of an operand is cut only if it is known which part."""
+    """How an operator divides; what touches some part of an operand is cut only if it is known
+    which part."""
     if work.op_class in _UNCUT or (work.touched is not None and node.kind not in _SELECTIONS):
         return WHOLE
     return division(node, work.op_class)
 
 
 def _bits(step: Step) -> int:
-    """Width of the arithmetic: that of the data operand's storage, or of the result where nothing is read."""
-    value = step.node.optional(step.work.data) or next((value for value in step.node.outputs if value), None)
+    """Width of the arithmetic: that of the data operand's storage, or of the result where nothing
+    is read."""
+    value = step.node.optional(step.work.data) or next(
+        (value for value in step.node.outputs if value), None
+    )
     return ELEMENT_BITS[value.stored] if value else 32
 
 
 def _reads(step: Step) -> Iterator[Access]:
-    """Each tensor once, with the bytes touched; constants that are used up at planning time are left out."""
+    """Each tensor once, with the bytes touched; constants that are used up at planning time are
+    left out."""
     node, work = step.node, step.work
     if work.op_class is OpClass.SHAPE:
         return
@@ -177,7 +236,8 @@ def _reads(step: Step) -> Iterator[Access]:
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
             own = found.operands.get(index, ())
-            # An operand that is read in two ways, or that is one number where there may be one for each channel, is needed as a whole.
+            # An operand that is read in two ways, or that is one number where there may be one for
+            # each channel, is needed as a whole.
             alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
             windows[value.name] = own if alike and _is_needed(own, value, node) else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
@@ -186,18 +246,24 @@ def _reads(step: Step) -> Iterator[Access]:
 
 
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
-    """Whether windows need any of an operand: a result that is padding alone does not, and yet some piece must read it."""
+    """Whether windows need any of an operand: a result that is padding alone does not, and yet some
+    piece must read it."""
     result = next((value for value in node.outputs if value), None)
     return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0
 
 
 def _is_parameter(value: Value, planning: bool) -> bool:
     """Whether a constant is an axis, a size or a known scalar rather than a weight."""
-    return value.constant and (planning or value.count == 0 or (value.count == 1 and value.data is not None))
+    return value.constant and (
+        planning or value.count == 0 or (value.count == 1 and value.data is not None)
+    )
 
 
-def tensors(ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]) -> dict[str, Tensor]:
-    """Collect the tensors that operators or callers use, and the owners of their storage, in order of definition."""
+def tensors(
+    ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]
+) -> dict[str, Tensor]:
+    """Collect the tensors that operators or callers use, and the owners of their storage, in order
+    of definition."""
     used = set(ends) | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
     used |= {values[name].storage for name in used}
     return {
@@ -208,7 +274,8 @@ def tensors(ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, .
 
 
 def dominant_precision(ops: tuple[Op, ...], values: Mapping[str, Value]) -> str:
-    """Return the type of most multiply-accumulates; without any, the type of most bytes of floating-point tensors."""
+    """Return the type of most multiply-accumulates; without any, the type of most bytes of
+    floating-point tensors."""
     votes: Counter[str] = Counter()
     for op in ops:
         if op.op_class is OpClass.PRODUCT and op.reads:

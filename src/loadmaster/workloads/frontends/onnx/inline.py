@@ -27,20 +27,34 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     bodies = {(function.domain, function.name): list(function.node) for function in model.functions}
-    calls = {key: [(node.domain, node.op_type) for node in nested_nodes(nodes)] for key, nodes in bodies.items()}
-    total = _expanded(calls, [(node.domain, node.op_type) for node in nested_nodes(model.graph.node)])
+    calls = {
+        key: [(node.domain, node.op_type) for node in nested_nodes(nodes)]
+        for key, nodes in bodies.items()
+    }
+    total = _expanded(
+        calls, [(node.domain, node.op_type) for node in nested_nodes(model.graph.node)]
+    )
     if total > LARGEST_EXPANSION:
-        raise ModelError(f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or simplify them first")
+        raise ModelError(
+            f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or"
+            " simplify them first"
+        )
     return inliner.inline_local_functions(model)
 
 
 def _expanded(calls: dict[Key, list[Key]], top: list[Key]) -> int:
     """Number of nodes after inlining: each function's size from the sizes of those it calls."""
     try:
-        order = list(graphlib.TopologicalSorter({key: set(inner) & calls.keys() for key, inner in calls.items()}).static_order())
+        order = list(
+            graphlib.TopologicalSorter(
+                {key: set(inner) & calls.keys() for key, inner in calls.items()}
+            ).static_order()
+        )
     except graphlib.CycleError as error:
         name = error.args[1][0][1]
-        raise ModelError(f"function {name!r} calls itself: a network must be acyclic, export it again") from None
+        raise ModelError(
+            f"function {name!r} calls itself: a network must be acyclic, export it again"
+        ) from None
     sizes: dict[Key, int] = {}
     for key in order:
         sizes[key] = sum(sizes.get(inner, 1) for inner in calls[key])

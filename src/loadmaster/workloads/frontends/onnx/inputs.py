@@ -1,4 +1,5 @@
-"""Binds the inputs of a network to sizes: the caller's batch and dimensions for what the file leaves open."""
+"""Binds the inputs of a network to sizes: the caller's batch and dimensions for what the file
+leaves open."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Dimension = onnx.TensorShapeProto.Dimension
 
 @dataclass
 class Sizes:
-    """Sizes of dimensions by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ where a fixed batch is replaced."""
+    """Sizes of dimensions by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ
+    where a fixed batch is replaced."""
 
     symbols: dict[str, int] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
@@ -29,17 +31,21 @@ class Sizes:
         return self.batch != self.old_batch
 
     def size(self, dim: Dimension, tensor: str, axis: int) -> int | None:
-        """Return the size of a dimension, ``None`` if it is unknown; a size below one in the file counts as unknown."""
+        """Return the size of a dimension, ``None`` if it is unknown; a size below one in the file
+        counts as unknown."""
         given = self.axes.get(f"{tensor}.{axis}")
         if dim.dim_value > 0:
             return dim.dim_value
         return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
 
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
-        """Return the shape that the file notes for an inner tensor, with a replaced batch; ``None`` without a rank."""
+        """Return the shape that the file notes for an inner tensor, with a replaced batch; ``None``
+        without a rank."""
         if not info.tensor_type.HasField("shape"):
             return None
-        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)]
+        shape = [
+            self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)
+        ]
         if self.rebatched and shape and shape[0] == self.old_batch:
             shape[0] = self.batch
         return tuple(shape)
@@ -52,19 +58,24 @@ def bind_inputs(
     dims: Mapping[str, int],
     spent: frozenset[str] = frozenset(),
 ) -> tuple[Sizes, dict[str, Shape]]:
-    """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be empty, as nothing needs their elements.
+    """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be
+    empty, as nothing needs their elements.
 
     Raises
     ------
     ModelError
-        A size is not positive, a name in ``dims`` does not exist, or dimensions stay unknown (all of them are listed).
+        A size is not positive, a name in ``dims`` does not exist, or dimensions stay unknown (all
+        of them are listed).
     """
     for item in inputs:
         _check_tensor(item)
     sizes = _given(graph, dims)
     if batch is not None:
         _set_batch(sizes, inputs, batch)
-    shapes = {item.name: _empty(item) if item.name in spent and _is_empty(item) else _shape(sizes, item) for item in inputs}
+    shapes = {
+        item.name: _empty(item) if item.name in spent and _is_empty(item) else _shape(sizes, item)
+        for item in inputs
+    }
     complaints = _complaints(inputs, shapes)
     if complaints:
         raise ModelError("; ".join(complaints))
@@ -75,13 +86,22 @@ def _check_tensor(item: onnx.ValueInfoProto) -> None:
     kind = item.type.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         what = (kind or "unknown").removesuffix("_type").replace("_", " ")
-        raise ModelError(f"input {item.name!r} is of type {what}: only tensors can be planned, export the network with tensor inputs")
+        raise ModelError(
+            f"input {item.name!r} is of type {what}: only tensors can be planned, export the"
+            " network with tensor inputs"
+        )
     if not _tensor(item).HasField("shape"):
-        raise ModelError(f"input {item.name!r} has no shape: export it with one, symbolic dimensions are enough")
+        raise ModelError(
+            f"input {item.name!r} has no shape: export it with one, symbolic dimensions are enough"
+        )
 
 
 def _tensor(item: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
-    return item.type.sparse_tensor_type if item.type.HasField("sparse_tensor_type") else item.type.tensor_type
+    return (
+        item.type.sparse_tensor_type
+        if item.type.HasField("sparse_tensor_type")
+        else item.type.tensor_type
+    )
 
 
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
@@ -92,8 +112,15 @@ def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
 def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
     """The caller's sizes, split into symbols and axes."""
     everything = [*graph.input, *graph.value_info, *graph.output]
-    symbols = list(dict.fromkeys(dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param))
-    unnamed = [f"{item.name}.{axis}" for item in everything for axis, dim in enumerate(_dims(item)) if _is_unnamed(dim)]
+    symbols = list(
+        dict.fromkeys(dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param)
+    )
+    unnamed = [
+        f"{item.name}.{axis}"
+        for item in everything
+        for axis, dim in enumerate(_dims(item))
+        if _is_unnamed(dim)
+    ]
     made = {name for node in graph.node for name in node.output}
     sizes = Sizes()
     for name, size in dims.items():
@@ -101,11 +128,18 @@ def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
             raise ModelError(f"--dim {name}={size} is not positive: give a size of at least 1")
         if name in symbols:
             sizes.symbols[name] = size
-        elif name in unnamed or (name.rpartition(".")[0] in made and name.rpartition(".")[2].isdecimal()):
+        elif name in unnamed or (
+            name.rpartition(".")[0] in made and name.rpartition(".")[2].isdecimal()
+        ):
             sizes.axes[name] = size
         else:
-            known = ", ".join([*symbols, *dict.fromkeys(unnamed)][:40]) or "none, all its dimensions are fixed"
-            raise ModelError(f"--dim {name}={size} names no open dimension of this network: it has {known}")
+            known = (
+                ", ".join([*symbols, *dict.fromkeys(unnamed)][:40])
+                or "none, all its dimensions are fixed"
+            )
+            raise ModelError(
+                f"--dim {name}={size} names no open dimension of this network: it has {known}"
+            )
     return sizes
 
 
@@ -123,7 +157,9 @@ def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) 
     if first.dim_param:
         if sizes.symbols.setdefault(first.dim_param, batch) != batch:
             given = sizes.symbols[first.dim_param]
-            raise ModelError(f"--batch {batch} contradicts --dim {first.dim_param}={given}: give one of the two")
+            raise ModelError(
+                f"--batch {batch} contradicts --dim {first.dim_param}={given}: give one of the two"
+            )
     elif first.dim_value > 0:
         sizes.old_batch, sizes.batch = first.dim_value, batch
     for item in ranked:
@@ -146,7 +182,9 @@ def _empty(item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
     return tuple(max(0, dim.dim_value) for dim in _dims(item))
 
 
-def _complaints(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]) -> list[str]:
+def _complaints(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
+) -> list[str]:
     """One sentence for each dimension that stays unknown, a symbol only once."""
     lead = next((item.name for item in inputs if _dims(item)), "")
     sentences: dict[str, str] = {}
@@ -160,7 +198,9 @@ def _complaints(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tupl
     return list(sentences.values())
 
 
-def _open(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]) -> Iterator[tuple[str, int, Dimension]]:
+def _open(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
+) -> Iterator[tuple[str, int, Dimension]]:
     for item in inputs:
         for axis, (dim, size) in enumerate(zip(_dims(item), shapes[item.name], strict=True)):
             if size is None:

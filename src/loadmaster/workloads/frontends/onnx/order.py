@@ -28,29 +28,38 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def captured(node: onnx.NodeProto) -> set[str]:
-    """Return the tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits how deep bodies nest."""
+    """Return the tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits
+    how deep bodies nest."""
     names: set[str] = set()
     for graph in subgraphs(node):
-        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {output.name for output in graph.output}
+        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {
+            output.name for output in graph.output
+        }
         made = {name for inner in graph.node for name in inner.output}
-        made |= {item.name for item in (*graph.input, *graph.initializer)} | {item.values.name for item in graph.sparse_initializer}
+        made |= {item.name for item in (*graph.input, *graph.initializer)} | {
+            item.values.name for item in graph.sparse_initializer
+        }
         names |= used - made
     return names - {""}
 
 
 def dependencies(node: onnx.NodeProto) -> list[str]:
-    """Return the tensors that must exist before ``node`` runs: its own operands, then what its bodies capture, by name."""
+    """Return the tensors that must exist before ``node`` runs: its own operands, then what its
+    bodies capture, by name."""
     own = [name for name in node.input if name]
     return own + sorted(captured(node) - set(own))
 
 
 def initialiser_names(graph: onnx.GraphProto) -> list[str]:
     """Return the names of dense and sparse initialisers, repeated if the file repeats them."""
-    return [item.name for item in graph.initializer] + [item.values.name for item in graph.sparse_initializer]
+    return [item.name for item in graph.initializer] + [
+        item.values.name for item in graph.sparse_initializer
+    ]
 
 
 def execution_order(graph: onnx.GraphProto) -> list[int]:
-    """Sort the nodes' indices into an order in which they can run: the file's own wherever that is possible.
+    """Sort the nodes' indices into an order in which they can run: the file's own wherever that is
+    possible.
 
     Raises
     ------
@@ -81,7 +90,9 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
             if missing[user] == 0:
                 heapq.heappush(ready, user)
     if len(order) < len(nodes):
-        raise ModelError(_circle(nodes, waits, {index for index, count in enumerate(missing) if count}))
+        raise ModelError(
+            _circle(nodes, waits, {index for index, count in enumerate(missing) if count})
+        )
     return order
 
 
@@ -90,7 +101,8 @@ def _definitions(graph: onnx.GraphProto) -> set[str]:
     inputs = [item.name for item in graph.input]
     initialisers = initialiser_names(graph)
     made = [name for node in graph.node for name in node.output if name]
-    # A graph input with an initialiser is how old files spell a default; everything else may be defined once.
+    # A graph input with an initialiser is how old files spell a default; everything else may be
+    # defined once.
     for group in (inputs, initialisers, [*made, *(set(inputs) | set(initialisers))]):
         _check_unique(group)
     return set(inputs) | set(initialisers)
@@ -100,7 +112,10 @@ def _check_unique(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ModelError(f"tensor {name!r} is defined twice: export the network again, or rename one of the two")
+            raise ModelError(
+                f"tensor {name!r} is defined twice: export the network again, or rename one of"
+                " the two"
+            )
         seen.add(name)
 
 
@@ -110,19 +125,27 @@ def _makers_needed(node: onnx.NodeProto, makers: dict[str, int], sources: set[st
         if name in makers:
             needed.add(makers[name])
         elif name not in sources:
-            text = f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing produces"
-            raise ModelError(f"{text}: export the network again, or add it as an input or initialiser")
+            text = (
+                f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing produces"
+            )
+            raise ModelError(
+                f"{text}: export the network again, or add it as an input or initialiser"
+            )
     return needed
 
 
 def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[str]) -> None:
     for output in graph.output:
         if output.name not in makers and output.name not in sources:
-            raise ModelError(f"output {output.name!r} is produced by nothing: export the network again, or remove that output")
+            raise ModelError(
+                f"output {output.name!r} is produced by nothing: export the network again, or"
+                " remove that output"
+            )
 
 
 def _circle(nodes: list[onnx.NodeProto], waits: list[set[int]], stuck: set[int]) -> str:
-    """Message that names the operators on one circle: walking back from any stuck node must meet itself."""
+    """Message that names the operators on one circle: walking back from any stuck node must meet
+    itself."""
     path: list[int] = []
     at: dict[int, int] = {}
     index = min(stuck)
@@ -132,5 +155,10 @@ def _circle(nodes: list[onnx.NodeProto], waits: list[set[int]], stuck: set[int])
         index = min(waits[index] & stuck)
     circle = path[at[index] :][::-1]
     names = [nodes[member].name or f"{nodes[member].op_type}_{member}" for member in circle]
-    shown = " -> ".join(repr(name) for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"operators wait for each other in a circle: {shown}: a network must be acyclic, export it again"
+    shown = " -> ".join(repr(name) for name in names[:6]) + (
+        f" and {len(names) - 6} more" if len(names) > 6 else ""
+    )
+    return (
+        f"operators wait for each other in a circle: {shown}: a network must be acyclic, export it"
+        " again"
+    )

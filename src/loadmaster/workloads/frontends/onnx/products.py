@@ -9,7 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC, channels_first, matrix_shapes
+from loadmaster.workloads.frontends.onnx.contrib import (
+    MICROSOFT,
+    NCHWC,
+    channels_first,
+    matrix_shapes,
+)
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
 from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, folded
@@ -17,11 +22,25 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 
 def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
-    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged file has."""
+    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged
+    file has."""
     for nest in nests:
-        bounds = (nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.groups, nest.batch, nest.repeats)
+        bounds = (
+            nest.k,
+            nest.c,
+            nest.y,
+            nest.x,
+            nest.r,
+            nest.s,
+            nest.groups,
+            nest.batch,
+            nest.repeats,
+        )
         if min(bounds) < 1:
-            raise ModelError("its operands' shapes leave a loop without rounds: the file is damaged, export it again")
+            raise ModelError(
+                "its operands' shapes leave a loop without rounds: the file is damaged, export it"
+                " again"
+            )
     return Work(OpClass.PRODUCT, nests, elements, data=data)
 
 
@@ -34,14 +53,19 @@ def _pair(values: list[int] | None) -> tuple[int, int]:
 def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
     """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
 
-    In blocks of channels, the weight alone tells how many there are: the operand may be padded to whole blocks.
+    In blocks of channels, the weight alone tells how many there are: the operand may be padded to
+    whole blocks.
     """
     filters = node.shape(weight)
     groups = node.attrs.get("group", 1)
     fits = node.domain == NCHWC or node.shape(data)[1] == filters[1] * groups
     if groups < 1 or not fits or filters[0] % groups:
-        channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
-        raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
+        channels = (
+            f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
+        )
+        raise ModelError(
+            f"its input of {channels} do not fit together: the file is damaged, export it again"
+        )
     (y, x), (r, s) = folded(positions), folded(filters[2:])
     return LoopNest(
         k=filters[0] // groups,
@@ -120,23 +144,37 @@ def _transposed_conv(node: Node) -> Work:
 def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
     """Make the loop nest of ``a @ b`` by numpy's rules.
 
-    Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them all, and otherwise runs over the same
-    weight (``batch``); those that both have are ``groups``.
+    Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them
+    all, and otherwise runs over the same weight (``batch``); those that both have are ``groups``.
     """
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     if left[-1] != right[-2]:
-        raise ModelError(f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is damaged, export it again")
+        raise ModelError(
+            f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is"
+            " damaged, export it again"
+        )
     lead = np.broadcast_shapes(left[:-2], right[:-2])
     shared = (1,) * (len(lead) - len(right) + 2) + right[:-2]
     batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
     groups = math.prod(lead) // batch
     rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    return LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch, input=names[0], weight=names[1], output=names[2])
+    return LoopNest(
+        right[-1],
+        left[-1],
+        rows,
+        groups=groups,
+        batch=batch,
+        input=names[0],
+        weight=names[1],
+        output=names[2],
+    )
 
 
 def matmul(node: Node, a: int, b: int) -> Work:
     """Make the work of a product of operands ``a`` and ``b`` by numpy's rules."""
-    return product(matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name)))
+    return product(
+        matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name))
+    )
 
 
 @rule("MatMul", "MatMulInteger")
@@ -150,16 +188,33 @@ def _quantised_matmul(node: Node) -> Work:
     return matmul(node, 0, 3)
 
 
-@rule("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", "SparseToDenseMatMul", domain=MICROSOFT)
+@rule(
+    "FusedMatMul",
+    "FusedMatMulActivation",
+    "TransposeMatMul",
+    "SparseToDenseMatMul",
+    domain=MICROSOFT,
+)
 def _fused_matmul(node: Node) -> Work:
-    return product(matrix_nest(*matrix_shapes(node), (node.label(0), node.label(1), node.result.name)))
+    return product(
+        matrix_nest(*matrix_shapes(node), (node.label(0), node.label(1), node.result.name))
+    )
 
 
 @rule("MatMulNBits", "MatMulBnb4", domain=MICROSOFT)
 def _packed_matmul(node: Node) -> Work:
     """The weight is packed, so that only the attributes tell its logical shape."""
     rows = node.operand(0).count // node.attrs["K"]
-    return product(LoopNest(node.attrs["N"], node.attrs["K"], rows, input=node.label(0), weight=node.label(1), output=node.result.name))
+    return product(
+        LoopNest(
+            node.attrs["N"],
+            node.attrs["K"],
+            rows,
+            input=node.label(0),
+            weight=node.label(1),
+            output=node.result.name,
+        )
+    )
 
 
 @rule("MatMulNBitsMlp", domain=MICROSOFT)
@@ -175,25 +230,45 @@ def _packed_projections(node: Node) -> Work:
 
 
 def _packed(node: Node, weights: Sequence[tuple[str, int]], steps: int) -> Work:
-    """Products with packed weights: the attribute that says its columns, and the operand, of each."""
+    """Products with packed weights: the attribute that says its columns, and the operand, of
+    each."""
     rows, inner = node.operand(0).count // node.attrs["K"], node.attrs["K"]
-    nests = [LoopNest(node.attrs[columns], inner, rows, input=node.label(0), weight=node.label(weight)) for columns, weight in weights]
+    nests = [
+        LoopNest(node.attrs[columns], inner, rows, input=node.label(0), weight=node.label(weight))
+        for columns, weight in weights
+    ]
     return product(*nests, elements=steps * node.operand(0).count)
 
 
-@rule("MatMulFpQ4", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain=MICROSOFT)
+@rule(
+    "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain=MICROSOFT
+)
 def _block_quantised(node: Node) -> Work:
-    """The weight is packed; its logical shape is that of the operand's and the result's last dimensions."""
+    """The weight is packed; its logical shape is that of the operand's and the result's last
+    dimensions."""
     *rows, inner = node.shape(0)
     columns, count = node.result.shape[-1], math.prod(rows)
-    return product(LoopNest(columns, inner, count, input=node.label(0), weight=node.label(1), output=node.result.name))
+    return product(
+        LoopNest(
+            columns,
+            inner,
+            count,
+            input=node.label(0),
+            weight=node.label(1),
+            output=node.result.name,
+        )
+    )
 
 
 @rule("CDist", domain=MICROSOFT)
 def _distances(node: Node) -> Work:
     """All pairs of rows."""
     (rows, inner), (columns, _) = node.shape(0), node.shape(1)
-    return product(LoopNest(columns, inner, rows, input=node.label(0), weight=node.label(1), output=node.result.name))
+    return product(
+        LoopNest(
+            columns, inner, rows, input=node.label(0), weight=node.label(1), output=node.result.name
+        )
+    )
 
 
 @rule("MoE", domain=MICROSOFT)
@@ -207,9 +282,14 @@ def _packed_experts(node: Node) -> Work:
 
 
 def _mixture(node: Node, weights: tuple[int, int, int]) -> Work:
-    """Every token passes through ``k`` experts, of which each has two or three matrices; so many of them are read at most."""
+    """Every token passes through ``k`` experts, of which each has two or three matrices; so many of
+    them are read at most."""
     width = node.shape(0)[-1]
-    tokens, picked, experts = node.operand(0).count // width, node.attrs.get("k", 1), node.shape(weights[0])[0]
+    tokens, picked, experts = (
+        node.operand(0).count // width,
+        node.attrs.get("k", 1),
+        node.shape(weights[0])[0],
+    )
     wide = node.shape(weights[0])[1]
     inner = wide // 2 if node.attrs.get("swiglu_fusion") else wide
     bounds = ((wide, width), (width, inner), (inner, width))
@@ -224,7 +304,11 @@ def gemm(node: Node, a: int, b: int) -> Work:
     """Make the work of a general matrix product of operands ``a`` and ``b``."""
     rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
     inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
-    return product(matrix_nest((rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)))
+    return product(
+        matrix_nest(
+            (rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)
+        )
+    )
 
 
 @rule("Gemm")

@@ -1,6 +1,8 @@
-"""Operators that ONNX Runtime's quantiser writes in operator format: their shapes, and their arithmetic on eight bits.
+"""Operators that ONNX Runtime's quantiser writes in operator format: their shapes, and their
+arithmetic on eight bits.
 
-A quantised tensor comes with its scale and its zero point as further operands: scalars, or one number for each channel.
+A quantised tensor comes with its scale and its zero point as further operands: scalars, or one
+number for each channel.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from loadmaster.workloads.frontends.onnx.contrib import (
     projected_attention,
     set_shapes,
 )
-from loadmaster.workloads.frontends.onnx.elementwise import elementwise, normalisation, reduction, softmax, summed_embeddings
+from loadmaster.workloads.frontends.onnx.elementwise import (
+    elementwise,
+    normalisation,
+    reduction,
+    softmax,
+    summed_embeddings,
+)
 from loadmaster.workloads.frontends.onnx.products import gemm, matmul, matrix_nest, product
 from loadmaster.workloads.frontends.onnx.recurrent import cell
 from loadmaster.workloads.frontends.onnx.rules import rule
@@ -27,7 +35,8 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 
 def _concatenated(node: Node) -> list[Result]:
-    """Operands come in threes (tensor, scale, zero point) after the result's scale and zero point."""
+    """Operands come in threes (tensor, scale, zero point) after the result's scale and zero
+    point."""
     parts = [node.shape(index) for index in range(2, len(node.inputs), 3)]
     axis = node.attrs["axis"] % len(parts[0])
     total = sum(part[axis] for part in parts)
@@ -41,7 +50,11 @@ def _reduced(dtype: str = "") -> ShapeRule:
         shape = node.shape(0)
         axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
         sizes = [1 if axis in axes else size for axis, size in enumerate(shape)]
-        kept = sizes if node.attrs.get("keepdims", 1) else [size for axis, size in enumerate(shape) if axis not in axes]
+        kept = (
+            sizes
+            if node.attrs.get("keepdims", 1)
+            else [size for axis, size in enumerate(shape) if axis not in axes]
+        )
         return [(dtype or node.operand(0).dtype, tuple(kept))]
 
     return shapes
@@ -55,7 +68,8 @@ def _general_product(node: Node) -> list[Result]:
 
 
 def _product_of(weight: int, dtype: int | str) -> ShapeRule:
-    """A matrix product of operand 0 and operand ``weight``, of the type of operand ``dtype`` or of the one that is named."""
+    """A matrix product of operand 0 and operand ``weight``, of the type of operand ``dtype`` or of
+    the one that is named."""
 
     def shapes(node: Node) -> list[Result]:
         kind = dtype if isinstance(dtype, str) else node.operand(dtype).dtype
@@ -75,7 +89,8 @@ def _embeddings(node: Node) -> list[Result]:
 
 
 def _recurrent(node: Node) -> list[Result]:
-    """Weights are (directions, width, gates * hidden): the other way round than in the standard operator."""
+    """Weights are (directions, width, gates * hidden): the other way round than in the standard
+    operator."""
     steps, batch, _ = node.shape(0)
     directions, hidden, _ = node.shape(2)
     dtype, state = node.operand(0).dtype, (directions, batch, hidden)
@@ -86,7 +101,14 @@ def _dequantised(node: Node) -> list[Result]:
     return [(dtype_name(node.attrs.get("to", 1), node.name), node.shape(0))]
 
 
-set_shapes(like(0), "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QOrderedGelu", "QOrderedLayerNormalization")
+set_shapes(
+    like(0),
+    "QLinearSigmoid",
+    "QLinearLeakyRelu",
+    "QLinearSoftmax",
+    "QOrderedGelu",
+    "QOrderedLayerNormalization",
+)
 set_shapes(like(0), "QOrderedLongformerAttention")
 set_shapes(broadcast(0, 3), "QLinearAdd", "QLinearMul")
 set_shapes(broadcast(0, 2, dtype="int32"), "MulInteger")
@@ -106,7 +128,15 @@ set_shapes(_recurrent, "DynamicQuantizeLSTM")
 set_shapes(like(0, "int8"), "QuantizeWithOrder")
 set_shapes(_dequantised, "DequantizeWithOrder")
 
-rule("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAdd", "QLinearMul", "MulInteger", "QOrderedGelu", domain=MICROSOFT)(elementwise)
+rule(
+    "QLinearSigmoid",
+    "QLinearLeakyRelu",
+    "QLinearAdd",
+    "QLinearMul",
+    "MulInteger",
+    "QOrderedGelu",
+    domain=MICROSOFT,
+)(elementwise)
 rule("QuantizeWithOrder", "DequantizeWithOrder", domain=MICROSOFT)(elementwise)
 rule("QLinearWhere", domain=MICROSOFT)(lambda node: elementwise(node, data=1))
 rule("QLinearSoftmax", domain=MICROSOFT)(softmax)
@@ -121,21 +151,31 @@ rule("QAttention", domain=MICROSOFT)(lambda node: projected(node, 1, past=8))
 
 @rule("DynamicQuantizeMatMul", domain=MICROSOFT)
 def _dynamic_matmul(node: Node) -> Work:
-    """The floating operand is quantised at run time, and the weight's width is that of the arithmetic."""
+    """The floating operand is quantised at run time, and the weight's width is that of the
+    arithmetic."""
     return replace(matmul(node, 0, 1), elements=node.operand(0).count, data=1)
 
 
 @rule("QOrderedMatMul", domain=MICROSOFT)
 def _ordered_matmul(node: Node) -> Work:
-    return product(matrix_nest(node.shape(0), node.shape(2), (node.label(0), node.label(2), node.result.name)))
+    return product(
+        matrix_nest(node.shape(0), node.shape(2), (node.label(0), node.label(2), node.result.name))
+    )
 
 
 @rule("QOrderedAttention", domain=MICROSOFT)
 def _three_projections(node: Node) -> Work:
     """Queries, keys and values have a matrix each."""
     batch, steps, inner = node.shape(0)
-    nests = [LoopNest(node.shape(at)[1], inner, batch * steps, input=node.label(0), weight=node.label(at)) for at in (5, 6, 7)]
-    return projected(node, 5, past=18, projections=nests, widths=[node.shape(at)[1] for at in (5, 6, 7)])
+    nests = [
+        LoopNest(
+            node.shape(at)[1], inner, batch * steps, input=node.label(0), weight=node.label(at)
+        )
+        for at in (5, 6, 7)
+    ]
+    return projected(
+        node, 5, past=18, projections=nests, widths=[node.shape(at)[1] for at in (5, 6, 7)]
+    )
 
 
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT)

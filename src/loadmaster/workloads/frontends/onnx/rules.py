@@ -1,4 +1,5 @@
-"""The table of rules for the work of operators; each family registers its rules in a module of its own. Shapes are in ``shapes.py``."""
+"""The table of rules for the work of operators; each family registers its rules in a module of its
+own. Shapes are in ``shapes.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ WorkRule = Callable[[Node], Work]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule of a kind of operator: ``work`` computes a node's work; constants among the operands ``planning`` are not read later."""
+    """The rule of a kind of operator: ``work`` computes a node's work; constants among the operands
+    ``planning`` are not read later."""
 
     work: WorkRule
     planning: frozenset[int]
@@ -24,7 +26,9 @@ _RULES: dict[tuple[str, str], Rule] = {}
 _UNKNOWN = Rule(lambda _: Work(OpClass.UNKNOWN), frozenset())
 
 
-def rule(*kinds: str, domain: str = "", planning: tuple[int, ...] = ()) -> Callable[[WorkRule], WorkRule]:
+def rule(
+    *kinds: str, domain: str = "", planning: tuple[int, ...] = ()
+) -> Callable[[WorkRule], WorkRule]:
     """Register the decorated function for operators ``kinds`` of ``domain``."""
 
     def register(work: WorkRule) -> WorkRule:
@@ -35,7 +39,8 @@ def rule(*kinds: str, domain: str = "", planning: tuple[int, ...] = ()) -> Calla
 
 
 def rule_of(domain: str, kind: str) -> Rule:
-    """Return the rule for an operator; an unknown one is planned with its true bytes and no arithmetic."""
+    """Return the rule for an operator; an unknown one is planned with its true bytes and no
+    arithmetic."""
     domain = "" if domain == "ai.onnx" else domain
     fallback = _RULES.get(("", kind), _UNKNOWN) if domain == MICROSOFT else _UNKNOWN
     return _RULES.get((domain, kind), fallback)

@@ -1,8 +1,10 @@
-"""Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the file notes.
+"""Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the
+file notes.
 
-Inference of a single node checks types and does not look into functions and bodies. Where it leaves something open, the node becomes a
-network of its own, operators that are functions by their bodies: that serves all of them, and types that an older operator set does not
-list, because shapes do not depend on them.
+Inference of a single node checks types and does not look into functions and bodies. Where it leaves
+something open, the node becomes a network of its own, operators that are functions by their bodies:
+that serves all of them, and types that an older operator set does not list, because shapes do not
+depend on them.
 """
 
 from __future__ import annotations
@@ -17,13 +19,26 @@ from onnx import defs, shape_inference
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import CONTRIB_SHAPES, STANDARD_TWINS, Twin, has_channels_last, moved_channels
+from loadmaster.workloads.frontends.onnx.contrib import (
+    CONTRIB_SHAPES,
+    STANDARD_TWINS,
+    Twin,
+    has_channels_last,
+    moved_channels,
+)
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
-from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe, dtype_name
+from loadmaster.workloads.frontends.onnx.types import (
+    DTYPE_NUMBERS,
+    Node,
+    Value,
+    describe,
+    dtype_name,
+)
 
 Schema: TypeAlias = Any
-"""An ``onnx.defs.OpSchema`` or None; ``Any``, because the type stubs do not know which operators are functions."""
+"""An ``onnx.defs.OpSchema`` or None; ``Any``, because the type stubs do not know which operators
+are functions."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 LARGEST_RANK = 64
@@ -36,7 +51,8 @@ _FIRST_WITH_INFERENCE = 9
 class Guess:
     """The known part of an output's shape and type.
 
-    ``shape`` is ``None`` without a rank, ``problem`` says why it is not known, and ``tensor`` is false for sequences and the like.
+    ``shape`` is ``None`` without a rank, ``problem`` says why it is not known, and ``tensor`` is
+    false for sequences and the like.
     """
 
     dtype: str = ""
@@ -52,7 +68,8 @@ class Guess:
 
 @dataclass
 class Shapes:
-    """Shape inference for one file: its opsets, the sizes the caller gave, and the shapes the file notes."""
+    """Shape inference for one file: its opsets, the sizes the caller gave, and the shapes the file
+    notes."""
 
     opsets: Mapping[str, int]
     sizes: Sizes
@@ -61,12 +78,16 @@ class Shapes:
     _data: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def opset(self, domain: str) -> int:
-        """Return the version of an operator set that the file imports; the newest one if it names none."""
+        """Return the version of an operator set that the file imports; the newest one if it names
+        none."""
         names = STANDARD_DOMAINS if domain in STANDARD_DOMAINS else (domain,)
-        return next((self.opsets[name] for name in names if name in self.opsets), defs.onnx_opset_version())
+        return next(
+            (self.opsets[name] for name in names if name in self.opsets), defs.onnx_opset_version()
+        )
 
     def outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> list[Guess]:
-        """Infer shape and type of each output of ``proto``; ``outer`` are the values its bodies capture."""
+        """Infer shape and type of each output of ``proto``; ``outer`` are the values its bodies
+        capture."""
         problem, inferred = "", {}
         try:
             inferred = self._infer(node, proto, outer)
@@ -78,7 +99,10 @@ class Shapes:
         shapes = CONTRIB_SHAPES.get((proto.domain, proto.op_type))
         if shapes is not None:
             results = shapes(node)
-            return {name: Guess(dtype, shape) for name, (dtype, shape) in zip(proto.output, results, strict=False)}
+            return {
+                name: Guess(dtype, shape)
+                for name, (dtype, shape) in zip(proto.output, results, strict=False)
+            }
         schema = _schema(proto.op_type, proto.domain, self.opset(proto.domain))
         if schema is None:
             return {}
@@ -89,25 +113,40 @@ class Shapes:
         last = has_channels_last(node)
         if last:
             types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
-        data = {name: self._tensor(name, value.data) for name, value in values.items() if value.data is not None}
+        data = {
+            name: self._tensor(name, value.data)
+            for name, value in values.items()
+            if value.data is not None
+        }
         found = self._alone_or_whole(schema, standard, types, data)
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _alone_or_whole(
-        self, schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], data: Mapping[str, onnx.TensorProto]
+        self,
+        schema: Schema,
+        proto: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        data: Mapping[str, onnx.TensorProto],
     ) -> dict[str, Guess]:
-        """Inference of a node by itself, and as a network of its own for what that leaves open; raises the first one's error."""
-        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        """Inference of a node by itself, and as a network of its own for what that leaves open;
+        raises the first one's error."""
+        opsets = [
+            onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()
+        ]
         problem: Exception | None = None
         found: dict[str, Guess] = {}
         try:
-            alone = shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), opset_imports=opsets)
+            alone = shape_inference.infer_node_outputs(
+                schema, proto, dict(types), dict(data), opset_imports=opsets
+            )
             found = {name: _guess(name, info) for name, info in alone.items()}
         except Exception as error:
             problem = error
         if not all(found.get(name, Guess()).known for name in proto.output if name):
             try:
-                whole = shape_inference.infer_shapes(_network(schema, proto, types, data, opsets), data_prop=True).graph
+                whole = shape_inference.infer_shapes(
+                    _network(schema, proto, types, data, opsets), data_prop=True
+                ).graph
                 guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
                 found |= {name: guess for name, guess in guesses.items() if guess.known}
             except Exception as error:
@@ -127,21 +166,31 @@ class Shapes:
         return self._data[name]
 
     def _merged(self, name: str, inferred: Guess | None, problem: str) -> Guess:
-        """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it leaves open."""
+        """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it
+        leaves open."""
         guess = inferred or Guess(problem=problem)
         info = self.noted.get(name)
         if info is not None and not guess.known:
             noted, declared = _guess(name, info), self.sizes.declared(name, info)
-            guess = replace(noted, dtype=guess.dtype or noted.dtype, shape=_fill(guess.shape, declared), problem=problem or noted.problem)
+            guess = replace(
+                noted,
+                dtype=guess.dtype or noted.dtype,
+                shape=_fill(guess.shape, declared),
+                problem=problem or noted.problem,
+            )
         if guess.shape is None:
             return guess
-        shape = tuple(self.sizes.axes.get(f"{name}.{axis}") if size is None else size for axis, size in enumerate(guess.shape))
+        shape = tuple(
+            self.sizes.axes.get(f"{name}.{axis}") if size is None else size
+            for axis, size in enumerate(guess.shape)
+        )
         return replace(guess, shape=shape)
 
 
 @lru_cache(maxsize=1024)
 def _schema(kind: str, domain: str, version: int) -> Schema:
-    """The operator's definition: the newest one where the file's opset is older than the operator (some exporters run ahead).
+    """The operator's definition: the newest one where the file's opset is older than the operator
+    (some exporters run ahead).
 
     The definitions of the first opset infer nothing; then it is the next one that does.
     """
@@ -154,7 +203,12 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
             schema: Schema = defs.get_schema(kind, since, domain)
         except defs.SchemaError:
             continue
-        if schema.has_type_and_shape_inference_function or schema.has_function or schema.has_context_dependent_function or since == 10_000:
+        if (
+            schema.has_type_and_shape_inference_function
+            or schema.has_function
+            or schema.has_context_dependent_function
+            or since == 10_000
+        ):
             return schema
     return None
 
@@ -176,24 +230,32 @@ def _network(
     data: Mapping[str, onnx.TensorProto],
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> onnx.ModelProto:
-    """A network of one node, which calls the operator's body as a function of the file where the operator has one."""
+    """A network of one node, which calls the operator's body as a function of the file where the
+    operator has one."""
     body = _body(schema, proto, types)
     if body is not None:
         proto, call = onnx.NodeProto(), proto
         proto.CopyFrom(call)
         proto.domain = body.domain
         given = {attribute.name for attribute in proto.attribute}
-        proto.attribute.extend(a.default_value for name, a in schema.attributes.items() if a.default_value.name and name not in given)
+        proto.attribute.extend(
+            a.default_value
+            for name, a in schema.attributes.items()
+            if a.default_value.name and name not in given
+        )
         opsets = [onnx.helper.make_opsetid(body.domain, 1), *body.opset_import]
     proto = _with_constants(proto, data)
     inputs = [onnx.helper.make_value_info(name, info) for name, info in types.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
-    return onnx.helper.make_model(graph, opset_imports=opsets, functions=[body] if body is not None else [])
+    return onnx.helper.make_model(
+        graph, opset_imports=opsets, functions=[body] if body is not None else []
+    )
 
 
 def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
-    """The node with the constants that its bodies capture inside them: inference of a body sees no values of the surrounding graph."""
+    """The node with the constants that its bodies capture inside them: inference of a body sees no
+    values of the surrounding graph."""
     if not subgraphs(proto):
         return proto
     own = onnx.NodeProto()
@@ -204,11 +266,17 @@ def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto])
     return own
 
 
-def _body(schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
+def _body(
+    schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> onnx.FunctionProto | None:
     """The body of an operator that is a function, under a domain of its own."""
     if schema.has_context_dependent_function:
-        known = [(types[name] if name else onnx.TypeProto()).SerializeToString() for name in proto.input]
-        body: onnx.FunctionProto = onnx.FunctionProto.FromString(schema.get_context_dependent_function(proto.SerializeToString(), known))
+        known = [
+            (types[name] if name else onnx.TypeProto()).SerializeToString() for name in proto.input
+        ]
+        body: onnx.FunctionProto = onnx.FunctionProto.FromString(
+            schema.get_context_dependent_function(proto.SerializeToString(), known)
+        )
     elif schema.has_function:
         body = onnx.FunctionProto()
         body.CopyFrom(schema.function_body)
@@ -219,7 +287,8 @@ def _body(schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypePr
 
 
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
-    """Refuse what makes onnx's inference abort the process instead of raising: it trusts these attributes."""
+    """Refuse what makes onnx's inference abort the process instead of raising: it trusts these
+    attributes."""
     for name, lowest in (("axis", -LARGEST_RANK), ("batch_dims", 0)):
         value = node.attrs.get(name, 0)
         if not isinstance(value, int) or not lowest <= value <= LARGEST_RANK:
@@ -241,22 +310,36 @@ def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
         del standard.input[:]
         standard.input.extend(proto.input[index] for index in twin.operands)
     del standard.attribute[:]
-    standard.attribute.extend(attribute for attribute in proto.attribute if attribute.name in schema.attributes)
+    standard.attribute.extend(
+        attribute for attribute in proto.attribute if attribute.name in schema.attributes
+    )
     return standard
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:
     kind = info.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return Guess(problem=f"of type {kind.removesuffix('_type')}", tensor=False) if kind else Guess()
+        return (
+            Guess(problem=f"of type {kind.removesuffix('_type')}", tensor=False)
+            if kind
+            else Guess()
+        )
     tensor = info.tensor_type if kind == "tensor_type" else info.sparse_tensor_type
     dtype = dtype_name(tensor.elem_type, name) if tensor.elem_type else ""
     if not tensor.HasField("shape"):
         return Guess(dtype)
-    return Guess(dtype, tuple(dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in tensor.shape.dim))
+    return Guess(
+        dtype,
+        tuple(
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            for dim in tensor.shape.dim
+        ),
+    )
 
 
-def _fill(shape: tuple[int | None, ...] | None, noted: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
+def _fill(
+    shape: tuple[int | None, ...] | None, noted: tuple[int | None, ...] | None
+) -> tuple[int | None, ...] | None:
     """``shape`` with its gaps filled from ``noted`` where both have the same rank."""
     if shape is None or noted is None or len(shape) != len(noted):
         return shape if shape is not None else noted
@@ -266,12 +349,18 @@ def _fill(shape: tuple[int | None, ...] | None, noted: tuple[int | None, ...] | 
 def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> ModelError:
     """Make the error for an output that something needs and whose shape is unknown."""
     why = f" ({guess.problem})" if guess.problem else ""
-    kind = f"{proto.domain}.{proto.op_type}" if proto.domain not in STANDARD_DOMAINS else proto.op_type
+    kind = (
+        f"{proto.domain}.{proto.op_type}" if proto.domain not in STANDARD_DOMAINS else proto.op_type
+    )
     if not guess.tensor:
         text = f"{output!r}, output of {describe(kind, proto.name)}, is {guess.problem}"
         return ModelError(f"{text}: only tensors can be planned, export the network without it")
     text = f"the shape of {output!r}, output of {describe(kind, proto.name)}, is unknown{why}"
     if guess.shape is not None:
-        options = " ".join(f"--dim {output}.{axis}=N" for axis, size in enumerate(guess.shape) if size is None)
+        options = " ".join(
+            f"--dim {output}.{axis}=N" for axis, size in enumerate(guess.shape) if size is None
+        )
         return ModelError(f"{text}: give {options}, or add it to the file's value_info")
-    return ModelError(f"{text}: run shape inference before loading, or add it to the file's value_info")
+    return ModelError(
+        f"{text}: run shape inference before loading, or add it to the file's value_info"
+    )

@@ -49,13 +49,15 @@ ELEMENT_BITS = {
 """Bits per element; a string counts as an 8-byte reference, because its length is not known."""
 
 PRECISIONS = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
-"""Precisions that a network can be replanned at, and the storage type that its floating tensors then get."""
+"""Precisions that a network can be replanned at, and the storage type that its floating tensors
+then get."""
 
 REPLANNED = ("float32", "float16", "bfloat16", "double")
 """Types that a precision replaces; narrower floats are quantised formats and stay as they are."""
 
 DTYPE_NUMBERS: dict[str, int] = {
-    "float32" if name == "FLOAT" else name.lower(): number for name, number in onnx.TensorProto.DataType.items()
+    "float32" if name == "FLOAT" else name.lower(): number
+    for name, number in onnx.TensorProto.DataType.items()
 }
 """ONNX's number for each element type."""
 
@@ -66,12 +68,16 @@ def dtype_name(number: int, tensor: str) -> str:
     """Return the name of an ONNX element type; ``tensor`` names the tensor in errors."""
     name = _NAMES.get(number, "")
     if name not in ELEMENT_BITS:
-        raise ModelError(f"tensor {tensor!r} has the unknown element type {number}: export the network with a supported type")
+        raise ModelError(
+            f"tensor {tensor!r} has the unknown element type {number}: export the network with a"
+            " supported type"
+        )
     return name
 
 
 def stored_as(dtype: str, precision: str | None) -> str:
-    """Return the type in which a tensor of type ``dtype`` is stored, if the network is planned at ``precision``."""
+    """Return the type in which a tensor of type ``dtype`` is stored, if the network is planned at
+    ``precision``."""
     return PRECISIONS[precision] if precision and dtype in REPLANNED else dtype
 
 
@@ -82,7 +88,8 @@ def storage_bytes(count: int, dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or replanned at another precision).
+    """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or
+    replanned at another precision).
 
     ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes.
     """
@@ -124,7 +131,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator of the file with its operands; ``None`` stands for an optional operand that is absent or an output nobody needs."""
+    """One operator of the file with its operands; ``None`` stands for an optional operand that is
+    absent or an output nobody needs."""
 
     name: str
     kind: str
@@ -168,7 +176,8 @@ class Node:
         raise ModelError("nothing needs any of its outputs: remove it from the file")
 
     def integers(self, name: str, operand: int | None = None) -> list[int] | None:
-        """Return the integers that older opsets hold in attribute ``name`` and newer ones in ``operand``."""
+        """Return the integers that older opsets hold in attribute ``name`` and newer ones in
+        ``operand``."""
         if name in self.attrs:
             return [int(item) for item in np.atleast_1d(self.attrs[name])]
         value = self.optional(operand) if operand is not None else None
@@ -177,7 +186,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of an operator. ``touched`` maps an operand's index to the bytes that are read, if that is not the whole tensor.
+    """The work of an operator. ``touched`` maps an operand's index to the bytes that are read, if
+    that is not the whole tensor.
 
     ``data`` is the operand whose storage type decides the width of the arithmetic.
     """

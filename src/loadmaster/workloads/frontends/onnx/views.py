@@ -10,7 +10,8 @@ Test = Callable[[Node, Value], bool]
 
 
 def is_view(node: Node) -> bool:
-    """Whether the only output that is needed holds the same bytes in the same order as the first operand."""
+    """Whether the only output that is needed holds the same bytes in the same order as the first
+    operand."""
     test = _TESTS.get(node.kind)
     source = node.optional(0)
     needed = [value for value in node.outputs if value is not None]
@@ -34,16 +35,22 @@ def _forward(node: Node, source: Value) -> bool:
 
 
 def _unpadded(node: Node, source: Value) -> bool:
-    return _same_shape(node, source) and not any(node.integers("pads", 1) or node.integers("paddings") or [1])
+    return _same_shape(node, source) and not any(
+        node.integers("pads", 1) or node.integers("paddings") or [1]
+    )
 
 
 def _alone(node: Node, source: Value) -> bool:
     """The other operands hold no elements."""
-    return all(value is source or value.count == 0 for value in node.present) and node.inputs.count(source) == 1
+    return (
+        all(value is source or value.count == 0 for value in node.present)
+        and node.inputs.count(source) == 1
+    )
 
 
 def _inference(node: Node, source: Value) -> bool:
-    """Dropout that is not training: from opset 12 on an operand says so, in opset 6 and before an attribute did."""
+    """Dropout that is not training: from opset 12 on an operand says so, in opset 6 and before an
+    attribute did."""
     training = node.optional(2)
     return training is None or (training.data is not None and not training.data.any())
 
@@ -51,7 +58,9 @@ def _inference(node: Node, source: Value) -> bool:
 def _same_storage(node: Node, source: Value) -> bool:
     """A cast between types that are planned alike; rounding to a quantised type is work."""
     result = node.result
-    alike = source.dtype == result.dtype or (source.dtype in REPLANNED and result.dtype in REPLANNED)
+    alike = source.dtype == result.dtype or (
+        source.dtype in REPLANNED and result.dtype in REPLANNED
+    )
     return alike and source.stored == result.stored
 
 
@@ -63,7 +72,9 @@ def _keeps_order(node: Node, source: Value) -> bool:
 
 
 _TESTS: dict[str, Test] = {
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "DequantizeLinear"), _always),
+    **dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "DequantizeLinear"), _always
+    ),
     **dict.fromkeys(("Expand", "Tile", "Split"), _same_shape),
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _alone),
     **dict.fromkeys(("Cast", "CastLike"), _same_storage),

@@ -1,4 +1,5 @@
-"""Walks a network in execution order and finds for each node its outputs' shapes, types and storage, and its work."""
+"""Walks a network in execution order and finds for each node its outputs' shapes, types and
+storage, and its work."""
 
 from __future__ import annotations
 
@@ -17,7 +18,16 @@ from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
 
 # Importing a family of operators registers its rules.
-from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, nchwc, products, quantised, recurrent, signal  # noqa: F401
+from loadmaster.workloads.frontends.onnx import (  # noqa: F401
+    attention,
+    einsum,
+    elementwise,
+    nchwc,
+    products,
+    quantised,
+    recurrent,
+    signal,
+)
 from loadmaster.workloads.frontends.onnx.division.table import Division
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
@@ -41,7 +51,14 @@ from loadmaster.workloads.graph import OpClass, TensorKind
 LARGEST_COMPUTED = 2**40
 """The most bytes of a constant that the network computes; larger ones are mistakes or attacks."""
 
-_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+_RANDOM = (
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+)
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 
@@ -49,8 +66,8 @@ _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 class Step:
     """One visited node with its work and outputs; ``outer`` are the values that its bodies capture.
 
-    Frontends that take other operators for ONNX ones of the same meaning give ``kind``, what the file calls it, and ``division``, which
-    follows the dimensions as the file orders them.
+    Frontends that take other operators for ONNX ones of the same meaning give ``kind``, what the
+    file calls it, and ``division``, which follows the dimensions as the file orders them.
     """
 
     node: Node
@@ -62,7 +79,8 @@ class Step:
 
 @dataclass
 class Walk:
-    """State of one pass over a network; every value that a node reads is in ``values`` before the node is visited."""
+    """State of one pass over a network; every value that a node reads is in ``values`` before the
+    node is visited."""
 
     shapes: Shapes
     precision: str | None
@@ -80,33 +98,53 @@ class Walk:
             value = replace(value, kind=TensorKind.WEIGHT, data=data)
         self.values[name] = checked(value)
 
-    def add_constant(self, name: str, tensor: onnx.TensorProto, shape: Sequence[int] | None = None) -> Value:
-        """Register an initialiser; ``shape`` is that of a sparse one, whose ``tensor`` holds only the values present."""
+    def add_constant(
+        self, name: str, tensor: onnx.TensorProto, shape: Sequence[int] | None = None
+    ) -> Value:
+        """Register an initialiser; ``shape`` is that of a sparse one, whose ``tensor`` holds only
+        the values present."""
         dims = tuple(tensor.dims) if shape is None else tuple(shape)
         dtype = dtype_name(tensor.data_type, name)
-        value = checked(Value(name, dims, dtype, stored_as(dtype, self.precision), TensorKind.WEIGHT))
+        value = checked(
+            Value(name, dims, dtype, stored_as(dtype, self.precision), TensorKind.WEIGHT)
+        )
         self.values[name] = replace(value, data=tensor_data(tensor)) if shape is None else value
         return self.values[name]
 
     def visit(self, proto: onnx.NodeProto, name: str) -> None:
-        """Find the next node's work and register its outputs. Errors name the node, however malformed it is."""
+        """Find the next node's work and register its outputs. Errors name the node, however
+        malformed it is."""
         try:
             self._visit(proto, name)
         except ModelError:
             raise
         except Exception as error:
-            text = f"{describe(proto.op_type, proto.name)} has operands or attributes that do not fit ({type(error).__name__}: {error})"
+            text = (
+                f"{describe(proto.op_type, proto.name)} has operands or attributes that do not fit"
+                f" ({type(error).__name__}: {error})"
+            )
             raise ModelError(f"{text}: the file is damaged, export it again") from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
         if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
-            node = Node(name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),))
+            node = Node(
+                name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),)
+            )
             self.steps.append(Step(node, Work(OpClass.SHAPE)))
             return
         inputs = tuple(self.values[item] if item else None for item in proto.input)
-        node = Node(name, proto.op_type, proto.domain, _attributes(proto), inputs, opset=self.shapes.opset(proto.domain))
+        node = Node(
+            name,
+            proto.op_type,
+            proto.domain,
+            _attributes(proto),
+            inputs,
+            opset=self.shapes.opset(proto.domain),
+        )
         outer = tuple(self.values[item] for item in sorted(captured(proto)))
-        self.subgraph_ops.update(inner.op_type for inner in nested_nodes([proto]) if inner is not proto)
+        self.subgraph_ops.update(
+            inner.op_type for inner in nested_nodes([proto]) if inner is not proto
+        )
         node = replace(node, outputs=self._outputs(node, proto, outer))
         outer += self._inner_weights(proto, name)
         work = self._work(node, bool(subgraphs(proto)))
@@ -118,13 +156,20 @@ class Walk:
         self.steps.append(Step(node, work, outer))
 
     def _inner_weights(self, proto: onnx.NodeProto, name: str) -> tuple[Value, ...]:
-        """Constants of all bodies of a node, registered under the node's name: bodies may use a name twice."""
+        """Constants of all bodies of a node, registered under the node's name: bodies may use a
+        name twice."""
         found = []
         for inner in nested_nodes([proto]):
             for graph in subgraphs(inner):
-                found += [self.add_constant(self._free(f"{name}/{item.name}"), item) for item in graph.initializer]
+                found += [
+                    self.add_constant(self._free(f"{name}/{item.name}"), item)
+                    for item in graph.initializer
+                ]
                 sparse = ((item.values, item.dims) for item in graph.sparse_initializer)
-                found += [self.add_constant(self._free(f"{name}/{values.name}"), values, dims) for values, dims in sparse]
+                found += [
+                    self.add_constant(self._free(f"{name}/{values.name}"), values, dims)
+                    for values, dims in sparse
+                ]
             if inner.op_type == "Constant" and inner.domain in STANDARD_DOMAINS:
                 found.append(self._constant(inner, self._free(f"{name}/{inner.output[0]}")))
         return tuple(found)
@@ -134,9 +179,15 @@ class Walk:
         return free_name(name, self.values, self.needed)
 
     def _converts(self, node: Node) -> bool:
-        """Whether a result leaves the network in the type that it declares while its bytes are of another: quantised, say."""
+        """Whether a result leaves the network in the type that it declares while its bytes are of
+        another: quantised, say."""
         first, source = node.outputs[0] if node.outputs else None, node.optional(0)
-        return first is not None and source is not None and first.name in self.delivered and first.stored != source.stored
+        return (
+            first is not None
+            and source is not None
+            and first.name in self.delivered
+            and first.stored != source.stored
+        )
 
     def _constant(self, proto: onnx.NodeProto, name: str) -> Value:
         """A constant's value under ``name``, in whichever of its attributes it is."""
@@ -144,33 +195,63 @@ class Walk:
             if attribute.name == "value":
                 return self.add_constant(name, attribute.t)
             if attribute.name == "sparse_value":
-                return self.add_constant(name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims)
+                return self.add_constant(
+                    name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims
+                )
             content = onnx.helper.get_attribute_value(attribute)
-            kind = {"value_int": 7, "value_ints": 7, "value_float": 1, "value_floats": 1, "value_string": 8, "value_strings": 8}
+            kind = {
+                "value_int": 7,
+                "value_ints": 7,
+                "value_float": 1,
+                "value_floats": 1,
+                "value_string": 8,
+                "value_strings": 8,
+            }
             if attribute.name in kind:
                 many = attribute.name.endswith("s")
                 items = list(content) if many else [content]
-                return self.add_constant(name, onnx.helper.make_tensor(name, kind[attribute.name], [len(items)] if many else [], items))
-        raise ModelError(f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it again")
+                return self.add_constant(
+                    name,
+                    onnx.helper.make_tensor(
+                        name, kind[attribute.name], [len(items)] if many else [], items
+                    ),
+                )
+        raise ModelError(
+            f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
+            " again"
+        )
 
-    def _outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> tuple[Value | None, ...]:
-        """Values of the outputs that something needs, with their data where they are small constants."""
+    def _outputs(
+        self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]
+    ) -> tuple[Value | None, ...]:
+        """Values of the outputs that something needs, with their data where they are small
+        constants."""
         reshaped = rebatched_shape(node, self.shapes.sizes)
-        guesses = [Guess(node.operand(0).dtype, reshaped)] if reshaped else self.shapes.outputs(node, proto, outer)
+        guesses = (
+            [Guess(node.operand(0).dtype, reshaped)]
+            if reshaped
+            else self.shapes.outputs(node, proto, outer)
+        )
         constant = _is_constant(node, proto)
         outputs = []
         for name, guess in zip(proto.output, guesses, strict=True):
             if name in self.needed and not guess.known:
                 raise unshaped(node, proto, name, guess)
-            outputs.append(self._output(node, name, guess, constant) if name and guess.known else None)
+            outputs.append(
+                self._output(node, name, guess, constant) if name and guess.known else None
+            )
         if constant:
             counts = [value.count for value in outputs if value] if all(outputs) else None
             data = fold(replace(node, outputs=tuple(outputs)), counts) or []
-            outputs = [_with_data(value, array) for value, array in itertools.zip_longest(outputs, data[: len(outputs)])]
+            outputs = [
+                _with_data(value, array)
+                for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
+            ]
         return tuple(self._wanted(outputs))
 
     def _wanted(self, outputs: list[Value | None]) -> list[Value | None]:
-        """Without the optional outputs that nothing reads; a node of which nothing is read keeps all that it makes."""
+        """Without the optional outputs that nothing reads; a node of which nothing is read keeps
+        all that it makes."""
         wanted = [value if value and value.name in self.needed else None for value in outputs]
         return wanted if any(wanted) else outputs
 
@@ -178,9 +259,14 @@ class Walk:
         shape = tuple(size for size in guess.shape or () if size is not None)
         empty = 0 in shape and name not in self.delivered
         kind = TensorKind.WEIGHT if constant or empty else TensorKind.ACTIVATION
-        value = checked(Value(name, shape, guess.dtype, stored_as(guess.dtype, self.precision), kind))
+        value = checked(
+            Value(name, shape, guess.dtype, stored_as(guess.dtype, self.precision), kind)
+        )
         if constant and value.bytes > LARGEST_COMPUTED:
-            text = f"{describe(node.kind, node.name)} computes a constant of {value.bytes} bytes, {name!r}"
+            text = (
+                f"{describe(node.kind, node.name)} computes a constant of {value.bytes} bytes,"
+                f" {name!r}"
+            )
             raise ModelError(f"{text}: check the sizes that it is computed from")
         return value
 
@@ -192,42 +278,63 @@ class Walk:
         if constant and (first is None or first.integers() is not None):
             return Work(OpClass.SHAPE)
         if is_view(node):
-            return Work(OpClass.ELEMENTWISE, elements=node.result.count) if self._converts(node) else Work(OpClass.VIEW)
+            return (
+                Work(OpClass.ELEMENTWISE, elements=node.result.count)
+                if self._converts(node)
+                else Work(OpClass.VIEW)
+            )
         if constant:
             return Work(OpClass.SHAPE)
         if not made:
             return Work(OpClass.CONTROL_FLOW if has_bodies else OpClass.UNKNOWN)
         try:
             work = rule_of(node.domain, node.kind).work(node)
-            return Work(OpClass.CONTROL_FLOW) if has_bodies and work.op_class is OpClass.UNKNOWN else work
+            return (
+                Work(OpClass.CONTROL_FLOW)
+                if has_bodies and work.op_class is OpClass.UNKNOWN
+                else work
+            )
         except ModelError as error:
             raise ModelError(f"{describe(node.kind, node.name)}: {error}") from None
 
 
 def checked(value: Value) -> Value:
-    """Return ``value`` if its shape can be planned, else raise; only values that no operator reads may be empty."""
+    """Return ``value`` if its shape can be planned, else raise; only values that no operator reads
+    may be empty."""
     shape = list(value.shape)
     if min(shape, default=1) < 0:
-        raise ModelError(f"tensor {value.name!r} has a negative dimension, {shape}: export the network again")
+        raise ModelError(
+            f"tensor {value.name!r} has a negative dimension, {shape}: export the network again"
+        )
     if 0 in shape and not value.constant:
-        raise ModelError(f"tensor {value.name!r} is empty, its shape is {shape}: export the network with sizes of at least 1")
+        raise ModelError(
+            f"tensor {value.name!r} is empty, its shape is {shape}: export the network with sizes"
+            " of at least 1"
+        )
     if value.bytes >= WHOLE_LIMIT:
-        raise ModelError(f"tensor {value.name!r} of shape {shape} would take 2^62 bytes or more: give smaller sizes")
+        raise ModelError(
+            f"tensor {value.name!r} of shape {shape} would take 2^62 bytes or more: give smaller"
+            " sizes"
+        )
     return value
 
 
 def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
-    """Return the target of a ``Reshape`` with the old batch replaced; ``None`` if the file's own target is right.
+    """Return the target of a ``Reshape`` with the old batch replaced; ``None`` if the file's own
+    target is right.
 
-    With an open dimension in the target, any element count fits; then the leading dimension is the batch if it was the old one
-    and the operand leads with a multiple of the new one.
+    With an open dimension in the target, any element count fits; then the leading dimension is the
+    batch if it was the old one and the operand leads with a multiple of the new one.
     """
     target = node.integers("shape", 1) if sizes.rebatched and node.kind == "Reshape" else None
     source = node.optional(0)
     if not target or source is None or source.constant or not source.shape:
         return None
     if not node.attrs.get("allowzero"):
-        target = [source.shape[axis] if size == 0 and axis < len(source.shape) else size for axis, size in enumerate(target)]
+        target = [
+            source.shape[axis] if size == 0 and axis < len(source.shape) else size
+            for axis, size in enumerate(target)
+        ]
     lead = target[0]
     if -1 in target[1:]:
         rest = sizes.batch * math.prod(size for size in target[1:] if size != -1)
@@ -244,14 +351,18 @@ def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
     """Whether a node's outputs are known at planning time."""
     if node.domain not in STANDARD_DOMAINS or node.kind in _RANDOM or subgraphs(proto):
         return False
-    return node.kind in _SHAPE_ONLY or (bool(node.present) and all(value.constant for value in node.present))
+    return node.kind in _SHAPE_ONLY or (
+        bool(node.present) and all(value.constant for value in node.present)
+    )
 
 
 def _with_data(value: Value | None, data: Array | None) -> Value | None:
     """``value`` with its elements, if they are what inference expects."""
     if value is None or data is None or data.shape != value.shape or data.size > LARGEST_FOLD:
         return value
-    return replace(value, data=data.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype])))
+    return replace(
+        value, data=data.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
+    )
 
 
 def _alias(node: Node) -> Value:
@@ -261,9 +372,14 @@ def _alias(node: Node) -> Value:
 
 
 def _moved(node: Node, value: Value | None) -> Value | None:
-    """An output of data movement: copied bytes stay quantised where the operands are, at the widest of them."""
+    """An output of data movement: copied bytes stay quantised where the operands are, at the widest
+    of them."""
     copied = [source.stored for source in node.present if value and source.dtype == value.dtype]
-    return replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored])) if value and copied else value
+    return (
+        replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored]))
+        if value and copied
+        else value
+    )
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
@@ -272,5 +388,7 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
     for attribute in proto.attribute:
         if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             content = onnx.helper.get_attribute_value(attribute)
-            attributes[attribute.name] = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+            attributes[attribute.name] = (
+                content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+            )
     return attributes

@@ -1,1 +1,2 @@
-"""The TensorFlow Lite frontend: an own reader of the file format, and networks from what it holds."""
+"""The TensorFlow Lite frontend: an own reader of the file format, and networks from what it
+holds."""

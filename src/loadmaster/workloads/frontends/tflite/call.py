@@ -25,7 +25,9 @@ class Call:
         """Operand ``index``, which must be there."""
         value = self.optional(index)
         if value is None:
-            raise ModelError(f"operand {index} is missing: the file is damaged, convert the model again")
+            raise ModelError(
+                f"operand {index} is missing: the file is damaged, convert the model again"
+            )
         return value
 
     def optional(self, index: int) -> Value | None:
@@ -51,7 +53,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """An operator of ONNX: its kind, its operands, the first result, and attributes. Operands that are left out are read all the same."""
+    """An operator of ONNX: its kind, its operands, the first result, and attributes. Operands that
+    are left out are read all the same."""
 
     kind: str
     operands: tuple[Laid | None, ...]

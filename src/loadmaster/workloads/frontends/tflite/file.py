@@ -12,12 +12,23 @@ from loadmaster.workloads.frontends.tflite.model import parse_model, read_file
 from loadmaster.workloads.graph import Graph
 
 
-def load_tflite(source: str, *, batch: int | None = None, precision: str | None = None, name: str | None = None) -> Graph:
-    """Read a network from a ``.tflite`` file; parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
+def load_tflite(
+    source: str, *, batch: int | None = None, precision: str | None = None, name: str | None = None
+) -> Graph:
+    """Read a network from a ``.tflite`` file; parameters and errors as in
+    :func:`loadmaster.workloads.frontends.load.load`."""
     try:
         if precision is not None and precision not in PRECISIONS:
-            raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
+            raise ModelError(
+                f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}"
+            )
         model = parse_model(read_file(source))
-        return build_graph(model, name=name or Path(source).stem or "network", source=source, batch=batch, precision=precision)
+        return build_graph(
+            model,
+            name=name or Path(source).stem or "network",
+            source=source,
+            batch=batch,
+            precision=precision,
+        )
     except ModelError as error:
         raise ModelError(" ".join(f"{source}: {error}".split())) from error.__cause__

@@ -1,8 +1,11 @@
-"""Reads FlatBuffers, the encoding of ``.tflite`` files: tables, vectors and strings by position, every access checked.
+"""Reads FlatBuffers, the encoding of ``.tflite`` files: tables, vectors and strings by position,
+every access checked.
 
-The encoding is described at https://flatbuffers.dev/internals. A table begins with the signed distance to its vtable, which says at which
-distance from the table each field lies. Fields that are tables, vectors or strings hold the unsigned distance to them. Distances point
-forward only, so that a chain of them ends; what a damaged file can do is point outside, or point to one thing from many places.
+The encoding is described at https://flatbuffers.dev/internals. A table begins with the signed
+distance to its vtable, which says at which distance from the table each field lies. Fields that are
+tables, vectors or strings hold the unsigned distance to them. Distances point forward only, so that
+a chain of them ends; what a damaged file can do is point outside, or point to one thing from many
+places.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ _LONGEST_TEXT = 4096
 class Flatbuffer:
     """The bytes of a file.
 
-    So many elements are read of all vectors together as the file has bytes, a few times over. Honest files have fewer, as every element
-    has a byte of its own; more can only be had by pointing to one vector from many places.
+    So many elements are read of all vectors together as the file has bytes, a few times over.
+    Honest files have fewer, as every element has a byte of its own; more can only be had by
+    pointing to one vector from many places.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -51,21 +55,28 @@ class Flatbuffer:
         return at + distance
 
     def vector(self, at: int, width: int) -> tuple[int, int]:
-        """Position of the first element, and number of elements, of a vector at a position; ``width`` is the bytes of an element."""
+        """Position of the first element, and number of elements, of a vector at a position;
+        ``width`` is the bytes of an element."""
         count = self.number(at, "I")
         if count * width > len(self.data) - at - 4:
             raise self.damaged(at)
         return at + 4, count
 
     def spend(self, count: int) -> None:
-        """Count elements that are read one by one. Raises `ModelError` when there are more than a file of this size can hold."""
+        """Count elements that are read one by one. Raises `ModelError` when there are more than a
+        file of this size can hold."""
         self._elements_left -= count
         if self._elements_left < 0:
-            raise ModelError("points to the same bytes from too many places: the file is damaged, export it again")
+            raise ModelError(
+                "points to the same bytes from too many places: the file is damaged, export it"
+                " again"
+            )
 
     def damaged(self, at: int) -> ModelError:
         """The error for a position at which nothing sensible is."""
-        return ModelError(f"is cut off or damaged at byte {at} of {len(self.data)}: convert or copy it again")
+        return ModelError(
+            f"is cut off or damaged at byte {at} of {len(self.data)}: convert or copy it again"
+        )
 
 
 class Table:

@@ -1,7 +1,7 @@
 """Builds a :class:`~loadmaster.workloads.graph.Graph` from what a ``.tflite`` file holds.
 
-The first subgraph is the network. Others are the bodies of its control flow: their operators are counted, and their weights are read by
-the operator that runs them.
+The first subgraph is the network. Others are the bodies of its control flow: their operators are
+counted, and their weights are read by the operator that runs them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,21 @@ from loadmaster.core.names import free_name, unique_names
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import elementwise, products  # noqa: F401
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE
-from loadmaster.workloads.frontends.onnx.graph_builder import division_of, dominant_precision, operators, tensors
+from loadmaster.workloads.frontends.onnx.graph_builder import (
+    division_of,
+    dominant_precision,
+    operators,
+    tensors,
+)
 from loadmaster.workloads.frontends.onnx.rules import rule_of
-from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, describe, stored_as
+from loadmaster.workloads.frontends.onnx.types import (
+    ELEMENT_BITS,
+    Node,
+    Value,
+    Work,
+    describe,
+    stored_as,
+)
 from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
 from loadmaster.workloads.frontends.tflite.call import Call, Meaning
@@ -39,8 +51,11 @@ _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 _SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
 
 
-def build_graph(model: TfliteModel, *, name: str, source: str, batch: int | None, precision: str | None) -> Graph:
-    """Build the network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+def build_graph(
+    model: TfliteModel, *, name: str, source: str, batch: int | None, precision: str | None
+) -> Graph:
+    """Build the network in ``model``; parameters as in
+    :func:`loadmaster.workloads.frontends.load.load`.
 
     Raises
     ------
@@ -49,16 +64,24 @@ def build_graph(model: TfliteModel, *, name: str, source: str, batch: int | None
     """
     walk = _Walk(model, precision)
     main = model.subgraphs[0]
-    leading = next((main.tensors[index].shape[0] for index in main.inputs if main.tensors[index].shape), 1)
+    leading = next(
+        (main.tensors[index].shape[0] for index in main.inputs if main.tensors[index].shape), 1
+    )
     if batch is not None and batch != leading:
-        raise ModelError(f"is for a batch of {leading}, and its shapes are fixed: convert the model for a batch of {batch}")
+        raise ModelError(
+            f"is for a batch of {leading}, and its shapes are fixed: convert the model for a batch"
+            f" of {batch}"
+        )
     for index, operator in enumerate(main.operators):
         walk.visit(operator, f"{operator.kind}_{index}")
     inputs = tuple(dict.fromkeys(walk.names[index] for index in main.inputs))
     outputs = tuple(dict.fromkeys(walk.names[index] for index in main.outputs))
     for output in outputs:
         if output not in walk.values:
-            raise ModelError(f"tensor {output!r} is an output of the network, but nothing writes it: convert the model again")
+            raise ModelError(
+                f"tensor {output!r} is an output of the network, but nothing writes it: convert the"
+                " model again"
+            )
     ops = operators(walk.steps, set(outputs))
     return Graph(
         name=name,
@@ -75,7 +98,8 @@ def build_graph(model: TfliteModel, *, name: str, source: str, batch: int | None
 
 
 class _Walk:
-    """State of one pass over the network; every value that an operator reads is in ``values`` before it is visited."""
+    """State of one pass over the network; every value that an operator reads is in ``values``
+    before it is visited."""
 
     def __init__(self, model: TfliteModel, precision: str | None) -> None:
         self.values: dict[str, Value] = {}
@@ -88,7 +112,9 @@ class _Walk:
         main = model.subgraphs[0]
         self._entries = main.tensors
         self._written = {index for operator in main.operators for index in operator.outputs}
-        self.names = unique_names(tensor.name or f"tensor_{index}" for index, tensor in enumerate(main.tensors))
+        self.names = unique_names(
+            tensor.name or f"tensor_{index}" for index, tensor in enumerate(main.tensors)
+        )
         for name, tensor in zip(self.names, main.tensors, strict=True):
             if tensor.constant or tensor.is_variable:
                 self._add(self._value(name, tensor, TensorKind.WEIGHT))
@@ -101,15 +127,23 @@ class _Walk:
         """Find an operator's work and register its results. Errors name the operator."""
         try:
             inputs = tuple(self._operand(index) for index in operator.inputs)
-            outputs = tuple(self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION) for index in operator.outputs)
-            step = self._step(operator, Call(operator.kind, operator.options, inputs, outputs), name)
+            outputs = tuple(
+                self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
+                for index in operator.outputs
+            )
+            step = self._step(
+                operator, Call(operator.kind, operator.options, inputs, outputs), name
+            )
             for value in step.node.outputs:
                 if value is not None:
                     self._add(value)
         except ModelError as error:
             raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
         except Exception as error:
-            text = f"{describe(operator.kind, name)} has operands or options that do not fit ({type(error).__name__}: {error})"
+            text = (
+                f"{describe(operator.kind, name)} has operands or options that do not fit"
+                f" ({type(error).__name__}: {error})"
+            )
             raise ModelError(f"{text}: the file is damaged, convert the model again") from error
         self.steps.append(step)
 
@@ -119,17 +153,26 @@ class _Walk:
     def _value(self, name: str, tensor: TensorEntry, kind: TensorKind) -> Value:
         dtype = _STORED_AS.get(tensor.dtype, tensor.dtype)
         if dtype not in ELEMENT_BITS:
-            raise ModelError(f"tensor {name!r} has elements of type {dtype}, of which nothing is known: convert it with another")
+            raise ModelError(
+                f"tensor {name!r} has elements of type {dtype}, of which nothing is known: convert"
+                " it with another"
+            )
         data = self._integers(tensor) if kind is TensorKind.WEIGHT else None
         return Value(name, tensor.shape, dtype, stored_as(dtype, self._precision), kind, data)
 
     def _integers(self, tensor: TensorEntry) -> Array | None:
         """The elements of a small constant of whole numbers."""
         at, length = tensor.content
-        if tensor.dtype not in _WHOLE or tensor.count > _LARGEST_PARAMETER or length != tensor.count * np.dtype(tensor.dtype).itemsize:
+        if (
+            tensor.dtype not in _WHOLE
+            or tensor.count > _LARGEST_PARAMETER
+            or length != tensor.count * np.dtype(tensor.dtype).itemsize
+        ):
             return None
         content = self._model.root.file.data[at : at + length]
-        return np.frombuffer(content, np.dtype(tensor.dtype).newbyteorder("<")).reshape(tensor.shape)
+        return np.frombuffer(content, np.dtype(tensor.dtype).newbyteorder("<")).reshape(
+            tensor.shape
+        )
 
     def _operand(self, index: int) -> Value | None:
         if index < 0:
@@ -137,9 +180,14 @@ class _Walk:
         name = self.names[index]
         if name not in self.values:
             if index in self._written:
-                raise ModelError(f"it reads tensor {name!r} before another writes it: the file is damaged, convert the model again")
+                raise ModelError(
+                    f"it reads tensor {name!r} before another writes it: the file is damaged,"
+                    " convert the model again"
+                )
             self._add(self._value(name, self._entries[index], TensorKind.WEIGHT))
-            self.notes.append(f"tensor {name!r} is read and nothing writes it: it is planned as a constant")
+            self.notes.append(
+                f"tensor {name!r} is read and nothing writes it: it is planned as a constant"
+            )
         return self.values[name]
 
     def _step(self, operator: OperatorEntry, call: Call, name: str) -> Step:
@@ -147,15 +195,22 @@ class _Walk:
             return self._control_flow(operator, call, name)
         recurrent = recurrent_work(call)
         if recurrent is not None:
-            states = tuple(value for value in call.inputs if value and value.name in self._variables)
+            states = tuple(
+                value for value in call.inputs if value and value.name in self._variables
+            )
             return _plain_step(call, name, recurrent, states)
         meaning = meaning_of(call) if call.outputs else None
         if meaning is None:
-            return _plain_step(call, name, Work(OpClass.MOVEMENT if operator.kind == "ASSIGN_VARIABLE" else OpClass.UNKNOWN))
+            return _plain_step(
+                call,
+                name,
+                Work(OpClass.MOVEMENT if operator.kind == "ASSIGN_VARIABLE" else OpClass.UNKNOWN),
+            )
         return _translated_step(call, name, meaning)
 
     def _control_flow(self, operator: OperatorEntry, call: Call, name: str) -> Step:
-        """An operator that runs subgraphs reads their weights, which are the same for all operators that run them."""
+        """An operator that runs subgraphs reads their weights, which are the same for all operators
+        that run them."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
@@ -167,7 +222,11 @@ class _Walk:
             made = []
             for index, tensor in enumerate(self._model.subgraphs[body].tensors):
                 if tensor.constant:
-                    name = free_name(f"subgraph_{body}/{tensor.name or f'tensor_{index}'}", self.values, self.names)
+                    name = free_name(
+                        f"subgraph_{body}/{tensor.name or f'tensor_{index}'}",
+                        self.values,
+                        self.names,
+                    )
                     self._add(self._value(name, tensor, TensorKind.WEIGHT))
                     made.append(self.values[name])
             self._weights[body] = tuple(made)
@@ -182,18 +241,33 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
         body = waiting.pop()
         if body not in found:
             found[body] = None
-            waiting += [inner for operator in model.subgraphs[body].operators for inner in operator.bodies]
+            waiting += [
+                inner for operator in model.subgraphs[body].operators for inner in operator.bodies
+            ]
     return tuple(found)
 
 
 def _plain_step(call: Call, name: str, work: Work, states: tuple[Value, ...] = ()) -> Step:
     """An operator that is nothing in ONNX; ``states`` are updated in place."""
-    return Step(Node(name, call.kind, "tflite", {}, call.inputs, (*call.outputs, *states)), work, (), call.kind, WHOLE)
+    return Step(
+        Node(name, call.kind, "tflite", {}, call.inputs, (*call.outputs, *states)),
+        work,
+        (),
+        call.kind,
+        WHOLE,
+    )
 
 
 def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
     operands = tuple(None if laid is None else laid.value for laid in meaning.operands)
-    node = Node(name, meaning.kind, "", meaning.attributes, operands, (meaning.result.value, *call.outputs[1:]))
+    node = Node(
+        name,
+        meaning.kind,
+        "",
+        meaning.attributes,
+        operands,
+        (meaning.result.value, *call.outputs[1:]),
+    )
     work = _work(call, node)
     division = in_file_order(division_of(node, work), meaning.operands, meaning.result)
     result = call.result
@@ -203,8 +277,12 @@ def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
         source = node.operand(0)
         result = replace(result, stored=source.stored, kind=source.kind, alias_of=source.storage)
     named = {value.name for value in operands if value}
-    left_out = tuple(value for value in call.inputs if value and value.name not in named and not value.constant)
-    return Step(replace(node, outputs=(result, *call.outputs[1:])), work, left_out, call.kind, division)
+    left_out = tuple(
+        value for value in call.inputs if value and value.name not in named and not value.constant
+    )
+    return Step(
+        replace(node, outputs=(result, *call.outputs[1:])), work, left_out, call.kind, division
+    )
 
 
 def _work(call: Call, node: Node) -> Work:

@@ -1,7 +1,9 @@
-"""Operands as ONNX orders their dimensions, and what is found out about them put back into the file's order.
+"""Operands as ONNX orders their dimensions, and what is found out about them put back into the
+file's order.
 
-TensorFlow Lite puts channels last, and the input channels of weights too. The rules of the ONNX frontend want them second. An operand is
-handed to a rule with its dimensions permuted; the windows that the rule finds are permuted back.
+TensorFlow Lite puts channels last, and the input channels of weights too. The rules of the ONNX
+frontend want them second. An operand is handed to a rule with its dimensions permuted; the windows
+that the rule finds are permuted back.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from loadmaster.workloads.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """An operand as a rule sees it: dimension ``i`` is dimension ``order[i]`` of the file's; None if dimensions were merged or split."""
+    """An operand as a rule sees it: dimension ``i`` is dimension ``order[i]`` of the file's; None
+    if dimensions were merged or split."""
 
     value: Value
     order: tuple[int, ...] | None
@@ -53,12 +56,25 @@ def in_file_order(found: Division, operands: Sequence[Laid | None], result: Laid
         for index, laid in enumerate(operands)
         if laid is not None and laid.order is not None and index in found.operands
     }
-    loops = tuple(loop for _, loop in sorted(zip(order, found.loops, strict=True))) if found.loops else ()
+    loops = (
+        tuple(loop for _, loop in sorted(zip(order, found.loops, strict=True)))
+        if found.loops
+        else ()
+    )
     steps = {order[axis]: step for axis, step in found.steps.items()}
     copies = found.copies and len(windows) == len(found.operands)
-    return Division(tuple(sorted(order[axis] for axis in found.axes)), windows, loops, steps, copies)
+    return Division(
+        tuple(sorted(order[axis] for axis in found.axes)), windows, loops, steps, copies
+    )
 
 
-def _windows(windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]) -> tuple[Window, ...]:
-    placed = [replace(window, axis=result[window.axis]) if window.axis >= 0 else window for window in windows]
-    return tuple(window for _, window in sorted(zip(operand, placed, strict=True), key=lambda pair: pair[0]))
+def _windows(
+    windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]
+) -> tuple[Window, ...]:
+    placed = [
+        replace(window, axis=result[window.axis]) if window.axis >= 0 else window
+        for window in windows
+    ]
+    return tuple(
+        window for _, window in sorted(zip(operand, placed, strict=True), key=lambda pair: pair[0])
+    )

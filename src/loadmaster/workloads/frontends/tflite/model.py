@@ -1,6 +1,8 @@
-"""What a ``.tflite`` file holds: subgraphs of tensors and operators, with where each lies in the file.
+"""What a ``.tflite`` file holds: subgraphs of tensors and operators, with where each lies in the
+file.
 
-Reading takes time and memory linear in the number of tensors and operators; the bytes of weights are not touched.
+Reading takes time and memory linear in the number of tensors and operators; the bytes of weights
+are not touched.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LARGEST_FILE = 2**31
 """FlatBuffers hold less than this many bytes."""
 _SCHEMA_VERSION = 3
 _BODIES = {"IF": (92, 2), "WHILE": (93, 2), "CALL_ONCE": (103, 1)}
-"""Of operators that run other subgraphs: the number of their options' type, and how many subgraphs these name."""
+"""Of operators that run other subgraphs: the number of their options' type, and how many subgraphs
+these name."""
 _EXAMPLE = "give the path of a .tflite file"
 
 
@@ -27,8 +30,9 @@ _EXAMPLE = "give the path of a .tflite file"
 class TensorEntry:
     """One tensor of a subgraph.
 
-    ``constant`` says whether the file holds its bytes, which ``content`` gives the position and length of; (0, 0) if they are
-    outside of the FlatBuffer. A variable keeps its value from one inference to the next. ``position`` is where its table lies.
+    ``constant`` says whether the file holds its bytes, which ``content`` gives the position and
+    length of; (0, 0) if they are outside of the FlatBuffer. A variable keeps its value from one
+    inference to the next. ``position`` is where its table lies.
     """
 
     name: str
@@ -47,9 +51,11 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntry:
-    """One operator: operands are indices of its subgraph's tensors, -1 for an optional one that is absent.
+    """One operator: operands are indices of its subgraph's tensors, -1 for an optional one that is
+    absent.
 
-    ``kind`` is the schema's name, or ``CUSTOM:name``. ``bodies`` are the subgraphs that it runs. ``position`` is where its table lies.
+    ``kind`` is the schema's name, or ``CUSTOM:name``. ``bodies`` are the subgraphs that it runs.
+    ``position`` is where its table lies.
     """
 
     kind: str
@@ -63,7 +69,8 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphEntry:
-    """One subgraph: its tensors, its operators in the order in which they run, and which tensors come in and go out."""
+    """One subgraph: its tensors, its operators in the order in which they run, and which tensors
+    come in and go out."""
 
     name: str
     tensors: tuple[TensorEntry, ...]
@@ -74,14 +81,16 @@ class SubgraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class TfliteModel:
-    """A file: ``subgraphs``, of which the first is the network, and the root table, for those who need more."""
+    """A file: ``subgraphs``, of which the first is the network, and the root table, for those who
+    need more."""
 
     subgraphs: tuple[SubgraphEntry, ...]
     root: Table
 
 
 def read_file(path: str | Path) -> bytes:
-    """Read the bytes of a file. Raises `ModelError`, without the file's name, if it cannot be read."""
+    """Read the bytes of a file. Raises `ModelError`, without the file's name, if it cannot be
+    read."""
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
@@ -91,7 +100,10 @@ def read_file(path: str | Path) -> bytes:
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
     if len(data) == LARGEST_FILE:
-        raise ModelError("is larger than 2 GiB, which a FlatBuffer cannot hold: convert the model again, with its weights outside")
+        raise ModelError(
+            "is larger than 2 GiB, which a FlatBuffer cannot hold: convert the model again, with"
+            " its weights outside"
+        )
     return data
 
 
@@ -104,23 +116,36 @@ def parse_model(data: bytes) -> TfliteModel:
         Naming the subgraph, operator or tensor at fault, but not the file.
     """
     if data[4:8] != IDENTIFIER:
-        raise ModelError(f"is not a TensorFlow Lite file, which has {IDENTIFIER.decode()} at its fifth byte: {_EXAMPLE}")
+        raise ModelError(
+            f"is not a TensorFlow Lite file, which has {IDENTIFIER.decode()} at its fifth byte:"
+            f" {_EXAMPLE}"
+        )
     root = Flatbuffer(data).root
     if (version := root.number(0, "I")) != _SCHEMA_VERSION:
-        raise ModelError(f"has version {version} of the format, not {_SCHEMA_VERSION}: convert the model with a current converter")
+        raise ModelError(
+            f"has version {version} of the format, not {_SCHEMA_VERSION}: convert the model with a"
+            " current converter"
+        )
     kinds = tuple(_kind(table) for table in root.tables(1))
     contents = tuple(_content(table) for table in root.tables(4))
-    subgraphs = tuple(_subgraph(table, number, kinds, contents) for number, table in enumerate(root.tables(2)))
+    subgraphs = tuple(
+        _subgraph(table, number, kinds, contents) for number, table in enumerate(root.tables(2))
+    )
     if not subgraphs or not subgraphs[0].tensors:
-        raise ModelError("holds no network: its first subgraph has no tensors; convert the model again")
+        raise ModelError(
+            "holds no network: its first subgraph has no tensors; convert the model again"
+        )
     for number, subgraph in enumerate(subgraphs):
         for index, operator in enumerate(subgraph.operators):
-            _require_within(operator.bodies, len(subgraphs), _where(number, index, operator.kind), "subgraph")
+            _require_within(
+                operator.bodies, len(subgraphs), _where(number, index, operator.kind), "subgraph"
+            )
     return TfliteModel(subgraphs, root)
 
 
 def _kind(table: Table) -> str:
-    """The name of an operator; old files have its number in a byte, which new ones leave at 127 where it is too large."""
+    """The name of an operator; old files have its number in a byte, which new ones leave at 127
+    where it is too large."""
     number = max(table.number(0, "b"), table.number(3))
     if not 0 <= number < len(OPERATORS):
         return f"BUILTIN_{number}"
@@ -128,37 +153,67 @@ def _kind(table: Table) -> str:
 
 
 def _content(table: Table) -> tuple[bool, tuple[int, int]]:
-    """Whether a buffer has bytes, and where they are in the file; those beyond 2 GiB are said by their distance from its start."""
+    """Whether a buffer has bytes, and where they are in the file; those beyond 2 GiB are said by
+    their distance from its start."""
     inside = table.content(0)
     return bool(inside[1]) or table.number(1, "Q") > 1, inside
 
 
-def _subgraph(table: Table, number: int, kinds: Sequence[str], contents: Sequence[tuple[bool, tuple[int, int]]]) -> SubgraphEntry:
-    tensors = tuple(_tensor(entry, f"tensor {index} of subgraph {number}", contents) for index, entry in enumerate(table.tables(0)))
+def _subgraph(
+    table: Table,
+    number: int,
+    kinds: Sequence[str],
+    contents: Sequence[tuple[bool, tuple[int, int]]],
+) -> SubgraphEntry:
+    tensors = tuple(
+        _tensor(entry, f"tensor {index} of subgraph {number}", contents)
+        for index, entry in enumerate(table.tables(0))
+    )
     inputs, outputs = table.numbers(1), table.numbers(2)
     for tensor in (*inputs, *outputs):
         _require_within((tensor,), len(tensors), f"subgraph {number}", "tensor")
-    operators = tuple(_operator(entry, number, index, kinds, len(tensors)) for index, entry in enumerate(table.tables(3)))
+    operators = tuple(
+        _operator(entry, number, index, kinds, len(tensors))
+        for index, entry in enumerate(table.tables(3))
+    )
     return SubgraphEntry(table.text(4), tensors, inputs, outputs, operators)
 
 
-def _tensor(table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]) -> TensorEntry:
+def _tensor(
+    table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
+) -> TensorEntry:
     name, shape, number = table.text(3), table.numbers(0), table.number(1, "b")
     if min(shape, default=0) < 0:
-        raise ModelError(f"{where} ({name!r}) has a negative dimension, {list(shape)}: convert the model with fixed sizes")
+        raise ModelError(
+            f"{where} ({name!r}) has a negative dimension, {list(shape)}: convert the model with"
+            " fixed sizes"
+        )
     if not 0 <= number < len(TYPES):
-        raise ModelError(f"{where} ({name!r}) has the unknown element type {number}: convert the model with a supported type")
+        raise ModelError(
+            f"{where} ({name!r}) has the unknown element type {number}: convert the model with a"
+            " supported type"
+        )
     buffer = table.number(2, "I")
     _require_within((buffer,), len(contents), where, "buffer")
     constant, content = contents[buffer]
     return TensorEntry(
-        name, shape, TYPES[number], constant or table.number(10, "I") > 0, content, bool(table.number(5, "b")), table.position
+        name,
+        shape,
+        TYPES[number],
+        constant or table.number(10, "I") > 0,
+        content,
+        bool(table.number(5, "b")),
+        table.position,
     )
 
 
-def _operator(table: Table, subgraph: int, index: int, kinds: Sequence[str], tensors: int) -> OperatorEntry:
+def _operator(
+    table: Table, subgraph: int, index: int, kinds: Sequence[str], tensors: int
+) -> OperatorEntry:
     code = table.number(0, "I")
-    _require_within((code,), len(kinds), f"operator {index} of subgraph {subgraph}", "operator code")
+    _require_within(
+        (code,), len(kinds), f"operator {index} of subgraph {subgraph}", "operator code"
+    )
     kind = kinds[code]
     where = _where(subgraph, index, kind)
     operands = [table.numbers(field) for field in (1, 2, 8)]
@@ -166,15 +221,22 @@ def _operator(table: Table, subgraph: int, index: int, kinds: Sequence[str], ten
         if tensor != -1:
             _require_within((tensor,), tensors, where, "tensor")
     if -1 in operands[1]:
-        raise ModelError(f"{where} has no tensor for a result: the file is damaged, convert the model again")
+        raise ModelError(
+            f"{where} has no tensor for a result: the file is damaged, convert the model again"
+        )
     options = table.table(4)
     bodies: tuple[int, ...] = ()
     if kind in _BODIES:
         number, count = _BODIES[kind]
         if options is None or table.number(3, "B") != number:
-            raise ModelError(f"{where} does not say which subgraphs it runs: the file is damaged, convert the model again")
+            raise ModelError(
+                f"{where} does not say which subgraphs it runs: the file is damaged, convert the"
+                " model again"
+            )
         bodies = tuple(options.number(field) for field in range(count))
-    return OperatorEntry(kind, operands[0], operands[1], operands[2], bodies, options, table.position)
+    return OperatorEntry(
+        kind, operands[0], operands[1], operands[2], bodies, options, table.position
+    )
 
 
 def _where(subgraph: int, index: int, kind: str) -> str:
@@ -184,4 +246,7 @@ def _where(subgraph: int, index: int, kind: str) -> str:
 def _require_within(indices: Sequence[int], count: int, where: str, what: str) -> None:
     for index in indices:
         if not 0 <= index < count:
-            raise ModelError(f"{where} names {what} {index}, but there are {count}: the file is damaged, convert the model again")
+            raise ModelError(
+                f"{where} names {what} {index}, but there are {count}: the file is damaged, convert"
+                " the model again"
+            )

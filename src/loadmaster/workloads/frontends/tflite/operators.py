@@ -1,6 +1,8 @@
-"""What each operator of TensorFlow Lite is in ONNX: the kind whose rules count its work, and its operands as that kind orders them.
+"""What each operator of TensorFlow Lite is in ONNX: the kind whose rules count its work, and its
+operands as that kind orders them.
 
-Options are read by their numbers in the schema. What is not listed here is planned with its true bytes and no arithmetic.
+Options are read by their numbers in the schema. What is not listed here is planned with its true
+bytes and no arithmetic.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from typing import Any
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.types import Value
 from loadmaster.workloads.frontends.tflite.call import Call, Meaning
-from loadmaster.workloads.frontends.tflite.layouts import Laid, as_is, channels_second, permuted, reshaped
+from loadmaster.workloads.frontends.tflite.layouts import (
+    Laid,
+    as_is,
+    channels_second,
+    permuted,
+    reshaped,
+)
 
 _SAME = 0
 """``Padding``: 0 is SAME, 1 is VALID."""
@@ -41,7 +49,9 @@ def _as_is_or_absent(value: Value | None) -> Laid | None:
 
 def _named(kind: str) -> _Rule:
     """An operator with the same operands in the same order."""
-    return lambda call: Meaning(kind, tuple(_as_is_or_absent(value) for value in call.inputs), as_is(call.result))
+    return lambda call: Meaning(
+        kind, tuple(_as_is_or_absent(value) for value in call.inputs), as_is(call.result)
+    )
 
 
 _ALIKE = {
@@ -147,8 +157,11 @@ def _padding(call: Call, field: int = 0) -> str:
     return "SAME_UPPER" if call.option(field, code="b") == _SAME else "VALID"
 
 
-def _convolution(call: Call, order: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Meaning:
-    """A convolution; options are given by the numbers of their fields, and ``order`` puts weights into ONNX's order."""
+def _convolution(
+    call: Call, order: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Meaning:
+    """A convolution; options are given by the numbers of their fields, and ``order`` puts weights
+    into ONNX's order."""
     data, weight, bias = call.operand(0), call.operand(1), call.optional(2)
     filters = _with_order(weight, order)
     channels = data.shape[-1] if data.shape else 0
@@ -158,12 +171,20 @@ def _convolution(call: Call, order: tuple[int, ...], stride: tuple[int, ...], di
         "dilations": [call.option(field, 1) for field in dilation],
         "auto_pad": _padding(call),
     }
-    return Meaning("Conv", (channels_second(data), filters, _as_is_or_absent(bias)), channels_second(call.result), attributes)
+    return Meaning(
+        "Conv",
+        (channels_second(data), filters, _as_is_or_absent(bias)),
+        channels_second(call.result),
+        attributes,
+    )
 
 
 def _with_order(weight: Value, order: tuple[int, ...]) -> Laid:
     if len(weight.shape) != len(order):
-        raise ModelError(f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is damaged, convert the model again")
+        raise ModelError(
+            f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is"
+            " damaged, convert the model again"
+        )
     return permuted(weight, *order)
 
 
@@ -189,14 +210,22 @@ def _deep_convolution(call: Call) -> Meaning:
 def _transposed_convolution(call: Call) -> Meaning:
     """Weights are (out, height, width, in); the first operand only says the shape."""
     weight, bias = _with_order(call.operand(1), (3, 0, 1, 2)), call.optional(3)
-    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)), channels_second(call.result))
+    return Meaning(
+        "ConvTranspose",
+        (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)),
+        channels_second(call.result),
+    )
 
 
 @_rule("CONV_3D_TRANSPOSE")
 def _deep_transposed_convolution(call: Call) -> Meaning:
     """Weights are (depth, height, width, out, in); the first operand only says the shape."""
     weight, bias = _with_order(call.operand(1), (4, 3, 0, 1, 2)), call.optional(3)
-    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)), channels_second(call.result))
+    return Meaning(
+        "ConvTranspose",
+        (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)),
+        channels_second(call.result),
+    )
 
 
 @_rule("FULLY_CONNECTED")
@@ -205,10 +234,15 @@ def _fully_connected(call: Call) -> Meaning:
     data, weight, bias = call.operand(0), call.operand(1), call.optional(2)
     if len(weight.shape) != 2 or data.count % max(1, weight.shape[1]):
         raise ModelError(
-            f"its operands of shapes {list(data.shape)} and {list(weight.shape)} do not fit: the file is damaged, convert the model again"
+            f"its operands of shapes {list(data.shape)} and {list(weight.shape)} do not fit: the"
+            " file is damaged, convert the model again"
         )
     rows = data.count // max(1, weight.shape[1])
-    flat = len(data.shape) == 2 and data.shape[0] == rows and call.result.shape == (rows, weight.shape[0])
+    flat = (
+        len(data.shape) == 2
+        and data.shape[0] == rows
+        and call.result.shape == (rows, weight.shape[0])
+    )
     operand = as_is(data) if flat else reshaped(data, (rows, weight.shape[1]))
     result = as_is(call.result) if flat else reshaped(call.result, (rows, weight.shape[0]))
     return Meaning("Gemm", (operand, as_is(weight), _as_is_or_absent(bias)), result, {"transB": 1})
@@ -217,7 +251,14 @@ def _fully_connected(call: Call) -> Meaning:
 @_rule("BATCH_MATMUL")
 def _matrix_product(call: Call) -> Meaning:
     """Either operand may be transposed."""
-    operands = tuple(_transposed(call.operand(side)) if call.option(side, code="b") else as_is(call.operand(side)) for side in (0, 1))
+    operands = tuple(
+        (
+            _transposed(call.operand(side))
+            if call.option(side, code="b")
+            else as_is(call.operand(side))
+        )
+        for side in (0, 1)
+    )
     return Meaning("MatMul", operands, as_is(call.result))
 
 
@@ -244,7 +285,9 @@ def _root_pool(call: Call) -> Meaning:
 def _pool(call: Call, kind: str) -> Meaning:
     window, strides = [call.option(4), call.option(3)], [call.option(2), call.option(1)]
     attributes = {"kernel_shape": window, "strides": strides, "auto_pad": _padding(call)}
-    return Meaning(kind, (channels_second(call.operand(0)),), channels_second(call.result), attributes)
+    return Meaning(
+        kind, (channels_second(call.operand(0)),), channels_second(call.result), attributes
+    )
 
 
 _REDUCTIONS = {
@@ -263,7 +306,9 @@ def _reduction(call: Call) -> Meaning:
     """Axes are the second operand."""
     axes = call.integers(1)
     attributes = {"keepdims": call.option(0, code="b")} | ({} if axes is None else {"axes": axes})
-    operands = (as_is(call.operand(0)),) if axes else (as_is(call.operand(0)), as_is(call.operand(1)))
+    operands = (
+        (as_is(call.operand(0)),) if axes else (as_is(call.operand(0)), as_is(call.operand(1)))
+    )
     return Meaning(_REDUCTIONS[call.kind], operands, as_is(call.result), attributes)
 
 
@@ -275,7 +320,12 @@ def _position(call: Call) -> Meaning:
 @_rule("LOCAL_RESPONSE_NORMALIZATION")
 def _local_response(call: Call) -> Meaning:
     """Over the channels up to a radius on either side."""
-    return Meaning("LRN", (channels_second(call.operand(0)),), channels_second(call.result), {"size": 2 * call.option(0) + 1})
+    return Meaning(
+        "LRN",
+        (channels_second(call.operand(0)),),
+        channels_second(call.result),
+        {"size": 2 * call.option(0) + 1},
+    )
 
 
 @_rule("CONCATENATION")
@@ -317,7 +367,10 @@ def _strided_slice(call: Call) -> Meaning:
     if starts is None or steps is None or any(step < 0 for step in steps):
         return Meaning("ReverseSequence", (as_is(call.operand(0)),), as_is(call.result))
     plain = not (ellipsis or added or removed) and all(step == 1 for step in steps)
-    return _sliced(call, [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)] if plain else None)
+    return _sliced(
+        call,
+        [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)] if plain else None,
+    )
 
 
 def _sliced(call: Call, starts: list[int] | None) -> Meaning:
@@ -344,12 +397,22 @@ def _embedding(call: Call) -> Meaning:
 
 @_rule("DEPTH_TO_SPACE")
 def _depth_to_space(call: Call) -> Meaning:
-    return Meaning("DepthToSpace", (channels_second(call.operand(0)),), channels_second(call.result), {"blocksize": call.option(0)})
+    return Meaning(
+        "DepthToSpace",
+        (channels_second(call.operand(0)),),
+        channels_second(call.result),
+        {"blocksize": call.option(0)},
+    )
 
 
 @_rule("SPACE_TO_DEPTH")
 def _space_to_depth(call: Call) -> Meaning:
-    return Meaning("SpaceToDepth", (channels_second(call.operand(0)),), channels_second(call.result), {"blocksize": call.option(0)})
+    return Meaning(
+        "SpaceToDepth",
+        (channels_second(call.operand(0)),),
+        channels_second(call.result),
+        {"blocksize": call.option(0)},
+    )
 
 
 @_rule("ZEROS_LIKE")

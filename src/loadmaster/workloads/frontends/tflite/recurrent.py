@@ -1,4 +1,5 @@
-"""Work of recurrent operators: the input products of all steps at once, the recurrent products step after step.
+"""Work of recurrent operators: the input products of all steps at once, the recurrent products step
+after step.
 
 Operands are those of TensorFlow Lite's kernels: a matrix for every gate, absent ones left out.
 """
@@ -16,7 +17,8 @@ from loadmaster.workloads.frontends.tflite.call import Call
 from loadmaster.workloads.graph import LoopNest
 
 _BASIC_CELL = 5
-"""Operands of the older kernel of LSTM, which has one matrix for all gates and for input and state together."""
+"""Operands of the older kernel of LSTM, which has one matrix for all gates and for input and state
+together."""
 
 
 def recurrent_work(call: Call) -> Work | None:
@@ -26,18 +28,32 @@ def recurrent_work(call: Call) -> Work | None:
 
 
 def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool) -> Work:
-    """Products of the input with the matrices ``whole``, of the state with those of ``stepwise``; operands by position."""
+    """Products of the input with the matrices ``whole``, of the state with those of ``stepwise``;
+    operands by position."""
     steps, batch = _steps_and_batch(call, time_major)
     nests, elements = [], 0
     for index in whole:
         if (weight := call.optional(index)) is not None:
             rows, width = _matrix(call, index)
-            nests.append(LoopNest(k=rows, c=width, y=steps * batch, input=call.operand(0).name, weight=weight.name))
+            nests.append(
+                LoopNest(
+                    k=rows, c=width, y=steps * batch, input=call.operand(0).name, weight=weight.name
+                )
+            )
             elements += GATE_STEPS * rows * steps * batch
     for index in stepwise:
         if (weight := call.optional(index)) is not None:
             rows, width = _matrix(call, index)
-            nests.append(LoopNest(k=rows, c=width, y=batch, repeats=steps, weight=weight.name, output=call.result.name))
+            nests.append(
+                LoopNest(
+                    k=rows,
+                    c=width,
+                    y=batch,
+                    repeats=steps,
+                    weight=weight.name,
+                    output=call.result.name,
+                )
+            )
     return product(*nests, elements=elements)
 
 
@@ -52,7 +68,10 @@ def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
 def _matrix(call: Call, index: int) -> tuple[int, int]:
     shape = call.operand(index).shape
     if len(shape) != 2:
-        raise ModelError(f"operand {index} is no matrix, its shape is {list(shape)}: the file is damaged, convert the model again")
+        raise ModelError(
+            f"operand {index} is no matrix, its shape is {list(shape)}: the file is damaged,"
+            " convert the model again"
+        )
     return shape[0], shape[1]
 
 
@@ -84,12 +103,22 @@ def _simple_both_ways(call: Call) -> Work:
 
 
 def _singular_value(call: Call) -> Work:
-    """A product with the features, then a filter over time for each of them (Nakkiran and others, Interspeech 2015)."""
+    """A product with the features, then a filter over time for each of them (Nakkiran and others,
+    Interspeech 2015)."""
     features, width = _matrix(call, 1)
     memory = _matrix(call, 2)[1]
     batch = call.operand(0).count // max(1, width)
-    first = LoopNest(k=features, c=width, y=batch, input=call.operand(0).name, weight=call.operand(1).name)
-    second = LoopNest(k=1, c=memory, y=batch, groups=features, weight=call.operand(2).name, output=call.result.name)
+    first = LoopNest(
+        k=features, c=width, y=batch, input=call.operand(0).name, weight=call.operand(1).name
+    )
+    second = LoopNest(
+        k=1,
+        c=memory,
+        y=batch,
+        groups=features,
+        weight=call.operand(2).name,
+        output=call.result.name,
+    )
     return product(first, second)
 
 

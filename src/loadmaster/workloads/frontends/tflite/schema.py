@@ -1,4 +1,5 @@
-"""Names that the schema of TensorFlow Lite gives to numbers, in their order (schema.fbs of TensorFlow, version 3)."""
+"""Names that the schema of TensorFlow Lite gives to numbers, in their order (schema.fbs of
+TensorFlow, version 3)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _TYPES = """
     uint64 resource variant uint32 uint16 int4 bfloat16 int2 uint4 float8e4m3fn float8e5m2
 """
 TYPES = tuple(_TYPES.split())
-"""``TensorType``, by the names that ONNX has for them; a resource is a handle, and a variant anything."""
+"""``TensorType``, by the names that ONNX has for them; a resource is a handle, and a variant
+anything."""
 
 CUSTOM = "CUSTOM"
 IDENTIFIER = b"TFL3"

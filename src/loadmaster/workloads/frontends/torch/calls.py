@@ -1,4 +1,5 @@
-"""Records of one value and one call of an operator in a torch trace, and the table of rules for their work."""
+"""Records of one value and one call of an operator in a torch trace, and the table of rules for
+their work."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension repeats the same ones).
+    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension
+    repeats the same ones).
 
     ``offset`` counts elements of the storage before the first.
     """
@@ -34,7 +36,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore): arguments by name, and resulting tensors."""
+    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore):
+    arguments by name, and resulting tensors."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -49,7 +52,10 @@ class Call:
     @property
     def first(self) -> Value:
         """The first tensor among the arguments, or the first result if there is none."""
-        return next((value for value in self.arguments.values() if isinstance(value, Value)), self.results[0])
+        return next(
+            (value for value in self.arguments.values() if isinstance(value, Value)),
+            self.results[0],
+        )
 
     @property
     def largest(self) -> int:
@@ -60,7 +66,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a call: class, loop nests, scalar operations, and the bytes of arguments that are used in part."""
+    """The work of a call: class, loop nests, scalar operations, and the bytes of arguments that are
+    used in part."""
 
     op_class: OpClass
     nests: tuple[LoopNest, ...] = ()

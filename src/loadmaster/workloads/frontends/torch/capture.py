@@ -1,8 +1,11 @@
-"""Runs a torch module with tensors that have shapes and no bytes, and records every kernel that it would launch, in order.
+"""Runs a torch module with tensors that have shapes and no bytes, and records every kernel that it
+would launch, in order.
 
-What is recorded is what eager execution does, below automatic differentiation: backward kernels where autograd runs them, in-place
-operators as such, running statistics and parameters updated in place. That is the order and those are the lifetimes that training has.
-Recording calls directly, without a symbolic trace or functionalisation, takes a fraction of the time of exporting a joint graph.
+What is recorded is what eager execution does, below automatic differentiation: backward kernels
+where autograd runs them, in-place operators as such, running statistics and parameters updated in
+place. That is the order and those are the lifetimes that training has. Recording calls directly,
+without a symbolic trace or functionalisation, takes a fraction of the time of exporting a joint
+graph.
 """
 
 from __future__ import annotations
@@ -16,7 +19,12 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,8 +40,9 @@ MakeOptimiser: TypeAlias = Callable[[list[nn.Parameter]], Optimiser]
 def capture(factory: Callable[[], Any], *, training: bool, name: str, source: str) -> Graph:
     """Call a factory and record one inference, or one training step, of the module that it returns.
 
-    A training step is the forward pass, the loss (the module's result if that is one number, else the sum of all floating results), the
-    backward pass, and a step of the optimiser if the factory returns one. Without an optimiser the gradients are results.
+    A training step is the forward pass, the loss (the module's result if that is one number, else
+    the sum of all floating results), the backward pass, and a step of the optimiser if the factory
+    returns one. Without an optimiser the gradients are results.
 
     Raises
     ------
@@ -47,7 +56,8 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
                 made = factory()
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute them without torch"
+                f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute"
+                " them without torch"
             ) from error
         except LoadmasterError:
             raise
@@ -56,7 +66,10 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
         try:
             return _Run(*_parts(made), training, mode).record(name, source)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise ModelError(f"what it computes depends on values ({_said(error)}), and a plan needs to know it before") from error
+            raise ModelError(
+                f"what it computes depends on values ({_said(error)}), and a plan needs to know it"
+                " before"
+            ) from error
         except LoadmasterError:
             raise
         except Exception as error:
@@ -66,7 +79,10 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
     """Give a module back its parameters, buffers and modes, which capturing replaces."""
-    kept = [(part, dict(part._parameters), dict(part._buffers), part.training) for part in module.modules()]
+    kept = [
+        (part, dict(part._parameters), dict(part._buffers), part.training)
+        for part in module.modules()
+    ]
     try:
         yield
     finally:
@@ -84,19 +100,23 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
     """Module, positional and keyword inputs, and what makes the optimiser."""
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise ModelError(
-            "the factory must return a module and its inputs (a tensor, a tuple or a dict), and optionally what makes an optimiser "
-            f"of parameters; it returned {type(made).__name__}"
+            "the factory must return a module and its inputs (a tensor, a tuple or a dict), and"
+            f" optionally what makes an optimiser of parameters; it returned {type(made).__name__}"
         )
     module, inputs, make = made[0], made[1], made[2] if len(made) == 3 else None
     if make is not None and not callable(make):
-        raise ModelError(f"the third thing that the factory returns must make an optimiser of parameters; it is a {type(make).__name__}")
+        raise ModelError(
+            "the third thing that the factory returns must make an optimiser of parameters; it is"
+            f" a {type(make).__name__}"
+        )
     if isinstance(inputs, Mapping):
         return module, (), dict(inputs), make
     return module, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, make
 
 
 _UNRECORDED = (torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default)
-"""Calls that launch no kernel: another name for a tensor, and a constant that exists before the step."""
+"""Calls that launch no kernel: another name for a tensor, and a constant that exists before the
+step."""
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -104,16 +124,30 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Nothing is compiled here, and shielding every call from the compiler takes as long as the call.
+        # Nothing is compiled here, and shielding every call from the compiler takes as long as the
+        # call.
         return False
 
 
 class _Unfilled(_Mode):
-    """Skips operators that fill tensors: there are no bytes to fill, and initialising parameters takes most of a factory's time."""
+    """Skips operators that fill tensors: there are no bytes to fill, and initialising parameters
+    takes most of a factory's time."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         name = func._schema.name.partition("::")[2].removesuffix("_")
-        if name in OVERWRITING and name != "copy" and args and isinstance(args[0], Tensor) and args[0].ndim > 0:
+        if (
+            name in OVERWRITING
+            and name != "copy"
+            and args
+            and isinstance(args[0], Tensor)
+            and args[0].ndim > 0
+        ):
             return args[0]
         return func(*args, **(kwargs or {}))
 
@@ -122,10 +156,12 @@ class _Unfilled(_Mode):
 def _uninitialised() -> Iterator[None]:
     """Make the functions of ``torch.nn.init`` return their tensor unchanged.
 
-    Some repeat until all values are in range, which never ends for a tensor without values. Names that were imported before still lead
-    to the original functions, whose own helpers are replaced.
+    Some repeat until all values are in range, which never ends for a tensor without values. Names
+    that were imported before still lead to the original functions, whose own helpers are replaced.
     """
-    names = [name for name, value in vars(nn.init).items() if isfunction(value) and name.endswith("_")]
+    names = [
+        name for name, value in vars(nn.init).items() if isfunction(value) and name.endswith("_")
+    ]
     saved = {name: getattr(nn.init, name) for name in names}
     for name in names:
         setattr(nn.init, name, _as_it_is)
@@ -148,7 +184,13 @@ class _Recorder(_Mode):
         self._recording = recording
         self._count: Counter[str] = Counter()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func in _UNRECORDED or func.namespace == "prim":
             return func(*args, **kwargs)
@@ -166,7 +208,9 @@ class _Recorder(_Mode):
 @cache
 def _is_composite(func: Any) -> bool:
     """Whether an operator is made of others, whatever the device."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    )
 
 
 class _Run:
@@ -192,7 +236,9 @@ class _Run:
         self._module = module.train(training)
         self._args, self._kwargs = pytree.tree_map_only(Tensor, self._without_bytes, (args, kwargs))
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._optimiser = self._warmed_up(make_optimiser) if training and make_optimiser is not None else None
+        self._optimiser = (
+            self._warmed_up(make_optimiser) if training and make_optimiser is not None else None
+        )
 
     def _without_bytes(self, tensor: Any) -> Any:
         """The same tensor with a shape alone, on the CPU."""
@@ -201,9 +247,13 @@ class _Run:
         fake: Any = tensor
         if tensor.device.type == "meta":
             with torch.no_grad():
-                fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+                fake = torch.empty_strided(
+                    tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu"
+                )
             fake = (
-                nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake.requires_grad_(tensor.requires_grad)
+                nn.Parameter(fake, tensor.requires_grad)
+                if isinstance(tensor, nn.Parameter)
+                else fake.requires_grad_(tensor.requires_grad)
             )
         elif not isinstance(tensor, FakeTensor):
             fake = self._mode.from_tensor(tensor)
@@ -257,9 +307,14 @@ class _Run:
     def _step(self) -> list[Tensor]:
         loss = _loss(self._module(*self._args, **self._kwargs))
         if not loss.requires_grad:
-            raise ModelError("the loss depends on no parameter that is trained: leave out --training, or set requires_grad")
+            raise ModelError(
+                "the loss depends on no parameter that is trained: leave out --training, or set"
+                " requires_grad"
+            )
         names = list(self._parameters)
-        gradients = torch.autograd.grad(loss, [self._parameters[name] for name in names], allow_unused=True)
+        gradients = torch.autograd.grad(
+            loss, [self._parameters[name] for name in names], allow_unused=True
+        )
         if self._optimiser is None:
             return [loss, *(gradient for gradient in gradients if gradient is not None)]
         for name, gradient in zip(names, gradients, strict=True):
@@ -269,14 +324,20 @@ class _Run:
 
 
 def _tensors(result: Any) -> list[Tensor]:
-    return [value for value in pytree.tree_leaves(dict(result) if isinstance(result, Mapping) else result) if isinstance(value, Tensor)]
+    return [
+        value
+        for value in pytree.tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+        if isinstance(value, Tensor)
+    ]
 
 
 def _loss(result: Any) -> Tensor:
     """The first result if it is one number, else the sum of all floating results."""
     floating = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
     if not floating:
-        raise ModelError("the module returns no floating-point tensor, and a training step needs a loss")
+        raise ModelError(
+            "the module returns no floating-point tensor, and a training step needs a loss"
+        )
     if floating[0].numel() == 1:
         return floating[0] if floating[0].ndim == 0 else floating[0].reshape(())
     total = floating[0].sum()

@@ -1,8 +1,11 @@
-"""Finds the factory of ``torch:module.path:factory``, calls it, and captures the module that it returns.
+"""Finds the factory of ``torch:module.path:factory``, calls it, and captures the module that it
+returns.
 
-A factory is a function that may take ``batch`` and returns a module and its example inputs (a tensor, a tuple, or a dict of keyword
-arguments), and optionally a function of the parameters that makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python
-path and in the current folder, and runs without memory for tensors, whatever their sizes: nothing that it makes has values.
+A factory is a function that may take ``batch`` and returns a module and its example inputs (a
+tensor, a tuple, or a dict of keyword arguments), and optionally a function of the parameters that
+makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python path and in the
+current folder, and runs without memory for tensors, whatever their sizes: nothing that it makes has
+values.
 """
 
 from __future__ import annotations
@@ -23,13 +26,17 @@ VERSION = (2, 13)
 """Release of torch whose traces are understood."""
 
 
-def load_factory(spot: str, *, batch: int | None = None, name: str | None = None, training: bool = False) -> Graph:
-    """Capture the graph of an inference, or of a training step, of the module that ``module.path:factory`` makes.
+def load_factory(
+    spot: str, *, batch: int | None = None, name: str | None = None, training: bool = False
+) -> Graph:
+    """Capture the graph of an inference, or of a training step, of the module that
+    ``module.path:factory`` makes.
 
     Raises
     ------
     ModelError
-        torch is missing or of another release, the factory is not found or fails, or the module cannot be traced.
+        torch is missing or of another release, the factory is not found or fails, or the module
+        cannot be traced.
     """
     label = f"torch:{spot}"
     try:
@@ -38,13 +45,19 @@ def load_factory(spot: str, *, batch: int | None = None, name: str | None = None
             require_torch()
             from loadmaster.workloads.frontends.torch.capture import capture
 
-            return capture(_called(_found(spot), batch), training=training, name=name or spot.rpartition(":")[2], source=label)
+            return capture(
+                _called(_found(spot), batch),
+                training=training,
+                name=name or spot.rpartition(":")[2],
+                source=label,
+            )
     except ModelError as error:
         raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
 
 
 def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool) -> Graph:
-    """Capture a module and its inputs as a factory would return them; afterwards the module is as it was. Errors as `load_factory`."""
+    """Capture a module and its inputs as a factory would return them; afterwards the module is as
+    it was. Errors as `load_factory`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -70,29 +83,46 @@ def require_torch() -> None:
     try:
         import torch
     except ImportError as error:
-        raise ModelError(f"torch is not installed ({error}): install it with pip install 'loadmaster[torch]'") from None
+        raise ModelError(
+            f"torch is not installed ({error}): install it with pip install 'loadmaster[torch]'"
+        ) from None
     if tuple(torch.__version__.split(".")[:2]) != tuple(map(str, VERSION)):
         wanted = ".".join(map(str, VERSION))
-        raise ModelError(f"torch {torch.__version__} is installed: this version reads traces of torch {wanted}; install loadmaster[torch]")
+        raise ModelError(
+            f"torch {torch.__version__} is installed: this version reads traces of torch {wanted};"
+            " install loadmaster[torch]"
+        )
 
 
 def _found(spot: str) -> Callable[..., Any]:
     path, _, attribute = spot.partition(":")
-    if not path or not attribute.isidentifier() or not all(part.isidentifier() for part in path.split(".")):
+    if (
+        not path
+        or not attribute.isidentifier()
+        or not all(part.isidentifier() for part in path.split("."))
+    ):
         raise ModelError("write torch:module.path:factory, such as torch:networks.resnet:resnet50")
     try:
         with _current_folder_on_path():
             module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name and (path == error.name or path.startswith(f"{error.name}.")):
-            raise ModelError(f"there is no module {error.name!r} on the Python path or in {Path.cwd()}") from None
+            raise ModelError(
+                f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
+            ) from None
         raise ModelError(f"importing {path} failed: {_said(error)}") from error
     except Exception as error:
         raise ModelError(f"importing {path} failed: {_said(error)}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        known = [key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
-        raise ModelError(f"{path} has no function {attribute!r}: it has {', '.join(known[:8]) or 'none'}")
+        known = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        raise ModelError(
+            f"{path} has no function {attribute!r}: it has {', '.join(known[:8]) or 'none'}"
+        )
     return factory  # type: ignore[no-any-return]
 
 
@@ -112,9 +142,15 @@ def _called(factory: Callable[..., Any], batch: int | None) -> Callable[[], Any]
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         parameters = {}  # type: ignore[assignment]
-    takes = "batch" in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    takes = "batch" in parameters or any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()
+    )
     if batch is None:
-        if takes and "batch" in parameters and parameters["batch"].default is inspect.Parameter.empty:
+        if (
+            takes
+            and "batch" in parameters
+            and parameters["batch"].default is inspect.Parameter.empty
+        ):
             raise ModelError("the factory needs a batch size: give --batch N")
         return factory
     if not takes:

@@ -1,8 +1,10 @@
-"""Builds a :class:`~loadmaster.workloads.graph.Graph` from calls of torch operators on tensors without bytes.
+"""Builds a :class:`~loadmaster.workloads.graph.Graph` from calls of torch operators on tensors
+without bytes.
 
-The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`) or from a trace that somebody else made
-(:func:`convert`). Tensors that share a storage are one tensor and its aliases, whatever the operators are called: results that lie in an
-argument's storage are views, or updates in place where the operator's signature says so.
+The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`) or from a
+trace that somebody else made (:func:`convert`). Tensors that share a storage are one tensor and its
+aliases, whatever the operators are called: results that lie in an argument's storage are views, or
+updates in place where the operator's signature says so.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.torch import products as products
 from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
 from loadmaster.workloads.frontends.torch.invocations import invocation
-from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, RESIZING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
+from loadmaster.workloads.frontends.torch.ops import (
+    ALLOCATIONS,
+    OVERWRITING,
+    RESIZING,
+    SHAPE_ONLY,
+    SILENTLY_UPDATED,
+    elementwise,
+)
 from loadmaster.workloads.frontends.torch.windows import division, in_storage
 from loadmaster.workloads.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.window import Window
@@ -36,15 +45,18 @@ _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float6
 class Conversion:
     """A graph, with the operators and tensors that belong to the trace's nodes.
 
-    Operators are called as the nodes that they come from. ``tensors_of`` names, for every node, the tensors among the leaves of its
-    value, in order; ``graph.tensors[name].storage`` is the tensor that a placement knows.
+    Operators are called as the nodes that they come from. ``tensors_of`` names, for every node, the
+    tensors among the leaves of its value, in order; ``graph.tensors[name].storage`` is the tensor
+    that a placement knows.
     """
 
     graph: Graph
     tensors_of: Mapping[str, tuple[str, ...]]
 
 
-def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: str, source: str) -> Conversion:
+def convert(
+    module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: str, source: str
+) -> Conversion:
     """Convert a trace.
 
     Parameters
@@ -52,7 +64,8 @@ def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: st
     module
         Every node but the last holds its value, of shape and strides alone, in ``meta["val"]``.
     kinds
-        For each placeholder node what it is: a weight is there before the trace runs and after it, an input is the caller's.
+        For each placeholder node what it is: a weight is there before the trace runs and after it,
+        an input is the caller's.
     name, source
         What the graph is called, and where it comes from.
 
@@ -68,7 +81,11 @@ def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: st
     recording = Recording()
 
     def value(node: fx.Node) -> Any:
-        return operator.attrgetter(str(node.target))(module) if node.op == "get_attr" else node.meta.get("val")
+        return (
+            operator.attrgetter(str(node.target))(module)
+            if node.op == "get_attr"
+            else node.meta.get("val")
+        )
 
     outputs: list[Any] = []
     for node in module.graph.nodes:
@@ -85,12 +102,16 @@ def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: st
             recording.call(node.name, node.target, args, kwargs, value(node))
     graph = recording.graph(name, source, outputs)
     nodes = [node for node in module.graph.nodes if node.op != "output"]
-    return Conversion(graph, {node.name: tuple(found.name for found in recording.values(value(node))) for node in nodes})
+    return Conversion(
+        graph,
+        {node.name: tuple(found.name for found in recording.values(value(node))) for node in nodes},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """How an operator uses its arguments: their names, which it writes, and which of these it does not read."""
+    """How an operator uses its arguments: their names, which it writes, and which of these it does
+    not read."""
 
     name: str
     arguments: tuple[str, ...]
@@ -108,18 +129,29 @@ def _signature(target: Any) -> _Signature:
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
-    written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    blind = written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
+    written = tuple(
+        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+    blind = (
+        written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
+    )
     restrides = torch.Tag.inplace_view in target.tags and name not in RESIZING
     written = () if restrides else written
-    return _Signature(name, tuple(a.name for a in schema.arguments), written, blind, torch.Tag.pointwise in target.tags, restrides)
+    return _Signature(
+        name,
+        tuple(a.name for a in schema.arguments),
+        written,
+        blind,
+        torch.Tag.pointwise in target.tags,
+        restrides,
+    )
 
 
 class Recording:
     """Operators and tensors in the order in which they are seen.
 
-    Tensors are known by identity; one that was never seen belongs to the storage that it lies in, and one in a storage that was never
-    seen is a constant.
+    Tensors are known by identity; one that was never seen belongs to the storage that it lies in,
+    and one in a storage that was never seen is a constant.
     """
 
     def __init__(self) -> None:
@@ -133,21 +165,29 @@ class Recording:
     def given(self, name: str, value: Any, kind: TensorKind) -> None:
         """Register a tensor, or several, that exist before the first call."""
         for position, tensor in enumerate(_tensors(value)):
-            known = self._registered(name if tensor is value else f"{name}.{position}", tensor, kind)
+            known = self._registered(
+                name if tensor is value else f"{name}.{position}", tensor, kind
+            )
             if kind is TensorKind.INPUT:
                 self._inputs.append(known.name)
 
     def alias(self, name: str, value: Any) -> None:
-        """Register another object for a known tensor, under its own name if it is only a part of its storage."""
+        """Register another object for a known tensor, under its own name if it is only a part of
+        its storage."""
         for tensor in _tensors(value):
             if self._tensors[self._owner(tensor)].bytes > self._value(tensor).bytes:
                 del self._known[id(tensor)]
                 self._registered(name, tensor, TensorKind.ACTIVATION)
 
-    def call(self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
+    def call(
+        self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any
+    ) -> None:
         """Record one call of an operator, after it ran."""
         signature = _signature(target)
-        args, kwargs = self._replaced(args), {key: self._replaced(value) for key, value in kwargs.items()}
+        args, kwargs = (
+            self._replaced(args),
+            {key: self._replaced(value) for key, value in kwargs.items()},
+        )
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
         if not signature.arguments:
             arguments = {str(i): value for i, value in enumerate(_leaves((args, kwargs)))}
@@ -158,19 +198,38 @@ class Recording:
         if signature.name in ALLOCATIONS or not (results or written):
             return
         if fresh or written:
-            run = invocation(target, args, kwargs, tuple(value.name for value in fresh)) if signature.arguments else None
-            self._ops.append(self._operator(name, Call(signature.name, arguments, results), signature, fresh, written, run))
-        elif operands := [value for value in _leaves(tuple(arguments.values())) if value not in results]:
+            run = (
+                invocation(target, args, kwargs, tuple(value.name for value in fresh))
+                if signature.arguments
+                else None
+            )
+            self._ops.append(
+                self._operator(
+                    name, Call(signature.name, arguments, results), signature, fresh, written, run
+                )
+            )
+        elif operands := [
+            value for value in _leaves(tuple(arguments.values())) if value not in results
+        ]:
             storage = self._storage(results[0])
-            source = next((value for value in operands if self._storage(value) == storage), operands[0])
+            source = next(
+                (value for value in operands if self._storage(value) == storage), operands[0]
+            )
             views = tuple(Access(value.name, 0) for value in results)
-            self._ops.append(Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views))
+            self._ops.append(
+                Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views)
+            )
 
     def graph(self, name: str, source: str, outputs: Iterable[Any]) -> Graph:
-        """Build the graph of what was recorded, without calls whose results are not used; ``outputs`` go to the caller."""
-        names = tuple(dict.fromkeys(value.name for output in outputs for value in self.values(output)))
+        """Build the graph of what was recorded, without calls whose results are not used;
+        ``outputs`` go to the caller."""
+        names = tuple(
+            dict.fromkeys(value.name for output in outputs for value in self.values(output))
+        )
         ops = self._useful(names)
-        leading = [self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape]
+        leading = [
+            self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape
+        ]
         return Graph(
             name=name,
             source=source,
@@ -200,7 +259,8 @@ class Recording:
         return self._owners[key]
 
     def _registered(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
-        """A tensor under a name of its own: the owner of a new storage, or an alias of one that is known."""
+        """A tensor under a name of its own: the owner of a new storage, or an alias of one that is
+        known."""
         name = free_name(name, self._tensors)
         storage = _storage(tensor)
         owner = self._owners.setdefault(storage._cdata, name)
@@ -209,7 +269,9 @@ class Recording:
             self._layouts[name] = value
             self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
         else:
-            self._tensors[name] = Tensor(name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner)
+            self._tensors[name] = Tensor(
+                name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner
+            )
         self._known[id(tensor)] = tensor, value
         return value
 
@@ -225,12 +287,16 @@ class Recording:
         """Tensors that a call returns, and those of them that lie in new storages."""
         results, fresh = [], []
         single = isinstance(result, torch.Tensor)
-        for position, tensor in enumerate((result,) if single else result if isinstance(result, tuple | list) else ()):
+        for position, tensor in enumerate(
+            (result,) if single else result if isinstance(result, tuple | list) else ()
+        ):
             if not isinstance(tensor, torch.Tensor):
                 continue
             if id(tensor) not in self._known:
                 new = _storage(tensor)._cdata not in self._owners
-                value = self._registered(name if single else f"{name}.{position}", tensor, TensorKind.ACTIVATION)
+                value = self._registered(
+                    name if single else f"{name}.{position}", tensor, TensorKind.ACTIVATION
+                )
                 fresh += [value] if new else []
             results.append(self._value(tensor))
         return tuple(results), tuple(fresh)
@@ -259,21 +325,37 @@ class Recording:
             for position, value in enumerate(_leaves(argument)):
                 if size := touched.get(key, value.bytes):
                     reads[value.name] = max(size, reads.get(value.name, 0))
-                    own = in_storage(known[position], value, self._layouts[self._storage(value)]) if position < len(known) else ()
+                    own = (
+                        in_storage(known[position], value, self._layouts[self._storage(value)])
+                        if position < len(known)
+                        else ()
+                    )
                     # An operand that is read in two ways is needed as a whole.
                     windows[value.name] = own if windows.get(value.name, own) == own else ()
         writes = {value.name: value.bytes for value in (*fresh, *written)}
-        operands = [*fresh, *(value for argument in call.arguments.values() for value in _leaves(argument))]
+        operands = [
+            *fresh,
+            *(value for argument in call.arguments.values() for value in _leaves(argument)),
+        ]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
-        read = tuple(Access(label, size, windows[label], of_storage=bool(windows[label])) for label, size in reads.items())
+        read = tuple(
+            Access(label, size, windows[label], of_storage=bool(windows[label]))
+            for label, size in reads.items()
+        )
         write = tuple(Access(*item) for item in writes.items())
         nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
-        return Op(name, call.name, work.op_class, read, write, nests, work.elements, bits, run, found.axes)
+        return Op(
+            name, call.name, work.op_class, read, write, nests, work.elements, bits, run, found.axes
+        )
 
     def _useful(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         """Operators that outputs, or weights and inputs that are updated, depend on."""
         live = {self._tensors[name].storage for name in outputs}
-        live |= {name for name, tensor in self._tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+        live |= {
+            name
+            for name, tensor in self._tensors.items()
+            if tensor.kind is not TensorKind.ACTIVATION
+        }
         kept = []
         for op in reversed(self._ops):
             if any(self._tensors[access.tensor].storage in live for access in op.writes):
@@ -282,14 +364,23 @@ class Recording:
         return tuple(reversed(kept))
 
     def _used(self, ops: tuple[Op, ...], outputs: tuple[str, ...]) -> dict[str, Tensor]:
-        """Tensors that operators or callers use, and the owners of their storage, in order of definition."""
-        used = {*self._inputs, *outputs} | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
-        used |= {name for op in ops if op.invocation for name in (*op.invocation.arguments, *op.invocation.results)}
+        """Tensors that operators or callers use, and the owners of their storage, in order of
+        definition."""
+        used = {*self._inputs, *outputs} | {
+            access.tensor for op in ops for access in (*op.reads, *op.writes)
+        }
+        used |= {
+            name
+            for op in ops
+            if op.invocation
+            for name in (*op.invocation.arguments, *op.invocation.results)
+        }
         used |= {self._tensors[name].storage for name in used}
         return {name: tensor for name, tensor in self._tensors.items() if name in used}
 
     def _precision(self, ops: tuple[Op, ...]) -> str:
-        """Type in which most multiply-accumulates happen; without any, the floating type of most bytes."""
+        """Type in which most multiply-accumulates happen; without any, the floating type of most
+        bytes."""
         votes: Counter[str] = Counter()
         for op in ops:
             if op.nests:
@@ -325,7 +416,16 @@ def _described(name: str, tensor: torch.Tensor) -> Value:
         count *= size if stride or not size else 1
     dtype = tensor.dtype
     touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
-    return Value(name, shape, strides, _dtype_name(dtype), touched, dtype.itemsize, dtype.is_floating_point, int(tensor.storage_offset()))
+    return Value(
+        name,
+        shape,
+        strides,
+        _dtype_name(dtype),
+        touched,
+        dtype.itemsize,
+        dtype.is_floating_point,
+        int(tensor.storage_offset()),
+    )
 
 
 @cache
@@ -337,7 +437,9 @@ def _storage(tensor: torch.Tensor) -> Any:
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError) as error:
-        raise ModelError(f"a tensor of layout {tensor.layout} has no plain storage, and cannot be placed") from error
+        raise ModelError(
+            f"a tensor of layout {tensor.layout} has no plain storage, and cannot be placed"
+        ) from error
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

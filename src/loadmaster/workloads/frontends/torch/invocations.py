@@ -1,8 +1,9 @@
-"""Calls of torch operators as JSON with all that their time depends on, and nothing that names their origin.
+"""Calls of torch operators as JSON with all that their time depends on, and nothing that names
+their origin.
 
-``["aten.mm.default", positional, keyword]``, where a tensor is ``{"tensor": [dtype, shape, strides]}``, a type ``{"dtype": name}``, a
-device ``{"device": name}``, a layout ``{"layout": name}`` and a memory format ``{"format": name}``; numbers, texts, lists and null are
-themselves.
+``["aten.mm.default", positional, keyword]``, where a tensor is ``{"tensor": [dtype, shape,
+strides]}``, a type ``{"dtype": name}``, a device ``{"device": name}``, a layout ``{"layout":
+name}`` and a memory format ``{"format": name}``; numbers, texts, lists and null are themselves.
 """
 
 from __future__ import annotations
@@ -21,14 +22,25 @@ class _CannotSay(Exception):
     """An argument that has no JSON, such as a generator of random numbers."""
 
 
-def invocation(target: Any, args: Any, kwargs: Mapping[str, Any], results: tuple[str, ...]) -> Invocation | None:
+def invocation(
+    target: Any, args: Any, kwargs: Mapping[str, Any], results: tuple[str, ...]
+) -> Invocation | None:
     """Encode the call of an operator; None if an argument has no JSON."""
     tensors: list[str] = []
     try:
-        text = _encode([f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}", args, dict(kwargs)], tensors)
+        text = _encode(
+            [
+                f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}",
+                args,
+                dict(kwargs),
+            ],
+            tensors,
+        )
     except _CannotSay:
         return None
-    return Invocation(json.dumps(text, separators=(",", ":"), allow_nan=True), tuple(tensors), results)
+    return Invocation(
+        json.dumps(text, separators=(",", ":"), allow_nan=True), tuple(tensors), results
+    )
 
 
 def _encode(value: Any, tensors: list[str]) -> Any:
@@ -42,7 +54,12 @@ def _encode(value: Any, tensors: list[str]) -> Any:
         return [_encode(item, tensors) for item in value]
     if isinstance(value, dict):
         return {key: _encode(item, tensors) for key, item in value.items()}
-    for kind, key in ((torch.dtype, "dtype"), (torch.device, "device"), (torch.layout, "layout"), (torch.memory_format, "format")):
+    for kind, key in (
+        (torch.dtype, "dtype"),
+        (torch.device, "device"),
+        (torch.layout, "layout"),
+        (torch.memory_format, "format"),
+    ):
         if isinstance(value, kind):
             return {key: str(value).removeprefix("torch.")}
     raise _CannotSay(type(value).__name__)

@@ -1,4 +1,5 @@
-"""Which part of each operand of a torch operator a part of its first result needs, in dimensions of the storage that the operand lies in.
+"""Which part of each operand of a torch operator a part of its first result needs, in dimensions of
+the storage that the operand lies in.
 
 What is not listed here is not cut: it stays a job of its own.
 """
@@ -17,7 +18,8 @@ Windows = tuple[Window, ...]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How a call divides: ``axes`` of its first result, windows of ``operands`` by argument, and the loop that each dimension is."""
+    """How a call divides: ``axes`` of its first result, windows of ``operands`` by argument, and
+    the loop that each dimension is."""
 
     axes: tuple[int, ...] = ()
     operands: Mapping[str, Sequence[Windows]] = field(default_factory=dict)
@@ -48,9 +50,11 @@ def division(call: Call, work: Work) -> Division:
 
 
 def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
-    """Windows of a view as windows of the tensor that owns its storage; empty where strides do not tell.
+    """Windows of a view as windows of the tensor that owns its storage; empty where strides do not
+    tell.
 
-    Along a dimension of the owner that several dimensions of the view lie in, the outermost decides.
+    Along a dimension of the owner that several dimensions of the view lie in, the outermost
+    decides.
     """
     offset, found = view.offset - owner.offset, []
     parts = _parts(view, owner)
@@ -69,40 +73,77 @@ def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
             continue
         dimension, step, divisor = max(own, key=lambda part: part[1])
         inside = sum((view.shape[other] - 1) * size for other, size, _ in own if size < step)
-        found.append(_placed(windows[dimension], view.shape[dimension], step, divisor, first[axis], extent, inside))
+        found.append(
+            _placed(
+                windows[dimension],
+                view.shape[dimension],
+                step,
+                divisor,
+                first[axis],
+                extent,
+                inside,
+            )
+        )
     return tuple(found)
 
 
 def _parts(view: Value, owner: Value) -> dict[int, list[tuple[int, int, int]]] | None:
-    """For dimensions of the owner the view's that lie in them: which, how many elements a step takes, how many steps an element takes."""
-    order = sorted((axis for axis, extent in enumerate(owner.shape) if extent > 1), key=lambda axis: -owner.strides[axis])
+    """For dimensions of the owner the view's that lie in them: which, how many elements a step
+    takes, how many steps an element takes."""
+    order = sorted(
+        (axis for axis, extent in enumerate(owner.shape) if extent > 1),
+        key=lambda axis: -owner.strides[axis],
+    )
     parts: dict[int, list[tuple[int, int, int]]] = {}
     for dimension, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if extent == 1 or stride == 0:
             continue
-        inner = next((place for place, axis in enumerate(order) if owner.strides[axis] <= stride), None)
-        if inner is None or owner.strides[order[inner]] == 0 or stride % owner.strides[order[inner]]:
+        inner = next(
+            (place for place, axis in enumerate(order) if owner.strides[axis] <= stride), None
+        )
+        if (
+            inner is None
+            or owner.strides[order[inner]] == 0
+            or stride % owner.strides[order[inner]]
+        ):
             return None
         axis, divisor, left = order[inner], 1, extent
         step = stride // owner.strides[axis]
         while left * step > owner.shape[axis]:
             # The dimension goes on in the next one outwards, if it fills this one.
             outer = order[inner - 1] if inner else -1
-            if step != 1 or left % owner.shape[axis] or outer < 0 or owner.strides[outer] != owner.strides[axis] * owner.shape[axis]:
+            if (
+                step != 1
+                or left % owner.shape[axis]
+                or outer < 0
+                or owner.strides[outer] != owner.strides[axis] * owner.shape[axis]
+            ):
                 return None
             parts.setdefault(axis, []).append((dimension, 1, 0))
-            divisor, left, inner, axis = divisor * owner.shape[axis], left // owner.shape[axis], inner - 1, outer
+            divisor, left, inner, axis = (
+                divisor * owner.shape[axis],
+                left // owner.shape[axis],
+                inner - 1,
+                outer,
+            )
         parts.setdefault(axis, []).append((dimension, step, divisor))
     return parts
 
 
-def _placed(window: Window, length: int, step: int, divisor: int, first: int, extent: int, inside: int) -> Window:
-    """A view's window along a dimension of the owner: the view begins at ``first``, and of every ``step`` an element reaches ``inside``."""
+def _placed(
+    window: Window, length: int, step: int, divisor: int, first: int, extent: int, inside: int
+) -> Window:
+    """A view's window along a dimension of the owner: the view begins at ``first``, and of every
+    ``step`` an element reaches ``inside``."""
     if divisor == 0:
         return ALL
     if window.axis < 0:
         covered = step * length if divisor == 1 else extent
-        return ALL if first == 0 and covered >= extent else Window(0, 0, 1, first, min(extent, first + step * length) - 1)
+        return (
+            ALL
+            if first == 0 and covered >= extent
+            else Window(0, 0, 1, first, min(extent, first + step * length) - 1)
+        )
     if divisor > 1:
         plain = window.unit == 1 and step == 1 and first == 0
         return replace(window, denominator=window.denominator * divisor) if plain else ALL
@@ -118,9 +159,14 @@ def _placed(window: Window, length: int, step: int, divisor: int, first: int, ex
 def _aligned(operand: Sequence[int], result: Sequence[int]) -> Windows | None:
     """Windows of an operand that is broadcast to the result; None if it is not."""
     shift = len(result) - len(operand)
-    if shift < 0 or any(extent not in (1, result[axis + shift]) for axis, extent in enumerate(operand)):
+    if shift < 0 or any(
+        extent not in (1, result[axis + shift]) for axis, extent in enumerate(operand)
+    ):
         return None
-    return tuple(Window(axis + shift) if extent == result[axis + shift] else ALL for axis, extent in enumerate(operand))
+    return tuple(
+        Window(axis + shift) if extent == result[axis + shift] else ALL
+        for axis, extent in enumerate(operand)
+    )
 
 
 def _elementwise(call: Call) -> Division:
@@ -140,7 +186,13 @@ def _copy(call: Call) -> Division:
 
 def _listed(values: Sequence[int] | int | None, rank: int, default: Sequence[int]) -> list[int]:
     """One number for each spatial dimension."""
-    given = list(default) if values is None or values == [] else [values] if isinstance(values, int) else list(values)
+    given = (
+        list(default)
+        if values is None or values == []
+        else [values]
+        if isinstance(values, int)
+        else list(values)
+    )
     return given * rank if len(given) == 1 else given
 
 
@@ -148,17 +200,23 @@ def _listed(values: Sequence[int] | int | None, rank: int, default: Sequence[int
 def _convolution(call: Call) -> Division:
     result, weight = call.results[0].shape, call.tensor("weight").shape
     rank, groups = len(result) - 2, call.arguments["groups"]
-    numbers = [_listed(call.arguments[name], rank, [0]) for name in ("stride", "dilation", "padding")]
+    numbers = [
+        _listed(call.arguments[name], rank, [0]) for name in ("stride", "dilation", "padding")
+    ]
     if call.arguments["transposed"] or any(len(own) != rank for own in numbers):
         return WHOLE
-    spatial = [_taps(2 + axis, weight[2 + axis], *(own[axis] for own in numbers)) for axis in range(rank)]
+    spatial = [
+        _taps(2 + axis, weight[2 + axis], *(own[axis] for own in numbers)) for axis in range(rank)
+    ]
     channels = Window(1, 1, weight[0] // groups, unit=weight[1]) if groups > 1 else ALL
     operands: dict[str, Sequence[Windows]] = {
         "input": [(Window(0), channels, *spatial)],
         "weight": [(Window(1), *(ALL for _ in weight[1:]))],
         "bias": [(Window(1),)],
     }
-    return Division(tuple(range(len(result))), operands, ("batch", "channels", *("y" for _ in result[3:]), "x"))
+    return Division(
+        tuple(range(len(result))), operands, ("batch", "channels", *("y" for _ in result[3:]), "x")
+    )
 
 
 def _taps(axis: int, taps: int, stride: int, dilation: int, pad: int) -> Window:
@@ -169,7 +227,10 @@ def _taps(axis: int, taps: int, stride: int, dilation: int, pad: int) -> Window:
 def _pooling(call: Call) -> Division:
     kernel = _listed(call.arguments["kernel_size"], 2, [1])
     strides = _listed(call.arguments.get("stride"), 2, kernel)
-    pads, dilations = (_listed(call.arguments.get(name), 2, [default]) for name, default in (("padding", 0), ("dilation", 1)))
+    pads, dilations = (
+        _listed(call.arguments.get(name), 2, [default])
+        for name, default in (("padding", 0), ("dilation", 1))
+    )
     rank = len(call.results[0].shape)
     spatial = [_taps(rank - 2 + i, kernel[i], strides[i], dilations[i], pads[i]) for i in range(2)]
     return Division(tuple(range(rank)), {"self": [(*identity(rank - 2), *spatial)]})
@@ -193,10 +254,17 @@ def _softmax(call: Call) -> Division:
 def _layer_normalisation(call: Call) -> Division:
     rank = len(call.results[0].shape)
     kept = rank - len(call.arguments["normalized_shape"])
-    return Division(tuple(range(kept)), {"input": [(*identity(kept), *(ALL for _ in range(rank - kept)))]})
+    return Division(
+        tuple(range(kept)), {"input": [(*identity(kept), *(ALL for _ in range(rank - kept)))]}
+    )
 
 
-@_rule("_native_batch_norm_legit_no_training", "_batch_norm_no_update", "native_batch_norm", "cudnn_batch_norm")
+@_rule(
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_no_update",
+    "native_batch_norm",
+    "cudnn_batch_norm",
+)
 def _batch_normalisation(call: Call) -> Division:
     """Element by element, unless it takes mean and variance of what it reads."""
     if call.arguments.get("training"):
@@ -210,7 +278,11 @@ def _batch_normalisation(call: Call) -> Division:
 def _reduction(call: Call) -> Division:
     shape = call.first.shape
     given = call.arguments.get("dim")
-    axes = {axis % len(shape) for axis in (given if isinstance(given, list) else [given])} if given not in (None, []) else set()
+    axes = (
+        {axis % len(shape) for axis in (given if isinstance(given, list) else [given])}
+        if given not in (None, [])
+        else set()
+    )
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     keeps = bool(call.arguments.get("keepdim"))
     place = {axis: axis if keeps else number for number, axis in enumerate(kept)}
@@ -226,7 +298,11 @@ def _concatenation(call: Call) -> Division:
     for value in tensors:
         if len(value.shape) != rank:
             return WHOLE
-        operands.append(tuple(Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)))
+        operands.append(
+            tuple(
+                Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)
+            )
+        )
         start += value.shape[axis]
     return Division(tuple(range(rank)), {"tensors": operands})
 
@@ -235,7 +311,9 @@ def _concatenation(call: Call) -> Division:
 def _padding(call: Call) -> Division:
     rank, pads = len(call.results[0].shape), list(call.arguments["pad"])
     before = dict(enumerate(reversed([0] * (rank - len(pads) // 2) + pads[::2][::-1])))
-    windows = tuple(Window(a, low=-before[rank - 1 - a], high=-before[rank - 1 - a]) for a in range(rank))
+    windows = tuple(
+        Window(a, low=-before[rank - 1 - a], high=-before[rank - 1 - a]) for a in range(rank)
+    )
     return Division(tuple(range(rank)), {"self": [windows]})
 
 
@@ -245,14 +323,20 @@ def _enlarging(call: Call) -> Division:
     data, result = call.tensor("self").shape, call.results[0].shape
     if any(after % before for before, after in zip(data, result, strict=True)):
         return WHOLE
-    windows = tuple(Window(axis, 1, after // before) for axis, (before, after) in enumerate(zip(data, result, strict=True)))
+    windows = tuple(
+        Window(axis, 1, after // before)
+        for axis, (before, after) in enumerate(zip(data, result, strict=True))
+    )
     return Division(tuple(range(len(result))), {"self": [windows]})
 
 
 def _product(call: Call, left: str, right: str, bias: str = "") -> Division:
     rank = len(call.results[0].shape)
     lead = identity(rank - 2)
-    operands: dict[str, Sequence[Windows]] = {left: [(*lead, Window(rank - 2), ALL)], right: [(*lead, ALL, Window(rank - 1))]}
+    operands: dict[str, Sequence[Windows]] = {
+        left: [(*lead, Window(rank - 2), ALL)],
+        right: [(*lead, ALL, Window(rank - 1))],
+    }
     if bias and (windows := _aligned(call.tensor(bias).shape, call.results[0].shape)) is not None:
         operands[bias] = [windows]
     return Division(tuple(range(rank)), operands, (*("groups" for _ in lead), "y", "channels"))
@@ -263,11 +347,17 @@ _rule("addmm")(lambda call: _product(call, "mat1", "mat2", "self"))
 _rule("baddbmm")(lambda call: _product(call, "batch1", "batch2", "self"))
 
 
-@_rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention")
+@_rule(
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+)
 def _attention(call: Call) -> Division:
     """Heads and queries: a band of queries passes through scores, softmax and the weighted sum."""
     if len({call.tensor(name).shape[1] for name in ("query", "key", "value")}) > 1:
         return WHOLE
     every = [(Window(0), Window(1), ALL, ALL)]
     query: list[Windows] = [(Window(0), Window(1), Window(2), ALL)]
-    return Division((0, 1, 2), {"query": query, "key": every, "value": every}, ("groups", "groups", "y", ""))
+    return Division(
+        (0, 1, 2), {"query": query, "key": every, "value": every}, ("groups", "groups", "y", "")
+    )

@@ -1,1 +1,2 @@
-"""Which part of each operand of an ONNX operator a part of its result needs, and along which dimensions the work divides."""
+"""Which part of each operand of an ONNX operator a part of its result needs, and along which
+dimensions the work divides."""

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, aligned, division_rule
+from loadmaster.workloads.frontends.onnx.division.table import (
+    WHOLE,
+    Division,
+    Windows,
+    aligned,
+    division_rule,
+)
 from loadmaster.workloads.frontends.onnx.types import Node, Shape
 from loadmaster.workloads.window import ALL, SUMMED, Window
 
 
 def _spatial(node: Node, taps: Shape, data: Shape, positions: Shape) -> list[Window] | None:
-    """Windows of the spatial dimensions of a convolution or pooling; None where padding cannot be told."""
+    """Windows of the spatial dimensions of a convolution or pooling; None where padding cannot be
+    told."""
     rank = len(taps)
     strides = node.integers("strides") or [1] * rank
     dilations = node.integers("dilations") or [1] * rank
     pads = _begin_pads(node, taps, data, positions, strides, dilations)
     if pads is None or not len(strides) == len(dilations) == len(pads) == rank:
         return None
-    return [Window(2 + axis, strides[axis], 1, -pads[axis], (taps[axis] - 1) * dilations[axis] - pads[axis]) for axis in range(rank)]
+    return [
+        Window(
+            2 + axis, strides[axis], 1, -pads[axis], (taps[axis] - 1) * dilations[axis] - pads[axis]
+        )
+        for axis in range(rank)
+    ]
 
 
-def _begin_pads(node: Node, taps: Shape, data: Shape, positions: Shape, strides: list[int], dilations: list[int]) -> list[int] | None:
+def _begin_pads(
+    node: Node, taps: Shape, data: Shape, positions: Shape, strides: list[int], dilations: list[int]
+) -> list[int] | None:
     """Padding before the first element of every spatial dimension."""
     mode = node.attrs.get("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
@@ -28,7 +42,10 @@ def _begin_pads(node: Node, taps: Shape, data: Shape, positions: Shape, strides:
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         return None
     sizes = zip(taps, data[2:], positions, strides, dilations, strict=True)
-    totals = [max(0, (count - 1) * stride + (tap - 1) * dilation + 1 - size) for tap, size, count, stride, dilation in sizes]
+    totals = [
+        max(0, (count - 1) * stride + (tap - 1) * dilation + 1 - size)
+        for tap, size, count, stride, dilation in sizes
+    ]
     return [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
 
 
@@ -76,7 +93,8 @@ def _quantised_convolution(node: Node) -> Division:
 
 @division_rule("ConvTranspose")
 def _transposed_convolution(node: Node) -> Division:
-    """Its loops run over input pixels: a row of the result meets those whose taps reach it, and as large a share of the work as it is."""
+    """Its loops run over input pixels: a row of the result meets those whose taps reach it, and as
+    large a share of the work as it is."""
     filters, data, result = node.shape(1), node.shape(0), node.result.shape
     groups, rank = node.attrs.get("group", 1), len(filters) - 2
     strides = node.integers("strides") or [1] * rank
@@ -84,7 +102,10 @@ def _transposed_convolution(node: Node) -> Division:
     pads = _transposed_pads(node, filters[2:], data[2:], result[2:], strides, dilations)
     if not len(strides) == len(dilations) == len(pads) == rank:
         return WHOLE
-    spatial = [_reached(2 + axis, strides[axis], (filters[2 + axis] - 1) * dilations[axis], pads[axis]) for axis in range(rank)]
+    spatial = [
+        _reached(2 + axis, strides[axis], (filters[2 + axis] - 1) * dilations[axis], pads[axis])
+        for axis in range(rank)
+    ]
     inputs = Window(1, 1, filters[1], unit=filters[0] // groups) if groups > 1 else ALL
     free = [ALL for _ in filters[2:]]
     outputs = ALL if groups > 1 else Window(1)
@@ -94,16 +115,22 @@ def _transposed_convolution(node: Node) -> Division:
     # A piece has a row of input to itself at least.
     steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, len(result))}
     return Division(
-        tuple(range(len(result))), operands, ("batch", "channels", *("" for _ in result[4:]), *("y" for _ in result[3:4]), "x"), steps
+        tuple(range(len(result))),
+        operands,
+        ("batch", "channels", *("" for _ in result[4:]), *("y" for _ in result[3:4]), "x"),
+        steps,
     )
 
 
 def _reached(axis: int, stride: int, reach: int, pad: int) -> Window:
-    """Input positions of which some tap of a transposed convolution reaches a range of output positions."""
+    """Input positions of which some tap of a transposed convolution reaches a range of output
+    positions."""
     return Window(axis, 1, stride, min(pad - reach + stride - 1, pad), pad)
 
 
-def _transposed_pads(node: Node, taps: Shape, data: Shape, positions: Shape, strides: list[int], dilations: list[int]) -> list[int]:
+def _transposed_pads(
+    node: Node, taps: Shape, data: Shape, positions: Shape, strides: list[int], dilations: list[int]
+) -> list[int]:
     """What is cut off before the first output of every spatial dimension."""
     mode = node.attrs.get("auto_pad", "NOTSET")
     if mode == "VALID":
@@ -112,7 +139,10 @@ def _transposed_pads(node: Node, taps: Shape, data: Shape, positions: Shape, str
         return (node.integers("pads") or [0] * len(taps))[: len(taps)]
     more = node.integers("output_padding") or [0] * len(taps)
     sizes = zip(taps, data, positions, strides, dilations, more, strict=True)
-    totals = [max(0, (size - 1) * stride + extra + (tap - 1) * dilation + 1 - count) for tap, size, count, stride, dilation, extra in sizes]
+    totals = [
+        max(0, (size - 1) * stride + extra + (tap - 1) * dilation + 1 - count)
+        for tap, size, count, stride, dilation, extra in sizes
+    ]
     return [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
 
 

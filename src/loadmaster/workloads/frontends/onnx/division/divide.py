@@ -1,10 +1,10 @@
-"""How a node divides. What no family of operators has a rule for is not cut: it stays a job of its own."""
+"""How a node divides. What no family of operators has a rule for is not cut: it stays a job of its
+own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from loadmaster.workloads.frontends.onnx.division import attention, convolutions, layouts, normalisations, products, resizing  # noqa: F401 (they register rules)
 from loadmaster.workloads.frontends.onnx.division.elementwise import elementwise
 from loadmaster.workloads.frontends.onnx.division.table import RULES, WHOLE, Division
 from loadmaster.workloads.frontends.onnx.types import Node
@@ -13,7 +13,10 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 def division(node: Node, op_class: OpClass) -> Division:
     """How a node divides; :data:`WHOLE` if that is not known, or if it has several results."""
-    if node.domain not in ("", "ai.onnx", "com.microsoft") or sum(value is not None for value in node.outputs) != 1:
+    if (
+        node.domain not in ("", "ai.onnx", "com.microsoft")
+        or sum(value is not None for value in node.outputs) != 1
+    ):
         return WHOLE
     if node.attrs.get("channels_last"):
         # The rules below take channels to come second.

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, aligned, division_rule
+from loadmaster.workloads.frontends.onnx.division.table import (
+    WHOLE,
+    Division,
+    Windows,
+    aligned,
+    division_rule,
+)
 from loadmaster.workloads.frontends.onnx.types import Node, Shape
 from loadmaster.workloads.window import Window, identity
 
 
 def _broadcasts(operand: Shape, result: Shape) -> bool:
     shift = len(result) - len(operand)
-    return shift >= 0 and all(extent in (1, result[axis + shift]) for axis, extent in enumerate(operand))
+    return shift >= 0 and all(
+        extent in (1, result[axis + shift]) for axis, extent in enumerate(operand)
+    )
 
 
 def elementwise(node: Node) -> Division:
-    """Every element of the result needs the matching one of each operand; what does not broadcast is needed as a whole."""
+    """Every element of the result needs the matching one of each operand; what does not broadcast
+    is needed as a whole."""
     shape = node.result.shape
-    operands = {i: aligned(v.shape, shape) for i, v in enumerate(node.inputs) if v and _broadcasts(v.shape, shape)}
+    operands = {
+        i: aligned(v.shape, shape)
+        for i, v in enumerate(node.inputs)
+        if v and _broadcasts(v.shape, shape)
+    }
     return Division(tuple(range(len(shape))), operands)
 
 
 @division_rule("QuantizeLinear", "DequantizeLinear")
 def _quantisation(node: Node) -> Division:
-    """Scales and zero points: one, one for each element of an axis, or one for each block along it."""
+    """Scales and zero points: one, one for each element of an axis, or one for each block along
+    it."""
     shape = node.result.shape
     axis, block = node.attrs.get("axis", 1) % len(shape), node.attrs.get("block_size", 0)
     operands: dict[int, Windows] = {0: identity(len(shape))}
@@ -30,11 +44,21 @@ def _quantisation(node: Node) -> Division:
         if len(scales) == 1 and scales[0] == shape[axis]:
             operands[index] = (Window(axis),)
         elif len(scales) == len(shape) and block:
-            operands[index] = tuple(Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape)))
+            operands[index] = tuple(
+                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
+            )
     return Division(tuple(range(len(shape))), operands)
 
 
-@division_rule("BiasSplitGelu", "SwiGLU", "MelWeightMatrix", "MurmurHash3", "BitmaskDropout", "BitmaskBiasDropout", "GatedAdd")
+@division_rule(
+    "BiasSplitGelu",
+    "SwiGLU",
+    "MelWeightMatrix",
+    "MurmurHash3",
+    "BitmaskDropout",
+    "BitmaskBiasDropout",
+    "GatedAdd",
+)
 def _not_by_position(node: Node) -> Division:
     """Counted as elementwise, yet an element needs others than the matching ones."""
     return WHOLE

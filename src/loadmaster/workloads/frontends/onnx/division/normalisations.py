@@ -1,8 +1,15 @@
-"""How operators divide that take some dimensions together: normalisations, reductions, running sums."""
+"""How operators divide that take some dimensions together: normalisations, reductions, running
+sums."""
 
 from __future__ import annotations
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, along, division_rule
+from loadmaster.workloads.frontends.onnx.division.table import (
+    WHOLE,
+    Division,
+    Windows,
+    along,
+    division_rule,
+)
 from loadmaster.workloads.frontends.onnx.types import Node
 from loadmaster.workloads.window import ALL, Window, identity
 
@@ -10,7 +17,9 @@ from loadmaster.workloads.window import ALL, Window, identity
 @division_rule("BatchNormalization")
 def _batch_normalisation(node: Node) -> Division:
     shape = node.result.shape
-    operands: dict[int, Windows] = {0: identity(len(shape))} | {i: (Window(1),) for i in range(1, len(node.inputs))}
+    operands: dict[int, Windows] = {0: identity(len(shape))} | {
+        i: (Window(1),) for i in range(1, len(node.inputs))
+    }
     return Division(tuple(range(len(shape))), operands)
 
 
@@ -18,7 +27,9 @@ def _batch_normalisation(node: Node) -> Division:
 def _local_response(node: Node) -> Division:
     rank, size = len(node.result.shape), node.attrs["size"]
     across = Window(1, 1, 1, -((size - 1) // 2), size // 2)
-    return Division(tuple(range(rank)), {0: (Window(0), across, *(Window(axis) for axis in range(2, rank)))})
+    return Division(
+        tuple(range(rank)), {0: (Window(0), across, *(Window(axis) for axis in range(2, rank)))}
+    )
 
 
 @division_rule("Softmax", "LogSoftmax", "Hardmax")
@@ -51,7 +62,8 @@ def _moment_normalisation(node: Node) -> Division:
 
 @division_rule("GroupNormalization")
 def _group_normalisation(node: Node) -> Division:
-    """A group of channels is normalised together; scale and bias have a number for each channel, or before opset 21 for each group."""
+    """A group of channels is normalised together; scale and bias have a number for each channel, or
+    before opset 21 for each group."""
     shape, groups = node.result.shape, node.attrs["num_groups"]
     if shape[1] % groups:
         return WHOLE
@@ -59,7 +71,9 @@ def _group_normalisation(node: Node) -> Division:
     found = along(len(shape), set(range(2, len(shape))))
     channels = Window(1, 1, each, unit=each)
     found.operands[0] = (Window(0), channels, *found.operands[0][2:])
-    found.operands.update({i: (Window(1) if node.shape(i)[0] == shape[1] else Window(1, 1, each),) for i in (1, 2)})
+    found.operands.update(
+        {i: (Window(1) if node.shape(i)[0] == shape[1] else Window(1, 1, each),) for i in (1, 2)}
+    )
     return Division(found.axes, found.operands, steps={1: each})
 
 
@@ -79,7 +93,17 @@ def _skip_normalisation(node: Node) -> Division:
 
 
 @division_rule(
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *(
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+    ),
     "ReduceSumSquare",
 )
 def _reduction(node: Node) -> Division:

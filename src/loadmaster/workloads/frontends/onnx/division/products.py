@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, aligned, division_rule
+from loadmaster.workloads.frontends.onnx.division.table import (
+    WHOLE,
+    Division,
+    Windows,
+    aligned,
+    division_rule,
+)
 from loadmaster.workloads.frontends.onnx.einsum import parse_equation
 from loadmaster.workloads.frontends.onnx.types import Node
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
 
 def _matrix_product(node: Node, a: int, b: int, inner: Window = ALL) -> Division:
-    """Rows and columns, and every dimension before them; see ``matrix_nest`` for the loops that they are.
+    """Rows and columns, and every dimension before them; see ``matrix_nest`` for the loops that
+    they are.
 
-    ``inner`` is the window of the dimension that both operands share: nothing but its products may be in the sum for it to be in parts.
+    ``inner`` is the window of the dimension that both operands share: nothing but its products may
+    be in the sum for it to be in parts.
     """
     left, right, result = node.shape(a), node.shape(b), node.result.shape
     if not left or not right or not result:
@@ -26,7 +34,9 @@ def _matrix_product(node: Node, a: int, b: int, inner: Window = ALL) -> Division
     one_product = all(other == 1 for other in shared)
     names = tuple("y" if one_product else "batch" if other == 1 else "groups" for other in shared)
     return Division(
-        tuple(range(rank)), {a: windows_a, b: windows_b}, (*names, *(["y"] if rows else []), *(["channels"] if columns else []))
+        tuple(range(rank)),
+        {a: windows_a, b: windows_b},
+        (*names, *(["y"] if rows else []), *(["channels"] if columns else [])),
     )
 
 
@@ -58,7 +68,11 @@ def _general_matrix_product(node: Node) -> Division:
 @division_rule("FusedMatMul", "TransposeMatMul")
 def _transposing_matrix_product(node: Node) -> Division:
     """A matrix product that takes its operands with the last two dimensions swapped."""
-    if node.attrs.get("transBatchA") or node.attrs.get("transBatchB") or min(len(node.shape(0)), len(node.shape(1))) < 2:
+    if (
+        node.attrs.get("transBatchA")
+        or node.attrs.get("transBatchB")
+        or min(len(node.shape(0)), len(node.shape(1))) < 2
+    ):
         return WHOLE
     found = _matrix_product(node, 0, 1)
     for index, swapped in enumerate(("transA", "transB")):
@@ -83,8 +97,11 @@ def _packed_matrix_product(node: Node) -> Division:
 
 @division_rule("Einsum")
 def _einsum(node: Node) -> Division:
-    """Every index of the result belongs to a loop of the one product that it is; see ``contraction`` in ``einsum.py``."""
-    terms, target = parse_equation(node.attrs["equation"], [len(value.shape) for value in node.present])
+    """Every index of the result belongs to a loop of the one product that it is; see
+    ``contraction`` in ``einsum.py``."""
+    terms, target = parse_equation(
+        node.attrs["equation"], [len(value.shape) for value in node.present]
+    )
     if len(terms) > 2 or any(len(set(term)) != len(term) for term in terms):
         return WHOLE
     operands: dict[int, Windows] = {}
@@ -92,7 +109,12 @@ def _einsum(node: Node) -> Division:
     for index, term in enumerate(terms):
         extents = dict(zip(term, node.shape(index), strict=True))
         used.append({label for label, extent in extents.items() if extent > 1})
-        operands[index] = tuple(Window(target.index(label)) if label in used[-1] & set(target) else ALL for label in term)
+        operands[index] = tuple(
+            Window(target.index(label)) if label in used[-1] & set(target) else ALL
+            for label in term
+        )
     shared = used[0] & used[-1]
-    loops = tuple("groups" if label in shared else "y" if label in used[0] else "channels" for label in target)
+    loops = tuple(
+        "groups" if label in shared else "y" if label in used[0] else "channels" for label in target
+    )
     return Division(tuple(range(len(target))), operands, loops)

@@ -23,12 +23,17 @@ def _resize(node: Node) -> Division:
         neighbours = _neighbours(node)
         if position is None or neighbours is None:
             return WHOLE
-        windows.append(Window(axis) if before == after and scale == 1 else _nearby(axis, before, after, position, neighbours))
+        windows.append(
+            Window(axis)
+            if before == after and scale == 1
+            else _nearby(axis, before, after, position, neighbours)
+        )
     return Division(tuple(range(len(result))), {0: tuple(windows)})
 
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
-    """Elements of the result for one of the operand, along every dimension; None where they are not known."""
+    """Elements of the result for one of the operand, along every dimension; None where they are not
+    known."""
     given = node.attrs.get("scales")
     value = node.optional(1 if node.kind == "Upsample" or node.opset == 10 else 2)
     if given is None and value is not None and value.count:
@@ -37,19 +42,29 @@ def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
         given = value.data.ravel().tolist()
     if given is None:
         stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-        return [Fraction(after, before) for before, after in zip(data, result, strict=True)] if stretched else None
+        return (
+            [Fraction(after, before) for before, after in zip(data, result, strict=True)]
+            if stretched
+            else None
+        )
     axes = node.integers("axes") or list(range(len(data)))
     if len(given) != len(axes):
         return None
-    found = dict.fromkeys(range(len(data)), Fraction(1)) | {a % len(data): Fraction(g) for a, g in zip(axes, given, strict=True)}
+    found = dict.fromkeys(range(len(data)), Fraction(1)) | {
+        a % len(data): Fraction(g) for a, g in zip(axes, given, strict=True)
+    }
     return [found[axis] for axis in range(len(data))]
 
 
-def _position(node: Node, before: int, after: int, scale: Fraction) -> tuple[Fraction, Fraction] | None:
+def _position(
+    node: Node, before: int, after: int, scale: Fraction
+) -> tuple[Fraction, Fraction] | None:
     """Slope and offset of the position in the operand as a function of the one in the result."""
     half = Fraction(1, 2)
     modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
-    mode = node.attrs.get("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
+    mode = node.attrs.get(
+        "coordinate_transformation_mode", "half_pixel" if modern else "asymmetric"
+    )
     centred = (1 / scale, half / scale - half)
     if after == 1 and mode in ("pytorch_half_pixel", "align_corners"):
         return Fraction(0), Fraction(0)
@@ -62,13 +77,17 @@ def _position(node: Node, before: int, after: int, scale: Fraction) -> tuple[Fra
         "pytorch_half_pixel": centred,
         "tf_half_pixel_for_nn": (1 / scale, half / scale),
         "align_corners": (Fraction(before - 1, max(1, after - 1)), Fraction(0)),
-        "half_pixel_symmetric": (1 / scale, half / scale - half + Fraction(before, 2) * (1 - Fraction(after) / (scale * before))),
+        "half_pixel_symmetric": (
+            1 / scale,
+            half / scale - half + Fraction(before, 2) * (1 - Fraction(after) / (scale * before)),
+        ),
     }
     return known.get(mode)
 
 
 def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
-    """What is added to a position, and whether it is rounded up then, to find the first and the last neighbour."""
+    """What is added to a position, and whether it is rounded up then, to find the first and the
+    last neighbour."""
     mode = node.attrs.get("mode", "nearest")
     if mode in ("linear", "bilinear"):
         return Fraction(0), Fraction(1), False
@@ -77,13 +96,24 @@ def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
     half = Fraction(1, 2)
     modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
     rounding = node.attrs.get("nearest_mode", "round_prefer_floor" if modern else "floor")
-    shifts = {"floor": (Fraction(0), False), "ceil": (Fraction(0), True), "round_prefer_ceil": (half, False)}
+    shifts = {
+        "floor": (Fraction(0), False),
+        "ceil": (Fraction(0), True),
+        "round_prefer_ceil": (half, False),
+    }
     shift, up = shifts.get(rounding, (-half, True))
     return (shift, shift, up) if mode == "nearest" else None
 
 
-def _nearby(axis: int, before: int, after: int, position: tuple[Fraction, Fraction], neighbours: tuple[Fraction, Fraction, bool]) -> Window:
-    """The neighbours of a range of positions; of those outside the operand, the nearest element stands for them."""
+def _nearby(
+    axis: int,
+    before: int,
+    after: int,
+    position: tuple[Fraction, Fraction],
+    neighbours: tuple[Fraction, Fraction, bool],
+) -> Window:
+    """The neighbours of a range of positions; of those outside the operand, the nearest element
+    stands for them."""
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
     numerator, more = int(slope * whole), whole - 1 if up else 0

@@ -1,4 +1,5 @@
-"""How operators divide: the record, and the table to which every family of operators adds its rules."""
+"""How operators divide: the record, and the table to which every family of operators adds its
+rules."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ Windows = tuple[Window, ...]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How an operator divides: ``axes`` are dimensions of the result that can be cut without repeating work, ``operands`` the windows of
-    its operands by position (all of an operand is needed where there are none), ``loops`` the loop of each loop nest that every
-    dimension of the result belongs to. ``steps`` says of which numbers of elements the pieces of a dimension are multiples; ``copies``,
-    whether the operator only puts elements elsewhere."""
+    """How an operator divides: ``axes`` are dimensions of the result that can be cut without
+    repeating work, ``operands`` the windows of its operands by position (all of an operand is
+    needed where there are none), ``loops`` the loop of each loop nest that every dimension of the
+    result belongs to. ``steps`` says of which numbers of elements the pieces of a dimension are
+    multiples; ``copies``, whether the operator only puts elements elsewhere."""
 
     axes: tuple[int, ...] = ()
     operands: dict[int, Windows] = field(default_factory=dict)
@@ -31,7 +33,8 @@ RULES: dict[str, DivisionRule] = {}
 
 
 def division_rule(*kinds: str) -> Callable[[DivisionRule], DivisionRule]:
-    """Register the decorated function for operators ``kinds``, of ONNX or of its contributed domain."""
+    """Register the decorated function for operators ``kinds``, of ONNX or of its contributed
+    domain."""
 
     def register(rule: DivisionRule) -> DivisionRule:
         RULES.update(dict.fromkeys(kinds, rule))
@@ -43,9 +46,15 @@ def division_rule(*kinds: str) -> Callable[[DivisionRule], DivisionRule]:
 def aligned(operand: Shape, result: Shape) -> Windows:
     """Windows of an operand that is broadcast to the result by numpy's rules."""
     shift = len(result) - len(operand)
-    return tuple(Window(axis + shift) if extent == result[axis + shift] else ALL for axis, extent in enumerate(operand))
+    return tuple(
+        Window(axis + shift) if extent == result[axis + shift] else ALL
+        for axis, extent in enumerate(operand)
+    )
 
 
 def along(rank: int, axes: set[int]) -> Division:
     """Work along some axes of a tensor that keeps its shape."""
-    return Division(tuple(a for a in range(rank) if a not in axes), {0: tuple(ALL if a in axes else Window(a) for a in range(rank))})
+    return Division(
+        tuple(a for a in range(rank) if a not in axes),
+        {0: tuple(ALL if a in axes else Window(a) for a in range(rank))},
+    )
