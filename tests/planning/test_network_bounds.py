@@ -6,17 +6,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.networks import npu
-from tests.support.tiny_plans import best_makespan, every_cut, tiny_machine, tiny_network
+from tests.support.tiny_plans import (
+    best_makespan,
+    every_cut,
+    least_energy,
+    tiny_machine,
+    tiny_network,
+    tiny_recurrent,
+)
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.planning.cutting.chain_bound import Demands, chain_bound
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Need, Precedence
-from loadmaster.planning.decisions import MakespanBound
-from loadmaster.planning.goal import goal_of
+from loadmaster.planning.decisions import Bounds, MakespanBound
+from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains, divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -25,16 +35,19 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
-def bound_of(graph: Graph, target: Target, mini_batches: int = 1) -> MakespanBound:
-    bounds = network_bounds(
-        [graph],
-        target,
-        mini_batches,
-        lambda w: goal_of(w, "throughput", None, {}, {}),
-        energy_rates(target),
+def bounds_of(graph: Graph, target: Target, mini_batches: int = 1) -> Bounds:
+    def goal(workload: Workload) -> Goal:
+        return goal_of(workload, "throughput", None, {}, {})
+
+    rates, workload = energy_rates(target), lower([graph], target, mini_batches=mini_batches)
+    table = least_table(workload, target)
+    return network_bounds([graph], target, mini_batches, goal, rates) or goal_bounds(
+        workload, table, target, rates, goal(workload)
     )
-    assert bounds is not None
-    return bounds.makespan
+
+
+def bound_of(graph: Graph, target: Target, mini_batches: int = 1) -> MakespanBound:
+    return bounds_of(graph, target, mini_batches).makespan
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -55,6 +68,27 @@ def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int
         )
         assert best >= bound.picoseconds, bound
         met += best == bound.picoseconds
+    assert met > 5, "some bounds are met by a plan, else plans are not tried"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_are_read_again(
+    seed: int,
+) -> None:
+    generator, met = np.random.default_rng(seed), 0
+    for number in range(40):
+        graph = tiny_recurrent(generator) if number % 2 else tiny_network(generator, 3)
+        target, buffer = tiny_machine(generator), int(generator.choice([512, 16 * 1024]))
+        cores = tuple(replace(core, buffer=buffer) for core in target.cores)
+        target = replace(target, cores=cores)
+        rates = energy_rates(target)
+        bounds, every = bounds_of(graph, target), list(every_cut(graph, 4))
+        least = min(least_energy(graph, target, cuts, rates) for cuts in every)
+        assert least >= bounds.energy, target
+        met += least <= 1.02 * bounds.energy
+        below = bounds.makespan.picoseconds
+        assert all(best_makespan(graph, target, cuts, below=below) >= below for cuts in every)
+        assert bounds.latency["tiny"] <= below
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 

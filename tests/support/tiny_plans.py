@@ -11,7 +11,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.networks import npu
 
+from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
@@ -97,6 +99,58 @@ def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
     return build_graph(
         model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8"
     )
+
+
+def tiny_recurrent(generator: np.random.Generator) -> Graph:
+    """A recurrence, which cannot be cut and may read its weights at every step, then a matrix
+    product, which can be cut."""
+    kind, gates = [("LSTM", 4), ("GRU", 3), ("RNN", 1)][int(generator.integers(3))]
+    ways = int(generator.integers(1, 3))
+    steps, size, hidden = (int(generator.choice(each)) for each in ([1, 2, 7], [1, 4, 64], [3, 16]))
+    shapes = {"w": (ways, gates * hidden, size), "r": (ways, gates * hidden, hidden)}
+    shapes["m"] = (ways * hidden, 2)
+    weights = [numpy_helper.from_array(np.zeros(s, np.float32), n) for n, s in shapes.items()]
+    weights.append(numpy_helper.from_array(np.array([steps, ways * hidden]), "shape"))
+    direction = "bidirectional" if ways == 2 else "forward"
+    nodes = [
+        helper.make_node(
+            kind, ["x", "w", "r"], ["y"], "layer", hidden_size=hidden, direction=direction
+        ),
+        helper.make_node("Reshape", ["y", "shape"], ["flat"], "reshape"),
+        helper.make_node("MatMul", ["flat", "m"], ["out"], "product"),
+    ]
+    shown = [("x", (steps, 1, size)), ("out", (steps, 2))]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in shown]
+    graph = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return build_graph(
+        model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8"
+    )
+
+
+def least_energy(graph: Graph, target: Target, cuts: Cuts | None, rates: EnergyRates) -> int:
+    """Femtojoules of the plan with some cuts that takes least, of those whose residents fit the
+    fast memory together: given what is resident, every job goes to its most frugal core."""
+    workload = lower([graph], target, cuts=[cuts])
+    table = job_table(workload, target)
+    room = target.fast.capacity if target.fast else 0
+    tensor, write = table.operand_tensor, table.operand_write
+    output = np.array([t.is_output for t in workload.tensors])[tensor]
+    best = NEVER
+    for residence in _residences(workload, target):
+        inside = {*residence.kept, *residence.fetched}
+        if sum(workload.tensors[t].bytes for t in inside) > room:
+            continue
+        near = np.isin(tensor, list(inside))
+        far = ~near | (write & output)
+        per_byte = np.array(rates.buffers)[None, :] * (near.astype(int) + far)[:, None]
+        per_byte = per_byte + (near * rates.fast + far * rates.main)[:, None]
+        joules = table.energy * FEMTOJOULES
+        np.add.at(joules, table.operand_job, table.moved * per_byte)
+        copied = sum(workload.tensors[t].bytes for t in residence.fetched)
+        total = joules.min(axis=1).sum() + copied * (rates.main + rates.fast)
+        best = min(best, total)
+    return round(best)
 
 
 def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Target:

@@ -77,13 +77,14 @@ def goal_bounds(
     in_parts = bound_of is not makespan_bound
     return Bounds(
         whole,
-        energy_bound(workload.tensors, table, target, rates, in_parts=in_parts)
+        energy_bound(workload.jobs, workload.tensors, table, target, rates, in_parts=in_parts)
         + rates.static(whole.picoseconds),
         latency,
     )
 
 
 def energy_bound(
+    jobs: Sequence[Job],
     tensors: Sequence[TensorInstance],
     table: JobTable,
     target: Target,
@@ -107,6 +108,7 @@ def energy_bound(
     least = min(rates.main, rates.fast) if room else rates.main
     extra = rates.main - least
     t, write = table.operand_tensor, table.operand_write
+    once = np.array([o.bytes for job in jobs for o in (*job.reads, *job.writes)], dtype=np.int64)
     to_main = (write & output[t]) | (~given & (size > room))[t]
     if not target.main.in_place:
         # Results are copied out, operands in: nothing is streamed.
@@ -116,34 +118,31 @@ def energy_bound(
         + least
         + np.where(to_main, extra, 0).astype(object)[:, None]
     )
-    jobs = np.array(
+    joules_of = np.array(
         [[round(joules * FEMTOJOULES) for joules in row] for row in table.energy.tolist()],
         dtype=object,
     )
-    np.add.at(jobs, table.operand_job, table.moved.astype(object) * per_byte)
-    total = int(jobs.min(axis=1).sum()) if len(jobs) else 0
-    streamed = np.zeros(len(tensors), dtype=np.int64)
-    np.add.at(streamed, t[~write], table.moved[~write].min(axis=1))
+    np.add.at(joules_of, table.operand_job, table.moved.astype(object) * per_byte)
+    total = int(joules_of.min(axis=1).sum()) if len(jobs) else 0
+    moved = table.moved.min(axis=1) if len(jobs) else np.zeros(0, dtype=np.int64)
+    reads = np.flatnonzero(~write & (moved > 0))
+    of, readers = t[reads], np.bincount(t[reads], minlength=len(tensors))
+    streamed = moved[reads].astype(object) * extra
     copied = rates.main + rates.fast
-    readers = np.bincount(t[~write], minlength=len(tensors))
-    for number in np.flatnonzero(given & (streamed > 0)).tolist():
-        stream, copy = int(streamed[number]) * extra, int(size[number]) * copied
-        if in_parts and not target.main.in_place:
-            # All that is read is copied once at least, and what its readers need may be the same.
-            total += min(copy, int(streamed[number]) * copied // int(readers[number]))
-            continue
-        if in_parts and room:
-            # A byte is streamed to each of its readers, or copied once: a read takes least where
-            # all readers share one copy.
-            total += min(stream, int(streamed[number]) * copied // int(readers[number]))
-            continue
-        total += (
-            copy
-            if not target.main.in_place
-            else min(stream, copy)
-            if size[number] <= room
-            else stream
-        )
+    if in_parts:
+        # A byte is streamed to each of its readers, as often as each reads it, or copied once for
+        # all of them: a read takes least where all readers share one copy.
+        shared = np.minimum(once, moved)[reads].astype(object) * copied // readers[of]
+        least_read = np.minimum(streamed, shared) if target.main.in_place and room else streamed
+        least_read = least_read if target.main.in_place else shared
+        total += int(least_read[given[of]].sum())
+    else:
+        by_tensor = np.zeros(len(tensors), dtype=object)
+        np.add.at(by_tensor, of, streamed)
+        copy = size.astype(object) * copied
+        least_read = np.where(size <= room, np.minimum(by_tensor, copy), by_tensor)
+        least_read = least_read if target.main.in_place else copy
+        total += int(least_read[given & (readers > 0)].sum())
     if not target.main.in_place:
         total += int(size[output & ~given].sum()) * copied
     return total
