@@ -18,7 +18,7 @@ from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.heirs import Heirs
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.sweep import sweep
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.graph import Graph
 
 FEW = {"samples": 2, "rounds": 1}
@@ -56,6 +56,16 @@ def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
         assert lm.verify(plan) == ()
         spans[at] = plan.metrics.makespan.value
         assert all(spans[at] <= spans[other] * (1 + 1e-9) for other in below)
+
+
+def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing() -> None:
+    """Tilings, and when their first tile arrives, do not depend on a memory that is not used."""
+    graph, large = convolutions(rows=8, channels=4), npu(2, 4096)
+    slow = Memory("scratchpad", 4096, 1e8, 2e8)
+    large, small = replace(large, fast=slow), replace(large, fast=None, copy=None)
+    alone = lm.plan([graph], small, **FEW)
+    beside = lm.plan([graph], large, smaller=small, **FEW)
+    assert beside.metrics.makespan.value <= alone.metrics.makespan.value
 
 
 def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(

@@ -104,12 +104,11 @@ def tilings_for(
     The cost is the time of the slower of core and links, half of the links', and an eighth of those
     of the core and of its deliveries, so that a tiling that moves less is taken where it is hardly
     slower. What a byte costs follows from where operands are ``expected``, of
-    :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes from the nearest shared memory at full
-    bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is
+    :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes
+    over the fastest link at full bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is
     returned, and its ``buffer`` exceeds the capacity. A core without a private buffer takes each
     nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
     """
-    near = target.fast or target.main
     rows, columns = shapes_of(core)
     figures = choose_tilings(
         nests=np.ascontiguousarray(np.stack([getattr(nests, name) for name in _NEST], axis=1)),
@@ -122,8 +121,8 @@ def tilings_for(
         network=np.inf if core.noc_bandwidth is None else core.noc_bandwidth,
         loading=np.inf if core.weight_loading is None else core.weight_loading,
         prices=np.array([_prices(target, each) for each in expected]),
-        read=near.read_bandwidth,
-        write=near.write_bandwidth,
+        read=max(memory.read_bandwidth for memory in target.memories),
+        write=max(memory.write_bandwidth for memory in target.memories),
         burst=float(target.main.burst),
         accumulator=float(core.accumulator),
         whole=core.buffer == 0,
