@@ -167,13 +167,15 @@ def test_load_names_the_instant_and_no_more_buffers_than_it_takes() -> None:
         lm.Buffer("big", 2, 5, 60),
         lm.Buffer("other", 4, 9, 50),
     ]
-    reason = lm.allocate(buffers, 100).certificate
+    answer = lm.allocate(buffers, 100)
+    reason = answer.certificate
     assert (reason.kind, reason.instant, reason.required, reason.buffers) == (
         "load",
         4,
-        111,
+        110,
         ("big", "other"),
-    )
+    ), "the bytes of those that are named"
+    assert answer.lower_bound == 111, "the bytes of all"
 
 
 def test_a_hint_is_a_start_and_binds_nobody() -> None:
@@ -443,8 +445,10 @@ def test_buffers_that_may_share_are_no_reason_together() -> None:
     ]
     reason = lm.allocate(buffers[:2], 4, reserved=[(0, 1)], in_place=[(0, 1)]).certificate
     assert (reason.kind, reason.buffers) == ("reserved ranges", ("old", "(reserved 0-1)"))
-    reason = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)]).certificate
-    assert (reason.kind, reason.required, reason.buffers) == ("load", 8, ("old", "new", "other"))
+    answer = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)])
+    reason = answer.certificate
+    assert (reason.kind, reason.required, reason.buffers) == ("load", 7, ("old", "new", "other"))
+    assert answer.lower_bound == 8
 
 
 def test_a_reserved_range_is_named_as_the_reason() -> None:
@@ -563,3 +567,42 @@ def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(d
         )
     with pytest.raises(AllocationError):
         lm.allocate(problem_of(three()), in_place=[(0, 9)])
+
+
+@pytest.mark.parametrize("demand", ["alignment", "pins", "reserved ranges"])
+def test_a_reason_of_kind_load_or_fragmentation_holds_without_any_demand(demand: str) -> None:
+    """Random small sets with aliases and in-place pairs: the demand that is named is the one in the
+    way, also where a merged group has it."""
+    generator, named = np.random.default_rng(0), 0
+    for _ in range(400):
+        count, capacity = int(generator.integers(2, 5)), int(generator.integers(4, 14))
+        lower = generator.integers(0, 3, count)
+        buffers = [
+            lm.Buffer(
+                f"b{i}",
+                int(begin),
+                int(begin + generator.integers(1, 4)),
+                int(generator.integers(1, 6)),
+                alignment=int(generator.integers(1, 7)) if demand == "alignment" else 1,
+                offset=int(generator.integers(0, 9))
+                if demand == "pins" and generator.random() < 0.4
+                else None,
+            )
+            for i, begin in enumerate(lower)
+        ]
+        pair = (
+            {"aliases": ((0, (1, 2)),)} if generator.random() < 0.5 else {"in_place": [(0, 1, 0)]}
+        )
+        reserved = ((3, 6),) if demand == "reserved ranges" else ()
+        try:
+            answer = lm.allocate(buffers, capacity, reserved=reserved, **pair)
+        except lm.LoadmasterError:
+            continue
+        if answer.status != "infeasible":
+            continue
+        plain = [replace(each, alignment=1, offset=None) for each in buffers]
+        fits = lm.allocate(plain, capacity, **pair).status in ("optimal", "feasible")
+        if fits:
+            assert answer.certificate.kind == demand, buffers
+        named += fits
+    assert named > 20, "demands are often what is in the way"

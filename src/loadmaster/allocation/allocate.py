@@ -184,7 +184,7 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
     if found.status == "infeasible":
         assert capacity is not None
         reduced = reduce(problem, capacity)
-        proof = explain(reduced, capacity)
+        proof = explain(problem, reduced, capacity)
     elif found.status == "optimal":
         names = tuple(problem.name(buffer) for buffer in found.witnesses.tolist())
         instant = None if found.proof == "pairs" else found.instant
@@ -379,7 +379,7 @@ def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort
     if search.capacity is None or lower <= search.capacity:
         lower = _whatever_is_reserved(problem, search).bytes if problem.reserved else lower
         return _allocation(problem, search, effort, "unknown", None, None, lower, None)
-    reason = explain(reduced, search.capacity)
+    reason = explain(problem, reduced, search.capacity)
     return _allocation(
         problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason
     )

@@ -16,6 +16,7 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 LOAD = "load"
 FRAGMENTATION = "fragmentation"
+UNDECIDED = "undecided"
 
 EXHAUSTED = "exhausted search"
 
@@ -41,13 +42,15 @@ class Infeasibility:
     Attributes
     ----------
     required, available, excess
-        Bytes: the least that a packing needs as far as is proven, the capacity, and the difference.
+        Bytes: the least that a packing of the buffers named needs as far as is proven, the
+        capacity, and the difference. `Allocation.lower_bound` is what a packing of all needs.
     instant
         Where the buffers named are present together, or None if they never all are.
     kind
-        ``load``: too many bytes at one instant. ``alignment``, ``pins``, ``reserved ranges``, or
-        some of these with "and" between: they would fit without. ``fragmentation``: none of these;
-        at every instant there is room, but no packing uses it.
+        ``load``: too many bytes at one instant, whatever is demanded. ``alignment``, ``pins``,
+        ``reserved ranges``, or some of these with "and" between: the fewest demands without which
+        they would fit. ``fragmentation``: none of these; at every instant there is room, but no
+        packing uses it. ``undecided``: it is not known whether they would fit without demands.
     buffers
         Ids of buffers that cannot fit together; an alias group is its members' ids with ``+``
         between, a reserved range, or several that touch, ``(reserved LOW-HIGH)``.

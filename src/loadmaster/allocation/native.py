@@ -92,10 +92,12 @@ def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
 
 def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
     """Whether a packing within a capacity exists; None if the nodes did not suffice to tell."""
-    if problem.features - HONOURS or not orderly(problem):
+    if problem.features - HONOURS:
         return None
     status = packing_problem(problem).fit(capacity, nodes=nodes).status
-    return {"feasible": True, "optimal": True, "infeasible": False}.get(status)
+    if status == "infeasible":
+        return False if orderly(problem) else None
+    return True if status in ("feasible", "optimal") else None
 
 
 def lowest_peak(problem: Problem, nodes: int) -> int | None:
