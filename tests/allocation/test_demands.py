@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
-from loadmaster.allocation.answer import Infeasibility
+from loadmaster.allocation.answer import Infeasibility, Load
 from loadmaster.allocation.problem import Gap, conflicts_of_order
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import broken_rules
@@ -606,3 +606,34 @@ def test_a_reason_of_kind_load_or_fragmentation_holds_without_any_demand(demand:
             assert answer.certificate.kind == demand, buffers
         named += fits
     assert named > 20, "demands are often what is in the way"
+
+
+def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else() -> None:
+    """The bytes of those named that are alive at the instant, and of reserved ranges named, are the
+    bytes claimed."""
+    generator, ranges, groups = np.random.default_rng(1), 0, 0
+    for _ in range(300):
+        count = int(generator.integers(1, 5))
+        lower = generator.integers(0, 3, count)
+        upper, size = lower + generator.integers(1, 4, count), generator.integers(1, 6, count)
+        buffers = [
+            lm.Buffer(f"b{i}", int(lower[i]), int(upper[i]), int(size[i])) for i in range(count)
+        ]
+        low = int(generator.integers(0, 4))
+        reserved = ((low, low + 3),) if generator.random() < 0.5 else ()
+        aliases = ((0, 1),) if count > 1 and generator.random() < 0.5 else ()
+        answer = lm.allocate(buffers, reserved=reserved, aliases=aliases)
+        proof = answer.certificate
+        if not isinstance(proof, Load) or proof.instant is None:
+            continue
+        named = {name for name in proof.buffers if not name.startswith("(")}
+        alive = [b for b in buffers if b.id in named and b.lower <= proof.instant < b.upper]
+        taken = {b.id: b.size for b in alive}
+        if len(alive) > 1 and aliases and {"b0", "b1"} <= set(taken):
+            taken["b0"] = max(taken["b0"], taken.pop("b1"))
+        held = 3 * (len(proof.buffers) - len(named))
+        assert sum(taken.values()) + held == proof.bytes, (buffers, reserved, aliases, proof)
+        assert len(alive) == len(named)
+        ranges += held > 0
+        groups += bool(aliases)
+    assert min(ranges, groups) > 10

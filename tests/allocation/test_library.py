@@ -38,7 +38,15 @@ Problem = structure(
     alignment=n,
     capacity=n,
 )
-Limits = structure("Limits", seconds=ctypes.c_double, work=n, seed=ctypes.c_uint64, threads=n)
+Limits = structure(
+    "Limits",
+    seconds=ctypes.c_double,
+    work=n,
+    seed=ctypes.c_uint64,
+    threads=n,
+    cancel=ctypes.c_void_p,
+    context=ctypes.c_void_p,
+)
 Result = structure(
     "Result",
     status=ctypes.c_int,
@@ -143,7 +151,7 @@ def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data)
         assert result.proof == (2 if proof == EXHAUSTED else 1)
         assert not isinstance(proof, Load) or (result.instant, named) == (
             proof.instant,
-            proof.buffers,
+            tuple(name for name in proof.buffers if not name.startswith("(reserved")),
         )
     elif answer.status == "infeasible":
         assert capacity < result.bound <= answer.lower_bound

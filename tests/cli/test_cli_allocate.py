@@ -100,6 +100,15 @@ def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
     assert json.loads(none.stdout)["status"] == "infeasible"
 
 
+def test_what_does_not_fit_is_drawn_beyond_the_capacity(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page"
+    result = run("allocate", file, "--capacity", "900", "--out", out, "--json")
+    assert (result.returncode, [path.name for path in out.iterdir()]) == (1, ["report.html"])
+    answer, page = json.loads(result.stdout), (out / "report.html").read_text()
+    assert answer["status"] == "infeasible"
+    assert "Nothing fits: load: 1100 bytes required" in page
+
+
 def test_people_get_a_table_and_a_map(file: Path) -> None:
     text = run("allocate", file).stdout
     for words in ("optimal", "1100", "2 buffers at instant 5", "From instant 0 to 9"):

@@ -4,6 +4,8 @@
 
 #include <loadmaster/allocate.hpp>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <limits>
 #include <random>
@@ -138,7 +140,7 @@ TEST("what makes no sense is refused by name") {
     CHECK(says(one({(Int{1} << 61) + 1, Int{1} << 61, 0, 1}), "2^62"));
     PackingProblem problem;
     problem.buffers = {{4, 1, 0, 4, 0}, {4, 1, 0, 4, 2}};
-    CHECK(says(problem, "overlaps"));
+    CHECK(says(problem, "buffer 0 and buffer 1 are pinned"));
     problem.buffers = {{4, 4, 0, 4, -1, 1, 0}, {4, 4, 0, 4, -1, 1, 2}};
     CHECK(says(problem, "no address suits"));
     problem.buffers = {{4, 1, 0, 4}};
@@ -230,6 +232,53 @@ TEST("a time limit brings back the best so far") {
     CHECK(packing && packing.interrupted && !packing.optimal() &&
         loadmaster::verify(problem, packing.offsets).empty());
     CHECK(loadmaster::allocate(problem).optimal());
+}
+
+PackingProblem many(Int count) {
+    std::mt19937_64 random(1);
+    PackingProblem problem;
+    for (Int i = 0; i < count; ++i) {
+        const Int start = static_cast<Int>(random() % 1000);
+        problem.buffers.push_back({static_cast<Int>(1 + random() % 4096), 1, start,
+            start + 1 + static_cast<Int>(random() % 100)});
+    }
+    return problem;
+}
+
+TEST("a caller with a small stack may have many buffers") {
+    Packing packing;
+    const PackingProblem problem = many(1000);
+    std::pair<const PackingProblem *, Packing *> both{&problem, &packing};
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 128 * 1024);
+    pthread_t thread;
+    const auto run = [](void *given) -> void * {
+        auto [from, to] = *static_cast<std::pair<const PackingProblem *, Packing *> *>(given);
+        *to = loadmaster::allocate(*from, {0, 20, 0, 2});
+        return nullptr;
+    };
+    CHECK(pthread_create(&thread, &attributes, run, &both) == 0);
+    pthread_join(thread, nullptr);
+    CHECK(packing.optimal() && loadmaster::verify(problem, packing.offsets).empty());
+}
+
+TEST("a call is cancelled from outside, and brings back the best so far") {
+    const PackingProblem problem = many(5000);
+    int asked = 0;
+    loadmaster::Limits limits;
+    limits.cancel = [&] { return ++asked >= 2; };
+    const Packing packing = loadmaster::allocate(problem, limits);
+    CHECK(packing && packing.interrupted && asked >= 2 &&
+        loadmaster::verify(problem, packing.offsets).empty());
+}
+
+TEST("pins that overlap are named") {
+    PackingProblem problem;
+    problem.buffers = {{4, 1, 0, 4}, {4, 1, 0, 4, 8}, {4, 1, 2, 6, 10}};
+    CHECK(says(problem, "buffer 1 and buffer 2 are pinned"));
+    problem.buffers.pop_back(), problem.reserved.push_back({10, 20});
+    CHECK(says(problem, "buffer 1 and a reserved range are pinned"));
 }
 
 int main() { return checks::run_all(); }

@@ -186,7 +186,9 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
         reduced = reduce(problem, capacity)
         proof = explain(problem, reduced, capacity)
     elif found.status == "optimal":
-        names = tuple(problem.name(buffer) for buffer in found.witnesses.tolist())
+        ranges = (f"(reserved {low}-{high})" for low, high in joined(problem.reserved))
+        called = [*map(problem.name, range(len(problem))), *ranges]
+        names = tuple(called[buffer] for buffer in found.witnesses.tolist())
         instant = None if found.proof == "pairs" else found.instant
         proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, instant, names)
     lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound

@@ -3,14 +3,14 @@ and what holds the bound."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from bokeh.models import Range1d
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from loadmaster.allocation.answer import Allocation, Load
+from loadmaster.allocation.answer import Allocation, Infeasibility, Load
 from loadmaster.allocation.memories.problem import BankAllocation
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
@@ -41,14 +41,23 @@ class _Map:
     capacity: int | None
 
 
-def render_packing(problem: Problem, answer: Allocation | BankAllocation) -> str:
+def render_packing(
+    problem: Problem, answer: Allocation | BankAllocation, beyond: Allocation | None = None
+) -> str:
     """Render the page of a packing in one memory or in several; the same packing gives the same
-    text. ``answer`` has offsets."""
-    assert answer.offsets is not None
-    page, maps = Page(), _maps(problem, answer)
+    text.
+
+    ``answer`` has offsets; if it has none, ``beyond`` is a packing that exceeds the capacity.
+    """
+    shown = answer
+    if beyond is not None and isinstance(answer, Allocation):
+        shown = replace(beyond, capacity=answer.capacity)
+    offsets = shown.offsets
+    assert offsets is not None
+    page, maps = Page(), _maps(problem, shown)
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
     x_range, line = wide_range(float(begin), float(max(end, begin + 1))), cursor()
-    drawn = [page.place(_draw(problem, answer.offsets, each, x_range, line)) for each in maps]
+    drawn = [page.place(_draw(problem, offsets, each, x_range, line)) for each in maps]
     spent = f"{format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
     cards = [
         *map(_card, maps),
@@ -58,7 +67,7 @@ def render_packing(problem: Problem, answer: Allocation | BankAllocation) -> str
     sections = [
         head,
         section("Memory over time", hint(_HINT), *drawn),
-        *(_peak(problem, answer.offsets, each) for each in maps),
+        *(_peak(problem, offsets, each) for each in maps),
     ]
     return in_page(
         plural(len(problem), "buffer"),
@@ -113,6 +122,11 @@ def _proof(answer: Allocation | BankAllocation) -> Html:
             f" {answer.lower_bound:,}.</p>"
         )
     proof = answer.certificate
+    if isinstance(proof, Infeasibility):
+        return Html(
+            f"<p>Nothing fits: {to_html(str(proof))}. Drawn is a packing that exceeds the"
+            " capacity.</p>"
+        )
     if not isinstance(proof, Load):
         return Html("")
     when = "two by two" if proof.instant is None else f"at instant {proof.instant}"

@@ -63,17 +63,19 @@ Bound lower_bound(const Buffers &buffers, std::int64_t enough) {
                                        : best;
 }
 
+bool is_alive(const Buffers &buffers, std::int64_t b, std::int64_t instant) {
+    for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+        if (buffers.occupies(s) && buffers.begin[s] <= instant && instant < buffers.end[s])
+            return true;
+    return false;
+}
+
 std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) {
     if (bound.buffer >= 0) return {bound.buffer};
     if (!bound.pairwise.empty()) return bound.pairwise;
     std::vector<std::int64_t> found;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && buffers.begin[s] <= bound.instant &&
-                bound.instant < buffers.end[s]) {
-                found.push_back(b);
-                break;
-            }
+        if (is_alive(buffers, b, bound.instant)) found.push_back(b);
     return found;
 }
 

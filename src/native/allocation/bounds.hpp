@@ -23,6 +23,9 @@ struct Bound {
 // takes.
 Bound lower_bound(const Buffers &buffers, std::int64_t enough);
 
+// Whether a buffer occupies any bytes at an instant.
+bool is_alive(const Buffers &buffers, std::int64_t b, std::int64_t instant);
+
 // The buffers that a bound speaks of, ascending.
 std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound);
 

@@ -226,32 +226,38 @@ std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &
     return offset;
 }
 
-// Whether two pinned buffers overlap, so that there is no packing. O(n log n).
-bool pins_clash(const Buffers &buffers, const Timeline &time) {
+// Two pinned buffers that overlap, so that there is no packing. O(n log n).
+std::optional<PinClash> pins_clash(const Buffers &buffers, const Timeline &time) {
     struct Pinned {
         std::int32_t begin, end;
-        std::int64_t low, high;
+        std::int64_t low, high, buffer;
+    };
+    struct Held {
+        std::int64_t high, buffer;
     };
     std::vector<Pinned> births;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0)
             for (const Section &s : time.sections(b))
-                births.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
+                births.push_back(
+                    {s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high, b});
     std::vector<Pinned> deaths = births;
     std::sort(births.begin(), births.end(),
         [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
     std::sort(deaths.begin(), deaths.end(),
         [](const Pinned &a, const Pinned &b) { return a.end < b.end; });
-    std::map<std::int64_t, std::int64_t> live; // where each range begins and ends; no two overlap
+    std::map<std::int64_t, Held> live; // by where each range begins; no two overlap
     std::size_t dead = 0;
     for (const Pinned &one : births) {
         for (; deaths[dead].end <= one.begin; ++dead) live.erase(deaths[dead].low);
         const auto above = live.lower_bound(one.low);
-        if (above != live.end() && above->first < one.high) return true;
-        if (above != live.begin() && std::prev(above)->second > one.low) return true;
-        live.emplace(one.low, one.high);
+        if (above != live.end() && above->first < one.high)
+            return PinClash{above->second.buffer, one.buffer};
+        if (above != live.begin() && std::prev(above)->second.high > one.low)
+            return PinClash{std::prev(above)->second.buffer, one.buffer};
+        live.emplace(one.low, Held{one.high, one.buffer});
     }
-    return false;
+    return std::nullopt;
 }
 
 // An order of buffers: with `by_start`, by size class (`classes` of equal width, or two, divided at
@@ -353,10 +359,10 @@ std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
 
 } // namespace
 
-bool pins_clash(const Buffers &buffers) {
-    return std::any_of(
-               buffers.pin.begin(), buffers.pin.end(), [](std::int64_t at) { return at >= 0; }) &&
-        pins_clash(buffers, Timeline(buffers));
+std::optional<PinClash> pins_clash(const Buffers &buffers) {
+    const auto pinned = [](std::int64_t at) { return at >= 0; };
+    if (std::none_of(buffers.pin.begin(), buffers.pin.end(), pinned)) return std::nullopt;
+    return pins_clash(buffers, Timeline(buffers));
 }
 
 std::int64_t simple_bound(const Buffers &buffers) {

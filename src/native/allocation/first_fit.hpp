@@ -5,11 +5,17 @@
 #include "common/budget.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace loadmaster::allocation {
+
+// Two buffers whose pins have them occupy the same addresses at once.
+struct PinClash {
+    std::int64_t one, other;
+};
 
 struct Greedy {
     bool packed = false; // not if pinned buffers overlap, or a limit was exceeded
@@ -39,8 +45,8 @@ Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_fi
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget);
 
-// Whether two pinned buffers overlap, so that there is no packing. O(n log n).
-bool pins_clash(const Buffers &buffers);
+// Two pinned buffers that overlap, so that there is no packing. O(n log n).
+std::optional<PinClash> pins_clash(const Buffers &buffers);
 
 // Load, and the highest pinned top and the largest size: no peak is below.
 std::int64_t simple_bound(const Buffers &buffers);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace loadmaster::allocation {
 
@@ -41,9 +42,9 @@ class Trial {
             return;
         }
         if (capacity_ >= 0 && bound_.bytes > capacity_) return;
-        if (pins_clash(buffers))
-            throw std::invalid_argument(
-                "offset: a pinned buffer overlaps another one, or a reserved range");
+        if (const auto clash = pins_clash(buffers))
+            throw std::invalid_argument("offset: " + called(clash->one) + " and " +
+                called(clash->other) + " are pinned to addresses that overlap");
         const std::span<const Int> hint = reduced_.rewritten.hint();
         const bool hinted = std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
         Portfolio portfolio(
@@ -80,14 +81,22 @@ class Trial {
         answer.counters = counters;
         return answer;
     }
-    // The original buffers in what the bound speaks of.
+    // The original buffers in what the bound speaks of, then reserved ranges, numbered on from
+    // them. Of a group only those that are alive, if that is what the bound counts.
     std::vector<Int> witnesses() const {
         std::vector<char> named(merged_.buffers().count(), 0);
+        std::vector<Int> found, ranges;
         for (Int b : allocation::witnesses(reduced_.buffers(), bound_))
-            if (b < reduced_.own) named[reduced_.merged(b)] = 1;
-        std::vector<Int> found;
+            if (b < reduced_.own)
+                named[reduced_.merged(b)] = 1;
+            else
+                ranges.push_back(merged_.original() + b - reduced_.own);
+        const bool at_instant = bound_.buffer < 0 && bound_.pairwise.empty();
         for (Int b = 0; b < merged_.original(); ++b)
-            if (named[merged_.place(b)]) found.push_back(b);
+            if (named[merged_.place(b)] &&
+                (!at_instant || is_alive(merged_.asked, b, bound_.instant)))
+                found.push_back(b);
+        found.insert(found.end(), ranges.begin(), ranges.end());
         return found;
     }
 
@@ -95,6 +104,14 @@ class Trial {
     Counters counters;
 
   private:
+    // What a reader of an error knows a buffer of the reduced problem by.
+    std::string called(Int b) const {
+        if (b >= reduced_.own) return "a reserved range";
+        Int first = 0;
+        while (merged_.place(first) != reduced_.merged(b)) ++first;
+        return "buffer " + std::to_string(first);
+    }
+
     const Merged &merged_;
     const Reduced reduced_;
     const Bound bound_;

@@ -22,7 +22,7 @@ struct Allocation {
     Proof proof = Proof::none;        // what shows `optimal` or `infeasible`
     Bound load;                       // its instant; `buffer` means nothing
     std::vector<std::int64_t>
-        witnesses; // the original buffers that the load or the pairs are made of
+        witnesses; // the original buffers that the load or the pairs are made of, then ranges
     bool interrupted = false;
     Counters counters;
 };

@@ -136,7 +136,7 @@ bool Merged::hollow() const {
 
 Merged merge(const Demands &demands) {
     const Buffers &buffers = demands.buffers;
-    if (demands.aliases.empty()) return {{buffers, demands.hint}, {}, {}};
+    if (demands.aliases.empty()) return {buffers, {buffers, demands.hint}, {}, {}};
     Merger merged;
     merged.places.assign(buffers.size.size(), -1);
     merged.lifts.assign(buffers.size.size(), 0);
@@ -149,8 +149,8 @@ Merged merge(const Demands &demands) {
         copy_sections(buffers, b, merged.buffers);
     }
     for (const std::vector<Member> &group : demands.aliases) merge_group(demands, group, merged);
-    return {
-        Rewritten(std::move(merged.buffers)), std::move(merged.places), std::move(merged.lifts)};
+    return {buffers, Rewritten(std::move(merged.buffers)), std::move(merged.places),
+        std::move(merged.lifts)};
 }
 
 Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges, Int limit) {

@@ -38,6 +38,7 @@ class Rewritten {
 // Groups as one buffer each, after those that are in none, and where each original buffer went:
 // `lift` bytes above the buffer in its `place`.
 struct Merged {
+    Buffers asked; // views of the caller's arrays
     Rewritten rewritten;
     std::vector<std::int64_t> places, lifts; // empty without groups: every buffer is its own place
 

@@ -1,10 +1,11 @@
 #include "allocation/restarts.hpp"
 
 #include "allocation/orders.hpp"
+#include "common/deep_thread.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
-#include <thread>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -66,9 +67,9 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
             try_out(units, round[i], i, settled, looks);
     };
     {
-        std::vector<std::jthread> others;
+        std::deque<DeepThread> others;
         for (std::int64_t t = 1; t < std::min(settings_.threads, size); ++t)
-            others.emplace_back(work, false);
+            others.emplace_back([&] { work(false); });
         work(true);
     }
     for (const Attempt &attempt : round) {

@@ -4,6 +4,7 @@
 
 #include "allocation/policy.hpp"
 #include "allocation/verify.hpp"
+#include "common/deep_thread.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +21,8 @@ using namespace loadmaster::allocation;
 namespace {
 
 constexpr std::size_t kMessage = sizeof(loadmaster_result::message);
+// So many buffers are searched on the stack of the caller, which is sooner there than a thread.
+constexpr std::size_t kShallow = 64;
 constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
 
 void require(bool holds, const char *what) {
@@ -136,6 +139,10 @@ Effort effort_of(const loadmaster_limits *limits) {
         effort.deadline = Budget::Clock::now() +
             std::chrono::duration_cast<Budget::Clock::duration>(
                 std::chrono::duration<double>(limits->seconds));
+    if (limits->cancel)
+        effort.poll = [cancel = limits->cancel, context = limits->context] {
+            return cancel(context) != 0;
+        };
     return effort;
 }
 
@@ -165,8 +172,8 @@ loadmaster_proof proof_of(Proof proof) {
     }
 }
 
-void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses,
-    loadmaster_result &result) {
+void fill(const Allocation &answer, std::int64_t buffers, std::int64_t *offsets,
+    unsigned char *witnesses, loadmaster_result &result) {
     result.status = status_of(answer.status);
     result.proof = proof_of(answer.proof);
     result.peak = answer.peak;
@@ -176,7 +183,8 @@ void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnes
     result.interrupted = answer.interrupted;
     std::copy(answer.offset.begin(), answer.offset.end(), offsets);
     if (witnesses)
-        for (std::int64_t b : answer.witnesses) witnesses[b] = 1;
+        for (std::int64_t b : answer.witnesses)
+            if (b < buffers) witnesses[b] = 1; // beyond are reserved ranges
 }
 
 // Calls `body`; what it throws becomes a status and a message.
@@ -214,8 +222,19 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
         const Demands demands = demands_of(*problem, owned);
         std::fill_n(offsets, problem->buffer_count, -1);
         if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
-        fill(allocate(demands, problem->capacity > 0 ? problem->capacity : -1, effort_of(limits)),
-            offsets, witnesses, *result);
+        const Effort effort = effort_of(limits);
+        const auto solve = [&] {
+            result->status = guarded(result->message, [&] {
+                const std::int64_t capacity = problem->capacity > 0 ? problem->capacity : -1;
+                const auto count = static_cast<std::int64_t>(problem->buffer_count);
+                fill(allocate(demands, capacity, effort), count, offsets, witnesses, *result);
+                return result->status;
+            });
+        };
+        if (problem->buffer_count <= kShallow)
+            solve();
+        else
+            loadmaster::DeepThread thread(solve);
         return result->status;
     });
     return result->status;

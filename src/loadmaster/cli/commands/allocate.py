@@ -123,6 +123,7 @@ def allocate_command(
     sram=1MiB --memory dram`
     """
     from loadmaster.allocation.allocate import aligned, allocate
+    from loadmaster.allocation.answer import Allocation
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes, parse_seconds
 
@@ -166,11 +167,12 @@ def allocate_command(
             answer = allocate_banks(problem, memories_of(memory), **options)
         else:
             answer = allocate(problem, room, **options)
-        files = (
-            []
-            if place is None or answer.offsets is None
-            else _write(problem, answer, place, name, page=out == folder and not no_report)
-        )
+        page = out == folder and not no_report
+        files = []
+        if place is not None and answer.offsets is not None:
+            files = _write(problem, answer, place, name, page=page)
+        elif place is not None and page and isinstance(answer, Allocation):
+            files = _write_page(problem, answer, allocate(problem, **options), place)
     print_results(
         _shown(answer, len(problem)),
         lambda: [_table(problem, answer)],
@@ -221,6 +223,18 @@ def _write(
         from loadmaster.report.packing_page import render_packing
 
         place.write("report.html", render_packing(problem, answer))
+    return place.publish()
+
+
+def _write_page(
+    problem: Problem, answer: Allocation, beyond: Allocation, place: OutputDirectory
+) -> list[Path]:
+    """The page alone, where nothing fits: a packing that exceeds the capacity."""
+    from loadmaster.report.packing_page import render_packing
+
+    if beyond.offsets is None:
+        return []
+    place.write("report.html", render_packing(problem, answer, beyond))
     return place.publish()
 
 

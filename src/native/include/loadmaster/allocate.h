@@ -12,8 +12,8 @@
  * Calls share no state: any number of threads may call at once. No exception leaves the library.
  * The same input and seed give the same answer on every machine and any number of threads, unless a
  * time limit strikes. Memory grows with n log n, but for pairs that are alive together in the exact
- * search (up to 8 million). That search recurses once for each buffer: up to 10,000 of them, it
- * needs up to 8 MiB of stack.
+ * search (up to 8 million). More than 64 buffers are searched in a thread with a stack of its own,
+ * as that search recurses once for each: a caller needs no more than 64 KiB.
  *
  * Not in the library, only in the Python package: in-place pairs, conflicts without a common clock,
  * several memories, and the small set of buffers that explains why nothing fits. */
@@ -77,6 +77,10 @@ typedef struct loadmaster_limits {
     int64_t work; /* per cent of the default work, which takes at most some seconds; 0 means 100 */
     uint64_t seed;
     int64_t threads; /* at most so many at once; 0 means 1 */
+    /* Called about 20 times a second, in a thread of the library, if not null: the best so far
+     * comes back once it returns anything but 0. */
+    int (*cancel)(void *context);
+    void *context;
 } loadmaster_limits;
 
 typedef enum loadmaster_status {
@@ -105,7 +109,7 @@ typedef struct loadmaster_result {
     int64_t bound;          /* bytes that any packing needs */
     int64_t instant;        /* of LOADMASTER_LOAD */
     int64_t nodes;          /* of the exact search: work done */
-    int32_t interrupted;    /* the time limit struck */
+    int32_t interrupted;    /* the time limit struck, or the call was cancelled */
     char message[160];      /* empty, or what is wrong */
 } loadmaster_result;
 

@@ -5,6 +5,7 @@
 #include <loadmaster/allocate.h>
 
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -24,7 +25,15 @@ struct Buffer {
 
 using Gap = loadmaster_gap;
 using AddressRange = loadmaster_range;
-using Limits = loadmaster_limits;
+
+struct Limits {
+    double seconds = 0; // see the C header, also for the others
+    std::int64_t work = 0;
+    std::uint64_t seed = 0;
+    std::int64_t threads = 0;
+    // Asked about 20 times a second, in a thread of the library; must not throw.
+    std::function<bool()> cancel = nullptr;
+};
 
 // See the C header for what each field means.
 struct PackingProblem {
@@ -76,7 +85,16 @@ inline Packing allocate(const PackingProblem &problem, const Limits &limits = {}
     const ProblemView all(problem);
     const loadmaster_problem view = all.get();
     loadmaster_result result;
-    loadmaster_allocate(&view, &limits, packing.offsets.data(), named.data(), &result);
+    loadmaster_limits raw{
+        limits.seconds, limits.work, limits.seed, limits.threads, nullptr, nullptr};
+    std::function<bool()> cancel = limits.cancel;
+    if (cancel) {
+        raw.cancel = [](void *asked) {
+            return (*static_cast<std::function<bool()> *>(asked))() ? 1 : 0;
+        };
+        raw.context = &cancel;
+    }
+    loadmaster_allocate(&view, &raw, packing.offsets.data(), named.data(), &result);
     if (result.status == LOADMASTER_INVALID) throw std::invalid_argument(result.message);
     if (result.status == LOADMASTER_NO_MEMORY) throw std::bad_alloc();
     if (result.status == LOADMASTER_ERROR) throw std::logic_error(result.message);
