@@ -364,6 +364,14 @@ def main() -> None:
     parser.add_argument("--cost", default="maestro")
     parser.add_argument("--magma-samples", type=int, default=10_000, metavar="N")
     arguments = parser.parse_args()
+    names = arguments.settings.lower().split(",")
+    arguments.settings = ",".join(f"m3e-{name}" if name[:1] == "s" else name for name in names)
+    for option, known in (("settings", SETTINGS), ("tasks", TASKS)):
+        for name in getattr(arguments, option).split(","):
+            if name not in known:
+                parser.error(f"--{option} {name}: choose from {','.join(known)}")
+    if arguments.folder and not list((arguments.folder / "instances").glob("*.csv")):
+        parser.error(f"{arguments.folder}: has no instances/TASK.K.csv")
     if not (arguments.tables or arguments.networks or arguments.speed):
         arguments.tables = arguments.networks = arguments.speed = True
     if arguments.speed:

@@ -166,3 +166,18 @@ def test_aliases_are_written_and_read_again() -> None:
 def test_aliases_that_make_no_sense_are_refused(rows: str, words: str) -> None:
     with pytest.raises(AllocationError, match=re.escape(words)):
         parse_buffers("id,lower,upper,size,alias,shift\n" + rows, "f.csv")
+
+
+def test_a_quoted_line_break_belongs_to_the_id() -> None:
+    text = 'id,lower,upper,size\n"line\nbreak",1,2,3\n\n"say ""it""",0,3,4\n'
+    problem = parse_buffers(text)
+    assert [problem.name(i) for i in range(2)] == ["line\nbreak", 'say "it"']
+    assert parse_buffers(format_buffers(problem)).ids == problem.ids
+    with pytest.raises(AllocationError, match=r"f\.csv:6:2: lower is"):
+        parse_buffers(text + "c,x,3,4\n", "f.csv")
+
+
+@pytest.mark.parametrize("cell", ["a" * 140_000, '"a'])
+def test_what_is_no_csv_is_refused_with_its_line(cell: str) -> None:
+    with pytest.raises(AllocationError, match=r"f\.csv:2: is not CSV"):
+        parse_buffers(f"id,lower,upper,size,alias\n{cell},0,1,2,\n", "f.csv")

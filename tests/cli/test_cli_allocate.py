@@ -123,6 +123,7 @@ def test_every_command_has_an_example_in_its_help() -> None:
     ("arguments", "words"),
     [
         (["allocate", "missing.csv"], ["missing.csv", "cannot be read"]),
+        (["allocate", "onnx:squeezenet"], ["is a network", "loadmaster plan onnx:squeezenet"]),
         (["allocate", "bad.csv"], ["bad.csv:3:4", "size"]),
         (["allocate", "buffers.csv", "--capacity", "huge"], ["huge", "8 MiB"]),
         (["allocate", "buffers.csv", "--alignment", "0"], ["alignment", "at least 1"]),

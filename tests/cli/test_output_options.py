@@ -195,6 +195,16 @@ def test_two_plans_are_compared(folder: Path) -> None:
     done = run(*compare, "--out", "out", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "wrote out/comparison.html" in done.stdout
+    # A folder stands for the plan in it, and one plan is drawn alone.
+    assert run("verify", "4MiB", cwd=folder).returncode == 0
+    one = run("report", "4MiB", "--out", "one", cwd=folder)
+    assert one.returncode == 0, one.stderr
+    assert sorted(path.name for path in (folder / "one").iterdir()) == [
+        "report.html",
+        "trace.pftrace",
+    ]
+    alone = run("report", "4MiB", "--json", cwd=folder)
+    assert (alone.returncode, "give OTHER.json" in alone.stderr) == (2, True)
     assert "Peak of scratchpad" in done.stdout
     shown = json.loads(run(*compare, "--json", cwd=folder).stdout)
     peaks = shown["figures"]["peak.scratchpad"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,3 +181,21 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: P
         files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied"))
         == "Permission denied"
     )
+
+
+def test_drafts_of_processes_that_were_killed_are_removed(tmp_path: Path) -> None:
+    """Those of this process, of other machines, and files that only look alike are not."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    host = socket.gethostname()
+    names = (
+        f".draft-{host}-{process.pid}-dead",
+        f".draft-{host}-{os.getpid()}-alive",
+        f".draft-elsewhere-{process.pid}-dead",
+        f".draft-{host}-x-other",
+    )
+    for name in names:
+        (tmp_path / name).mkdir()
+    with output_directory(tmp_path):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

@@ -1,5 +1,8 @@
 """Quantities with units, in and out."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,3 +113,27 @@ def test_shares_are_of_the_whole_and_amounts_are_not_negative() -> None:
     ]
     with pytest.raises(UnitError, match="'-5 B' is less than nothing"):
         units.parse_bytes("-5 B")
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "meant"),
+    [
+        (units.parse_bandwidth, "2", "'2 GB/s'"),
+        (units.parse_bandwidth, 8, "'8 GB/s'"),
+        (units.parse_frequency, "1.5", "'1.5 GHz'"),
+        (units.parse_flops, "13", "'13 GFLOP/s'"),
+        (lambda text: units.parse_bytes_of(text, 1000), "50", "'50%'"),
+    ],
+)
+def test_a_number_that_only_another_unit_makes_sense_of_is_refused_with_that(
+    parse: Callable[[str | int], float], text: str | int, meant: str
+) -> None:
+    with pytest.raises(UnitError, match=re.escape(meant)):
+        parse(text)
+
+
+def test_numbers_with_units_and_large_ones_without_are_taken_as_they_are() -> None:
+    assert units.parse_bandwidth("2 B/s") == 2.0
+    assert units.parse_bandwidth(34e9) == 34e9
+    assert units.parse_bytes_of("50 B", 1000) == 50
+    assert units.parse_bytes_of(4096, 1000) == 4096

@@ -104,6 +104,7 @@ def test_under_an_even_split_cores_do_not_touch_each_other() -> None:
 def test_groups_run_one_after_another() -> None:
     table = jobs(50)
     whole = map_jobs(table, 1e9, group_size=20, samples=3_000)
+    assert "groups, one after another" in whole.limit
     assert whole.group.tolist() == [0] * 20 + [1] * 20 + [2] * 10
     assert len(whole.history) == 3
     for number in (1, 2):
@@ -249,8 +250,8 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "line 1, column 2: not JSON"),
-        ("[1]", "has no list of jobs"),
+        ("{", "not JSON from line 1, column 2"),
+        ("[1]", "must hold one JSON object"),
         ('{"objectives": [], "front": []}', "front of mappings"),
         (
             '{"jobs": [{"job": "a", "core": "x", "group": 0}]}',

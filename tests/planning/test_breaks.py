@@ -128,6 +128,9 @@ def without_windows() -> Plan:
     return replace(CUT, networks=(replace(info, operators=operators),))
 
 
+assert SHARED.target.fast is not None
+WIDER = replace(SHARED.target.fast, read_bandwidth=2 * SHARED.target.fast.read_bandwidth)
+STREAMED = next(each for each in SHARED.transfers if each.job)
 FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)
 
 BREAKS: dict[str, tuple[Plan, set[str], str]] = {
@@ -660,7 +663,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     ),
     "output never copied": (
         finished(without(COPYING, "transfers", named("store z"))),
-        {"output"},
+        {"output", "lifetime"},
         "output 'n/z' has a place in host",
     ),
     "tensor not where it is read": (
@@ -831,8 +834,28 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     ),
     "copies beyond the link": (
         main_memory(COPYING, read_bandwidth=2e8),
-        {"bandwidth"},
+        {"bandwidth", "curve"},
         "the link of host is 120 ns late with copy 'load x'",
+    ),
+    "curve of another direction": (
+        replace(SHARED, target=replace(SHARED.target, fast=WIDER)),
+        {"curve"},
+        "the curve of link scratchpad has moved",
+    ),
+    "stream shorter than its job": (
+        edit(SHARED, "transfers", lambda each: each == STREAMED, end=STREAMED.start),
+        {"stream", "curve", "bandwidth"},
+        "the job over",
+    ),
+    "stream with a name": (
+        edit(SHARED, "transfers", lambda each: each == STREAMED, name="stream"),
+        {"stream"},
+        "is part of a job, and has a name",
+    ),
+    "place kept beyond the end": (
+        allocation("net/y@0", "dram", end=us(1e6)),
+        {"lifetime"},
+        "lasts beyond the end of the plan",
     ),
     "overloaded curve": (
         replace(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,15 +116,13 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
 
     O(n), vectorised where columns hold plain numbers.
     """
-    lines = text.splitlines()
-    first = next((number for number, line in enumerate(lines) if line.strip()), None)
-    if first is None:
+    records = [(line, record) for line, record in _records(text) if record.strip()]
+    if not records:
         raise AllocationError(f"{source}:1: is empty: write a header such as id,lower,upper,size")
-    header = _header(lines[first], f"{source}:{first + 1}")
-    numbers = [number for number, line in enumerate(lines) if number > first and line.strip()]
-    table = _Table(
-        source, header, [lines[number] for number in numbers], [number + 1 for number in numbers]
-    )
+    first, names = records[0]
+    header = _header(names, f"{source}:{first}")
+    lines, rows = [line for line, _ in records[1:]], [record for _, record in records[1:]]
+    table = _Table(source, header, rows, lines)
     columns = table.plain() or table.careful()
     problem = _problem(columns, table)
     if not solution:
@@ -132,11 +130,26 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in header:
         raise AllocationError(
-            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster"
+            f"{source}:{first}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
     return problem
+
+
+def _records(text: str) -> Iterator[tuple[int, str]]:
+    """Records and the numbers of their first lines: a line, or several where a break is quoted."""
+    begun: list[str] = []
+    first = open_ = 0
+    for number, line in enumerate(re.split("\r\n|\n|\r", text), 1):
+        first = first if begun else number
+        begun.append(line)
+        open_ ^= line.count('"') & 1
+        if not open_:
+            yield first, "\n".join(begun)
+            begun = []
+    if begun:
+        yield first, "\n".join(begun)
 
 
 def _header(line: str, spot: str) -> list[str]:
@@ -205,7 +218,13 @@ class _Table:
     def careful(self) -> dict[str, Any]:
         """Cell by cell, so that an error can name its place."""
         columns: dict[str, list[Any]] = {name: [] for name in self.header}
-        for row, cells in enumerate(csv.reader(self.rows)):
+        for row, record in enumerate(self.rows):
+            try:
+                (cells,) = csv.reader([record], strict=True)
+            except csv.Error as error:
+                raise AllocationError(
+                    f"{self.source}:{self.lines[row]}: is not CSV: {error}"
+                ) from None
             if len(cells) != len(self.header):
                 spot = f"{self.source}:{self.lines[row]}"
                 raise AllocationError(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -356,3 +357,9 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
             )
         )
     return check_banks(banks)
+
+
+def plan_file(path: Path) -> Path:
+    """The file of a plan, or the one in a folder that `loadmaster plan --out` wrote."""
+    inside = path / "plan.json"
+    return inside if path.is_dir() and inside.is_file() else path

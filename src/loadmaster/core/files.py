@@ -3,9 +3,11 @@ together or not at all."""
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".draft-{secrets.token_hex(8)}")
+    draft = path.with_name(_draft_name())
     try:
         with draft.open("xb") as file:
             file.write(content)
@@ -71,6 +73,27 @@ def why_unreadable(path: str | Path, error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _draft_name() -> str:
+    return f"{_draft_prefix()}{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def _draft_prefix() -> str:
+    """Drafts of this machine: folders may be shared with others."""
+    return f".draft-{socket.gethostname()}-"
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove drafts of processes that were killed before they could."""
+    prefix = _draft_prefix()
+    for draft in folder.glob(glob.escape(prefix) + "*"):
+        process = draft.name.removeprefix(prefix).partition("-")[0]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists() and Path("/proc").exists():
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -126,11 +149,12 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
         If it cannot be made or written.
     """
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    draft = path / f".draft-{secrets.token_hex(8)}"
+    draft = path / _draft_name()
     try:
         # Inside: a signal may come between any two calls, and nothing is to be left then.
         try:
             path.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(path)
             draft.mkdir(mode=0o700)
         except OSError as error:
             raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None

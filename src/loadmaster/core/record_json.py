@@ -46,9 +46,18 @@ def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Ite
     yield "\n}\n"
 
 
-def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) -> dict[str, Any]:
+def parse_object(
+    text: str,
+    name: str,
+    what: str,
+    error: type[LoadmasterError],
+    constant: Callable[[str], Any] | None = None,
+) -> dict[str, Any]:
     """JSON object in a text that errors call ``name`` and that should be ``what``, each key once;
-    raises ``error`` otherwise."""
+    raises ``error`` otherwise.
+
+    ``constant`` is called with ``NaN`` and infinities, which are no JSON; without it they are read.
+    """
     repeated: list[tuple[object, str]] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,7 +68,7 @@ def parse_object(text: str, name: str, what: str, error: type[LoadmasterError]) 
         return record
 
     try:
-        data = json.loads(text, object_pairs_hook=unique)
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
         if repeated:
             where = _path_to(data, repeated[0][0]) or ()
             raise error(

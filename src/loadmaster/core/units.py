@@ -57,10 +57,17 @@ def parse_bytes(text: str | int | float) -> int:
 
 
 def parse_bytes_of(text: str | int | float, whole: int) -> int:
-    """Bytes, or the share ``"50%"`` of ``whole`` bytes, rounded down."""
+    """Bytes, or the share ``"50%"`` of ``whole`` bytes, rounded down; a bare number of up to 100 is
+    refused, as it may be meant as either."""
     stripped = str(text).strip()
     if not stripped.endswith("%"):
-        return parse_bytes(text)
+        bytes_ = parse_bytes(text)
+        if 0 < bytes_ <= 100 and not stripped.endswith("B"):
+            raise UnitError(
+                f"{text!r} has no unit: write '{stripped}%' for a share of the whole, or"
+                f" '{stripped} B' for so many bytes"
+            )
+        return bytes_
     match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
     share = Decimal(match[1].replace("_", "")) if match is not None and not match[2] else None
     if share is None or not 0 <= share <= 100:
@@ -71,13 +78,13 @@ def parse_bytes_of(text: str | int | float, whole: int) -> int:
 
 
 def parse_bandwidth(text: str | int | float) -> float:
-    """Bytes per second, from ``"34 GB/s"``; more than zero."""
-    return _positive(_quantity(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s"), text)
+    """Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
+    return _rate(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s")
 
 
 def parse_frequency(text: str | int | float) -> float:
     """Hertz, from ``"1 GHz"``; more than zero."""
-    return _positive(_quantity(text, "Hz", _DECIMAL, "a frequency", "1 GHz"), text)
+    return _rate(text, "Hz", _DECIMAL, "a frequency", "1 GHz")
 
 
 def parse_seconds(text: str | int | float) -> float:
@@ -96,7 +103,7 @@ def parse_seconds(text: str | int | float) -> float:
 
 def parse_flops(text: str | int | float) -> float:
     """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
-    return _positive(_quantity(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s"), text)
+    return _rate(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s")
 
 
 def parse_joules(text: str | int | float) -> float:
@@ -114,9 +121,24 @@ def parse_watts(text: str | int | float) -> float:
     return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))
 
 
-def _positive(value: Decimal, text: str | int | float) -> float:
+_LEAST_BARE_RATE = 10**6
+"""No machine is slower: a smaller rate without a unit was meant in another one."""
+
+
+def _rate(
+    text: str | int | float,
+    unit: str,
+    prefixes: Mapping[str, int | Decimal],
+    what: str,
+    example: str,
+) -> float:
+    """A quantity per second; more than zero, and not a small number without a unit."""
+    value = _quantity(text, unit, prefixes, what, example)
     if value == 0:
         raise UnitError(f"{text!r} must be more than zero")
+    if value < _LEAST_BARE_RATE and str(text).strip()[-1] in "0123456789.":
+        meant = str(text).strip()
+        raise UnitError(f"{text!r} has no unit: did you mean '{meant} G{unit}'?")
     return float(value)
 
 

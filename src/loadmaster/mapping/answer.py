@@ -14,6 +14,7 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.record_json import parse_object
 from loadmaster.core.shown import Shown
 
 Status = Literal["optimal", "feasible"]
@@ -43,8 +44,9 @@ class JobMapping(Shown):
         Seconds; joules, None where not known; operations/s (multiplications and additions), None
         where no job's operations are known.
     objective, value, lower_bound
-        What was minimised, what was reached, and what no mapping of these jobs can be below:
-        seconds for makespan and throughput (the work is given), joules, or joule-seconds.
+        What was minimised, what was reached, and what no mapping of these jobs can be below, if
+        they are in these groups: seconds for makespan and throughput (the work is given), joules,
+        or joule-seconds.
     history
         Samples taken and value at every improvement; over several groups, of each.
     seconds, cpu_seconds
@@ -185,18 +187,15 @@ def read_warm_start(path: str | Path) -> WarmStart:
         If it is no such file.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise MappingError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
-    except json.JSONDecodeError as error:
-        raise MappingError(
-            f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}"
-        ) from None
-    except (UnicodeDecodeError, RecursionError):
+    except UnicodeDecodeError:
         raise MappingError(f"{path}: not JSON; {_GIVE}") from None
-    if isinstance(found, dict) and "front" in found:
+    found = parse_object(text, str(path), "mapping that `loadmaster map` wrote", MappingError)
+    if "front" in found:
         raise MappingError(f"{path}: holds a front of mappings: {_GIVE} of one objective")
-    rows = found.get("jobs") if isinstance(found, dict) else None
+    rows = found.get("jobs")
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
     names, cores, groups, positions = (
@@ -213,7 +212,7 @@ def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
     if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
         what = "a whole number of at least 0" if kind is int else "a name"
         raise MappingError(
-            f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}"
+            f"{path}: jobs[{number}]: {key!r} is {repr(value)[:80]}, and should be {what}; {_GIVE}"
         )
     return value
 

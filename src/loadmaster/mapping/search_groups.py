@@ -169,7 +169,10 @@ def _assemble(
         objective=objective,
         value=value,
         lower_bound=bound,
-        limit=parts[0].search.bound.limit,
+        limit=parts[0].search.bound.limit
+        + (
+            "" if len(parts) == 1 else f"; for jobs in these {len(parts)} groups, one after another"
+        ),
         strategy=options.strategy,
         seed=options.seed,
         samples=sum(part.search.taken for part in parts),

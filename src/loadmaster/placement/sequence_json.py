@@ -26,6 +26,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Label, Provenance
+from loadmaster.core.record_json import parse_object
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -185,32 +186,10 @@ def require_format(data: dict[str, Any], name: str, form: str, version: int) -> 
 def object_in(text: str, name: str) -> dict[str, Any]:
     """Parse a JSON object. Raises `PlacementError` if the text is none, or has a key twice."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record = dict(pairs)
-        if len(record) < len(pairs):
-            raise PlacementError(
-                f"{name}: a key occurs more than once among {', '.join(sorted(record))[:80]}"
-            )
-        return record
-
     def refused(constant: str) -> Any:
         raise PlacementError(f"{name}: {constant} is no JSON: write null for what is infinite")
 
-    try:
-        data = json.loads(text, object_pairs_hook=unique, parse_constant=refused)
-    except json.JSONDecodeError as error:
-        raise PlacementError(
-            f"{name}: not JSON from line {error.lineno}, column {error.colno} on: {error.msg}"
-        ) from None
-    except RecursionError:
-        raise PlacementError(f"{name}: not a kernel sequence: nested too deeply") from None
-    except ValueError:
-        raise PlacementError(
-            f"{name}: not a kernel sequence: a number has too many digits"
-        ) from None
-    if not isinstance(data, dict):
-        raise PlacementError(f"{name}: not a kernel sequence: the file must hold one JSON object")
-    return data
+    return parse_object(text, name, "kernel sequence", PlacementError, refused)
 
 
 @cache

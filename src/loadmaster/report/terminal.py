@@ -29,15 +29,17 @@ HALF_WIDTH = 16
 """The most characters of a name in one of two tables side by side in 80 columns."""
 
 
-def summary(plan: PlanRecord, *, seconds: float, cpu_seconds: float) -> Group:
+def summary(
+    plan: PlanRecord, *, seconds: float | None = None, cpu_seconds: float | None = None
+) -> Group:
     """Make the summary: what was planned, its figures, and the assumptions behind them.
 
     Parameters
     ----------
     plan : PlanRecord
         The finished plan.
-    seconds, cpu_seconds : float
-        Seconds that planning took, by the clock and in processor time.
+    seconds, cpu_seconds : float, optional
+        Seconds that planning took, by the clock and in processor time, if it was just planned.
     """
     parts: list[RenderableType] = [
         _configuration(plan),
@@ -214,10 +216,12 @@ def _step(plan: PlanRecord, step: Improvement) -> str:
     return figures.objective_text(plan, step.value) + late
 
 
-def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
+def _closing(plan: PlanRecord, seconds: float | None, cpu_seconds: float | None) -> Text:
     """Make the last lines: status, notes, planning time, and that the figures are estimates."""
-    spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
-    took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
+    took = f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}."
+    if seconds is not None and cpu_seconds is not None:
+        spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
+        took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
     cut = cuts_of(plan).summary()
     lines = (
         [f"Note: {printable(note)}" for note in plan.notes]

@@ -198,6 +198,11 @@ def _problem(path: Path) -> Problem:
         return tflite_problem(path)
     from loadmaster.allocation.buffers_csv import read_buffers
 
+    if str(path).startswith(("onnx:", "torch:")) or ".onnx" in path.suffixes:
+        raise AllocationError(
+            f"{path}: is a network, and here buffers are packed whose lifetimes are known (a CSV"
+            f" file, or a .tflite): `loadmaster plan {path} --target edge-npu` decides on them"
+        )
     return read_buffers(path)
 
 

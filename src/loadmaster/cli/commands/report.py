@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli.options import Json, NoReport, Quiet, out_to
+from loadmaster.cli.options import Json, NoReport, Quiet, out_to, plan_file
 from loadmaster.cli.printing import print_results, versioned
+from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
@@ -23,34 +24,60 @@ def report_command(
         Path, typer.Argument(metavar="PLAN.json", help="A plan that `loadmaster plan` wrote.")
     ],
     second: Annotated[
-        Path, typer.Argument(metavar="OTHER.json", help="The plan that is set beside it.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="[OTHER.json]", help="The plan that is set beside it. Default: none."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
-        out_to("Where comparison.html goes. Default: loadmaster-report, or with `--json` nowhere."),
+        out_to(
+            "Where report.html and trace.pftrace, or comparison.html, go. Default:"
+            " loadmaster-report, or with `--json` nowhere."
+        ),
     ] = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Set two plans side by side: figures, schedules, links and memories over one time axis.
+    """Draw the page of a plan, or set two side by side: figures, schedules, links and memories over
+    one time axis.
 
     Plans may be of other machines, networks or options; what one has and the other has not is left
     empty.
 
-    Example: `loadmaster report small/plan.json large/plan.json --out compared`
+    Example: `loadmaster report small --out page`, or `loadmaster report small/plan.json
+    large/plan.json --out compared`
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
     from loadmaster.report.comparison import comparison_json, comparison_summary
 
-    plans = Plan.load(first), Plan.load(second)
-    with directory_if_asked(
-        None if no_report or (as_json and out is None) else out or FOLDER
-    ) as place:
+    folder = None if no_report or (as_json and out is None) else out or FOLDER
+    if second is None:
+        if as_json:
+            raise PlanError(
+                "report: --json says how two plans differ: give OTHER.json, or read PLAN.json itself"
+            )
+        _draw(Plan.load(plan_file(first)), folder, quiet=quiet)
+        return
+    plans = Plan.load(plan_file(first)), Plan.load(plan_file(second))
+    with directory_if_asked(folder) as place:
         files = [] if place is None else _write(plans, place)
     shown = versioned("report", comparison_json(*plans))
     print_results(shown, lambda: [comparison_summary(*plans)], files, as_json=as_json, quiet=quiet)
+
+
+def _draw(plan: Plan, folder: Path | None, *, quiet: bool) -> None:
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.report.terminal import summary
+
+    with directory_if_asked(folder) as place:
+        files: list[Path] = []
+        if place is not None:
+            plan.report(place.draft)
+            files = place.publish()
+    print_results({}, lambda: [summary(plan)], files, as_json=False, quiet=quiet)
 
 
 def _write(plans: tuple[Plan, Plan], place: OutputDirectory) -> list[Path]:

@@ -20,6 +20,7 @@ from loadmaster.cli.options import (
     Training,
     load_networks,
     memories_of,
+    plan_file,
 )
 from loadmaster.cli.printing import print_json, print_violations, versioned, violations_json
 from loadmaster.core.errors import AllocationError, PlanError
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
 def verify_command(
     plan: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")
+        Path | None,
+        typer.Argument(
+            metavar="[PLAN.json]", help="A plan, or the folder that has it; or give --buffers."
+        ),
     ] = None,
     buffers: Annotated[
         Path | None,
@@ -112,6 +116,8 @@ def verify_command(
         )
     if overrides and target is None:
         raise PlanError("verify: --set changes a target: give --target too")
+    if plan is not None:
+        plan = plan_file(plan)
     source = plan or buffers
     assert source is not None
     if plan:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from loadmaster.core.errors import TargetError
 from loadmaster.core.quantity import Quantity, parse_quantity
-from loadmaster.targets.document import with_fields
+from loadmaster.targets.document import document_of, with_fields
 from loadmaster.targets.hardware import Target
 
 MOST_POINTS = 10_000
@@ -204,7 +204,26 @@ def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
     if name == "bandwidth":
         main = target.main.name
         return [f"{main}.{field}={text}" for field in _bandwidths(target)]
+    _require_table(target, name)
     return [f"{name}={text}"]
+
+
+def _require_table(target: Target, name: str) -> None:
+    """Refuse a name whose first part is nothing that the machine has."""
+    document = document_of(target)
+    first, dot, _ = name.partition(".")
+    if isinstance(document.get(first), dict | list) if dot else name == "static_power":
+        return
+    tables = {key: value for key, value in document.items() if isinstance(value, dict)}
+    tables |= {f"cores.{core['name']}": core for core in document["cores"]}
+    fields = [f"{table}.{field}" for table, own in tables.items() for field in own]
+    meant = [field for field in fields if field.endswith(f".{name}")]
+    if meant:
+        raise TargetError(f"{name}: did you mean {' or '.join(meant[:3])}?")
+    raise TargetError(
+        f"{name}: {target.name} has nothing of that name to vary: choose {', '.join(_SHORT)},"
+        f" static_power, or a field of {', '.join(tables)}, such as {target.main.name}.burst"
+    )
 
 
 def _bandwidths(target: Target) -> tuple[str, ...]:

@@ -3,12 +3,12 @@ and what has begun."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.units import PICOSECONDS, format_bytes
+from loadmaster.core.units import PICOSECONDS, format_bytes, format_seconds
 from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.planning.verify.columns import distinct, spans_of
 from loadmaster.planning.verify.facts import Facts, span, when
@@ -54,49 +54,45 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
 
 def _astray(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
-    than those that have begun.
+    than those that have begun: in bytes, or in seconds of the link's time.
 
-    A millionth of all bytes, and a picosecond's worth of every segment up to then, may go in
-    rounding.
+    A millionth of all, and a picosecond's worth of every segment up to then, may go in rounding.
     """
     moves, place = facts.columns.transfers, facts.columns.place_number[name]
+    memory, segments = facts.memories[name], facts.plan.links[name]
     over = (moves.source == place) | (moves.destination == place)
-    start, end = spans_of(facts.plan.links[name])
+    bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
+    rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
+    start, end = spans_of(segments)
     every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
-    area, rounding = _areas(facts.plan.links[name], start, end, every)
-    most, least = (
-        _moved_by(every, side[over], moves.bytes[over]) for side in (moves.start, moves.end)
+    measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
+        (moves.bytes[over].astype(np.float64), format_bytes),
+        (moves.bytes[over] / bandwidth, format_seconds),
     )
-    begun = np.append(0, most[:-1])
-    slack = (most[-1] if len(most) else 0) * 1e-6
-    astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
-    for at in np.flatnonzero(astray)[:1].tolist():
-        due = (
-            f"{format_bytes(least[at])} of its transfers have ended and {format_bytes(begun[at])}"
-            " have begun"
-        )
-        yield (
-            f"the curve of link {name} has moved {format_bytes(area[at])} by {when(every[at])},"
-            f" when {due}"
-        )
+    for (amount, shown), rate in zip(measures, rates.T, strict=True):
+        area, rounding = _areas(rate, start, end, every)
+        most, least = (_moved_by(every, side[over], amount) for side in (moves.start, moves.end))
+        begun = np.append(0, most[:-1])
+        slack = (most[-1] if len(most) else 0) * 1e-6
+        astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
+        for at in np.flatnonzero(astray)[:1].tolist():
+            yield (
+                f"the curve of link {name} has moved {shown(area[at])} by {when(every[at])}, when"
+                f" {shown(least[at])} of its transfers have ended and {shown(begun[at])} have begun"
+            )
 
 
-def _moved_by(every: Ints, times: Ints, size: Ints) -> Floats:
-    """Bytes of all that comes until each of the sorted instants."""
+def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
+    """Sums of all that comes until each of the sorted instants."""
     order = np.argsort(times, kind="stable")
     total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
     return np.asarray(total[np.searchsorted(times[order], every, "right")])
 
 
-def _areas(
-    segments: tuple[LinkSegment, ...], start: Ints, end: Ints, every: Ints
-) -> tuple[Floats, Floats]:
-    """For each of the sorted instants: bytes that a curve in order has moved by then, and what a
-    picosecond of each segment is."""
-    rate = (
-        np.fromiter((segment.bytes_per_second for segment in segments), np.float64, len(segments))
-        / PICOSECONDS
-    )
+def _areas(rate: Floats, start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
+    """For each of the sorted instants: what a curve in order, of so much a second, comes to by
+    then, and what a picosecond of each segment is."""
+    rate = rate / PICOSECONDS
     moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
     at = np.searchsorted(np.maximum.accumulate(end), every, "right")
     # Of the segment that has not ended, if it has begun, a part has moved.

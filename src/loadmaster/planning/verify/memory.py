@@ -51,6 +51,15 @@ def capacities(facts: Facts) -> Iterator[str]:
         )
 
 
+def lifetimes(facts: Facts) -> Iterator[str]:
+    """No allocation lasts beyond the end of the plan."""
+    for i in np.flatnonzero(facts.columns.allocations.end > facts.makespan).tolist():
+        yield (
+            f"{_label(facts.plan.allocations[i])} lasts beyond the end of the plan,"
+            f" {when(facts.makespan)}"
+        )
+
+
 def alignments(facts: Facts) -> Iterator[str]:
     """Offsets in shared memories are multiples of the memory's alignment."""
     own = facts.columns.allocations

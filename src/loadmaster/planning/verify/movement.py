@@ -35,13 +35,13 @@ def operands(facts: Facts) -> Iterator[str]:
 
 
 def streams(facts: Facts) -> Iterator[str]:
-    """While a job runs, exactly the bytes of its operands move between their memories and its
-    core."""
+    """As long as a job runs, exactly the bytes of its operands move between their memories and its
+    core; nothing waits for one of these transfers, so that they have no names."""
     moves, (start, end) = facts.columns.transfers, facts.columns.jobs
     served = np.flatnonzero(moves.job >= 0)
     job = moves.job[served]
     for number in served[
-        (moves.start[served] < start[job]) | (moves.end[served] > end[job])
+        (moves.start[served] != start[job]) | (moves.end[served] != end[job])
     ].tolist():
         transfer = facts.plan.transfers[number]
         own = facts.jobs[transfer.job]
@@ -49,6 +49,9 @@ def streams(facts: Facts) -> Iterator[str]:
             f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job"
             f" over {span(own.start, own.end)}"
         )
+    for transfer in facts.plan.transfers:
+        if transfer.job and (transfer.name or transfer.after):
+            yield f"{transfer_label(transfer)} is part of a job, and has a name or waits of its own"
     # Almost always all is as it should be, and no sums are needed.
     if not _moves_what_is_due(facts):
         yield from _amiss(facts)

@@ -59,6 +59,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "recomputed": recomputed.recomputed,
         "size": memory.sizes,
         "capacity": memory.capacities,
+        "lifetime": memory.lifetimes,
         "alignment": memory.alignments,
         "overlap": memory.overlaps,
         "double": memory.doubles,

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import onnx
 
@@ -20,6 +20,9 @@ from loadmaster.workloads.frontends.onnx.inline import inline_functions
 from loadmaster.workloads.frontends.onnx.types import PRECISIONS
 from loadmaster.workloads.graph import Graph
 
+_FIRST_BYTES, _LARGEST_RATIO = 2**28, 512
+"""The first so many bytes of a gzipped file must not be so many times as large as what they came
+from: what weights are made of does not shrink as much."""
 LARGEST_FILE = 2**31
 """The most bytes after decompression: protobuf cannot hold more, and it limits decompression
 bombs."""
@@ -119,7 +122,7 @@ def read_bytes(source: str) -> bytes:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            return _limited(gzip.GzipFile(fileobj=file)) if zipped else _limited(file)
+            return _limited(_unzipped(file) if zipped else file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ModelError(
             f"is not a complete gzip file ({error}): copy or compress it again"
@@ -128,7 +131,19 @@ def read_bytes(source: str) -> bytes:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
 
 
-def _limited(file: BinaryIO | gzip.GzipFile) -> bytes:
+def _unzipped(file: BinaryIO) -> BinaryIO:
+    """The contents of a gzipped file; refused early if they are a great deal larger than it."""
+    content = gzip.GzipFile(fileobj=file)
+    if len(content.read(_FIRST_BYTES)) > _LARGEST_RATIO * file.tell():
+        raise ModelError(
+            f"unpacks to more than {_LARGEST_RATIO} times its size: if it is a network, unpack it"
+            " first"
+        )
+    content.seek(0)
+    return cast(BinaryIO, content)
+
+
+def _limited(file: BinaryIO) -> bytes:
     data = file.read(LARGEST_FILE)
     if len(data) == LARGEST_FILE:
         raise ModelError(
