@@ -1,4 +1,4 @@
-"""What cutting operators is worth: ``python -m benchmarks.cutting [--rounds N] [--part
+"""What cutting operators is worth: ``python -m benchmarks.cutting [--effort E] [--part
 cores|memory|llm] [--network NAME]``.
 
 First the networks that the onnx package ships, each alone on ``edge-npu`` at int8: makespan with
@@ -24,7 +24,6 @@ import loadmaster as lm
 from benchmarks.networks.image_to_image import fsrcnn, unet
 from benchmarks.networks.llama import llama
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -77,10 +76,10 @@ def compulsory(graph: Graph) -> int:
     )
 
 
-def planned(graph: Graph, target: Target, cut: str, rounds: int) -> tuple[Plan, float]:
+def planned(graph: Graph, target: Target, cut: str, effort: str) -> tuple[Plan, float]:
     """A plan that holds, and processor seconds."""
     started = time.process_time()
-    plan = lm.plan([graph], target, cut=cut, rounds=rounds)
+    plan = lm.plan([graph], target, cut=cut, effort=effort)
     seconds = time.process_time() - started
     violations = lm.verify(plan)
     if violations:
@@ -93,7 +92,7 @@ def mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def over_cores(rounds: int, only: str) -> None:
+def over_cores(effort: str, only: str) -> None:
     """Print makespans of networks on all cores."""
     target = lm.target("edge-npu")
     print(
@@ -105,8 +104,8 @@ def over_cores(rounds: int, only: str) -> None:
         if only not in name:
             continue
         graph = lm.load(f"onnx:{name}", precision="int8")
-        whole, _ = planned(graph, target, "none", rounds)
-        cut, seconds = planned(graph, target, "auto", rounds)
+        whole, _ = planned(graph, target, "none", effort)
+        cut, seconds = planned(graph, target, "auto", effort)
         before, after = whole.metrics.makespan.value, cut.metrics.makespan
         over.append(
             (
@@ -127,7 +126,7 @@ def over_cores(rounds: int, only: str) -> None:
         )
 
 
-def through_memories(rounds: int, only: str) -> None:
+def through_memories(effort: str, only: str) -> None:
     """Print bytes over the main link with small scratchpads."""
     columns = f"{'whole':>7} {'cut':>7} {'whole ms':>9} {'cut ms':>9} {'jobs':>6} {'s':>6}"
     print(f"{'network':16} {'scratchpad':>10} {'bandwidth':>9} {columns}")
@@ -139,7 +138,7 @@ def through_memories(rounds: int, only: str) -> None:
             machine = lm.target(
                 "edge-npu", [f"scratchpad.capacity={capacity}", f"dram.bandwidth={bandwidth}"]
             )
-            plans = [planned(graph, machine, cut, rounds) for cut in ("none", "auto")]
+            plans = [planned(graph, machine, cut, effort) for cut in ("none", "auto")]
             bytes_moved = [
                 plan.metrics.traffic["dram"].value / compulsory(graph) for plan, _ in plans
             ]
@@ -164,7 +163,7 @@ def language_models() -> None:
     for target, batch, cached in itertools.product(machines, (1, 8), (0, 2048)):
         graph = llama(batch, 1 if cached else 512, cached)
         started = time.process_time()
-        plan = lm.plan([graph], target, rounds=1, samples=16)
+        plan = lm.plan([graph], target, effort="quick")
         seconds = time.process_time() - started
         if violations := lm.verify(plan):
             raise SystemExit(f"{graph.name}, {target.name}: {violations[0].message}")
@@ -185,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--effort", default="normal")
     parser.add_argument(
         "--part", choices=("cores", "memory", "llm"), help="one of the tables; llm only if named"
     )
@@ -194,9 +193,9 @@ def main() -> None:
     if given.part == "llm":
         language_models()
     if given.part in (None, "cores"):
-        over_cores(given.rounds, given.network)
+        over_cores(given.effort, given.network)
     if given.part in (None, "memory"):
-        through_memories(given.rounds, given.network)
+        through_memories(given.effort, given.network)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ MIB ...] [--bandwidths GBS ...] ...``.
 
 Every task (real networks, planned together) on every target, scratchpad, bandwidth and number of
 mini-batches, three ways: mapping alone (fused jobs, operands from and to main memory), the separate
-pipeline (map, place, allocate once: ``rounds=0``), and jointly. Prints makespans, the bound of
+pipeline (map, place, allocate once: ``effort=SEPARATE``), and jointly. Prints makespans, the bound of
 mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the
 joint bound; and geometric means over the cases. Times and energies are estimates of the cost model.
 ``--objective`` plans for something else than makespan: then ``x sep.`` and ``gap`` are of that.
@@ -17,20 +17,21 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import loadmaster as lm
+from loadmaster.core.effort import Effort
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.goal import OBJECTIVES
-from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.instantiate import lower
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+SEPARATE = replace(Effort.NORMAL, name="separate", evaluations=0)
 TASKS = {
     "vision": ("onnx:resnet50", "onnx:inception_v1", "onnx:squeezenet"),
     "language": tuple(
@@ -112,7 +113,7 @@ def measure(
     mebibytes: int,
     speed: float,
     mini_batches: int,
-    rounds: int,
+    effort: str,
     objective: str,
 ) -> Row:
     """Plan one case the three ways and check every plan."""
@@ -121,10 +122,10 @@ def measure(
     alone = lm.target(name, [*settings, "scratchpad.capacity=0"])
     target = lm.target(name, [*settings, f"scratchpad.capacity={mebibytes}MiB"])
     plans, seconds = [], []
-    for machine, number in ((alone, 0), (target, 0), (target, rounds)):
+    for machine, own in ((alone, SEPARATE), (target, SEPARATE), (target, effort)):
         began = time.process_time()
         plans.append(
-            lm.plan(graphs, machine, mini_batches=mini_batches, rounds=number, objective=objective)
+            lm.plan(graphs, machine, mini_batches=mini_batches, effort=own, objective=objective)
         )
         seconds.append(time.process_time() - began)
         assert lm.verify(plans[-1]) == (), (task, name, mebibytes, speed, mini_batches)
@@ -193,7 +194,7 @@ def main() -> None:
         "--bandwidths", nargs="+", type=float, default=[1, 4, 16, 64], metavar="GB/S"
     )
     parser.add_argument("--mini-batches", nargs="+", type=int, default=[1, 4, 8])
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--effort", default="normal")
     parser.add_argument("--objective", default="throughput", choices=OBJECTIVES)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
@@ -212,7 +213,7 @@ def main() -> None:
     for target, task, capacity, bandwidth, batches in cases:
         rows.append(
             measure(
-                task, target, capacity, bandwidth, batches, arguments.rounds, arguments.objective
+                task, target, capacity, bandwidth, batches, arguments.effort, arguments.objective
             )
         )
         show(rows[-1])

@@ -53,22 +53,6 @@ def without_skip(report: Any) -> Any:
     return report
 
 
-@pytest.fixture(scope="module")
-def little_effort() -> Iterator[None]:
-    """Searches of plans in this process take few of the same steps: for modules about what comes of
-    a plan, not about how good it is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadmaster.planning.contest._MOST_REFINED", 60)
-        patch.setattr("loadmaster.planning.cutting.choice._MOST_RUN", 400_000)
-        patch.setattr("loadmaster.planning.cutting.choice._ROUNDS_EXPLORED", 6)
-        patch.setattr("loadmaster.planning.workload_planner._ORDERS_A_ROUND", 16)
-        patch.setattr("loadmaster.planning.workload_planner._GLANCE_ORDERS", 16)
-        patch.setattr("loadmaster.planning.packing._PLACEMENTS_TIMES_BUFFERS", 200_000)
-        patch.setattr("loadmaster.planning.packing._NODES", 500)
-        patch.setattr("loadmaster.planning.packing._MENDS", 8)
-        yield
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
     return without_skip((yield))

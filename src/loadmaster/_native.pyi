@@ -584,8 +584,7 @@ class CutProblem:
     is seconds of a piece on every core, ``link`` those of the near memory's link. Boxes are rows of
     a first element and the one after the last for every dimension: what a piece has ``made``, and
     what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link
-    before a piece, ``stream`` while it runs, ``fetch_lead`` the share of all operators' time by
-    which a fetch is early at least before it gives way to pieces on a link that is full, ``copied``
+    before a piece, ``stream`` while it runs, ``copied``
     the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights
     and inputs, of which ``room`` fit into the fast memory while each operator runs. All run for so
     many ``mini_batches``.
@@ -593,7 +592,7 @@ class CutProblem:
 
     def __init__(
         self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, fetch_lead: float, copied: float, given: Ints, room: Ints,
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints,
         mini_batches: int
     ) -> None: ...
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
@@ -604,9 +603,6 @@ class CutProblem:
         """The same after changing several operators that read from one another at random where,
         with each changed again, that helps; runs about ``most`` pieces, and up to a quarter more to
         change one operator after the other in the end."""
-    def changes(self, option: Ints) -> Floats:
-        """The seconds that all take with every option of every operator, the others being as
-        given."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

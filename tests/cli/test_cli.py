@@ -89,8 +89,8 @@ def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Pat
         "int8",
         "--mini-batches",
         "2",
-        "--rounds",
-        "1",
+        "--effort",
+        "test",
         "--out",
         tmp_path,
     )
@@ -349,8 +349,8 @@ main()"""
         "onnx:squeezenet",
         "--target",
         "edge-npu",
-        "--rounds",
-        "0",
+        "--effort",
+        "test",
         "--cut",
         "none",
         "--time-limit",
@@ -375,7 +375,7 @@ def call(*arguments, **options):
     os.kill(os.getpid(), signal.{sent})
     return original(*arguments, **options)
 module.{name} = call
-sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--cut", "none", "--rounds", "1"]
+sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--cut", "none", "--effort", "test"]
 sys.argv += ["--out", {str(tmp_path / "out")!r}]
 main.main()"""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -431,7 +431,18 @@ def test_misspellings_are_met_half_way(arguments: list[str], words: str, tmp_pat
 
 @pytest.mark.parametrize(
     "command",
-    [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")],
+    [
+        (
+            "plan",
+            "onnx:squeezenet",
+            "--target",
+            "edge-npu",
+            "--effort",
+            "test",
+            "--precision",
+            "int8",
+        )
+    ],
 )
 @pytest.mark.slow
 def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Path) -> None:
@@ -462,8 +473,8 @@ def test_a_plan_is_checked_against_its_network_and_machine(tmp_path: Path) -> No
         "edge-npu",
         "--batch",
         "4",
-        "--rounds",
-        "0",
+        "--effort",
+        "test",
         "--out",
         tmp_path / "out",
     )

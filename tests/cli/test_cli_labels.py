@@ -49,8 +49,8 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
         str(npu),
         "--precision",
         "int8",
-        "--rounds",
-        "0",
+        "--effort",
+        "test",
         "--cut",
         "none",
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.command_line import run
+from tests.support.efforts import SEPARATE
 from tests.support.json_schema import KEYWORDS, SCHEMAS, conforms, errors, parts
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
@@ -39,8 +40,8 @@ PLAN = (
     "edge-npu",
     "--precision",
     "int8",
-    "--rounds",
-    "0",
+    "--effort",
+    "test",
     "--no-report",
 )
 MAP = ("map", JOBS, "--target", "m3e-s2", "--samples", "100")
@@ -182,7 +183,7 @@ def test_a_program_in_c_is_what_its_schema_says(tmp_path: Path) -> None:
         model([node("MatMul", ["x", "w"], "y", "product")], {"x": (4, 8)}, ["y"], [weight]),
         "net.onnx",
     )
-    plan = lm.plan([lm.load(path)], npu(2, 4096), rounds=0, samples=2).save(tmp_path / "plan.json")
+    plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE).save(tmp_path / "plan.json")
     conforms(
         "export-c", printed("export", "c", plan, "--model", path, "--out", tmp_path / "program")
     )
@@ -304,14 +305,13 @@ def test_plans_are_what_the_schema_of_plan_files_says(cut: str) -> None:
         lm.plan(
             [residual_chain(2)],
             npu(2, 4096),
-            rounds=0,
-            samples=2,
+            effort=SEPARATE,
             cut=cut,
             periods={"chain": 1e-3},
             deadlines={"chain": 1e-9},
             mini_batches=2,
         ),
-        lm.plan([residual_chain(1)], lm.target("gpu-pcie"), rounds=0, samples=2, cut=cut),
+        lm.plan([residual_chain(1)], lm.target("gpu-pcie"), effort=SEPARATE, cut=cut),
     ]
     for plan in plans:
         assert list(errors(PLAN_FILE, json.loads(plan_to_text(plan)))) == []

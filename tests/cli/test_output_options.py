@@ -28,8 +28,8 @@ PLAN = (
     "edge-npu",
     "--precision",
     "int8",
-    "--rounds",
-    "0",
+    "--effort",
+    "test",
     "--cut",
     "none",
 )

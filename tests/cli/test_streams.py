@@ -73,7 +73,7 @@ def test_what_a_terminal_cannot_show_is_replaced(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [PLACE, MAP, ("plan", "onnx:squeezenet", "--target", "m3e-s1", "--rounds", "0")]
+    "arguments", [PLACE, MAP, ("plan", "onnx:squeezenet", "--target", "m3e-s1", "--effort", "test")]
 )
 def test_a_full_disk_is_named_and_leaves_nothing(arguments: tuple[str, ...], folder: Path) -> None:
     """Files of more than a few bytes fail as they do on a full disk, some time after they were

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import SEPARATE
 from tests.support.json_schema import conforms
 from typer.testing import CliRunner
 
@@ -332,7 +333,7 @@ def test_efficiency_slows_arithmetic_and_plans_stay_within_their_bounds(tmp_path
     )
     (tmp_path / "plain.toml").write_text(ONE_CORE)
     slow, plain = (
-        lm.plan([graph], lm.target(tmp_path / f"{name}.toml"), rounds=0)
+        lm.plan([graph], lm.target(tmp_path / f"{name}.toml"), effort=SEPARATE)
         for name in ("slow", "plain")
     )
     assert slow.metrics.makespan.value > 5 * plain.metrics.makespan.value

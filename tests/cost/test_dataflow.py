@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import TEST
 from tests.support.layers import machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES, residual_chain
 
@@ -363,9 +364,9 @@ def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(
         lm.load("onnx:squeezenet", precision="int8"),
         [lm.target("edge-npu", more) for more in ([], changes)],
     )
-    plans = [lm.plan([network], machine, rounds=1, cut="none") for machine in machines]
+    plans = [lm.plan([network], machine, effort=TEST, cut="none") for machine in machines]
     assert lm.verify(plans[1]) == ()
-    cut = lm.plan([convolutions(rows=24, channels=64)], machines[1], rounds=1)
+    cut = lm.plan([convolutions(rows=24, channels=64)], machines[1], effort=TEST)
     assert any(job.ranges for job in cut.jobs)
     assert lm.verify(cut) == ()
     assert lm.Plan.load(plans[1].save(tmp_path / "plan.json")) == plans[1]

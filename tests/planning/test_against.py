@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.planning.test_mutations import network, planned, with_records
 from tests.support.cut_networks import convolutions, cut_network
+from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
 from tests.support.networks import GraphBuilder, npu
 
@@ -59,7 +60,7 @@ def chain() -> tuple[Graph, Plan]:
     """A chain of convolutions at fp32, whole, on one core with main memory only."""
     graph = replace(convolutions(skip=False), precision="fp32")
     graph = replace(graph, ops=tuple(replace(op, bits=32) for op in graph.ops))
-    return graph, lm.plan([graph], npu(1, scratchpad=0, buffer=0), samples=2, rounds=0, cut="none")
+    return graph, lm.plan([graph], npu(1, scratchpad=0, buffer=0), effort=SEPARATE, cut="none")
 
 
 def mended(plan: Plan) -> Plan:
@@ -140,7 +141,7 @@ def test_plans_of_files_pass(
 ) -> None:
     machine = lm.target("edge-npu", changes)
     network_ = lm.load(FIXTURES / source, **options)
-    plan = lm.plan([network_], machine, samples=2, rounds=0, **more)
+    plan = lm.plan([network_], machine, effort=SEPARATE, **more)
     assert verify_against(plan, [network_], machine) == ()
 
 
@@ -149,7 +150,7 @@ def test_plans_of_torch_modules_pass(training: bool, cut: str) -> None:
     pytest.importorskip("torch")
     machine = lm.target("edge-npu", ["scratchpad.capacity=16KiB"])
     network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
-    plan = lm.plan([network_], machine, samples=2, rounds=0, cut=cut)
+    plan = lm.plan([network_], machine, effort=SEPARATE, cut=cut)
     assert verify_against(plan, [network_], machine) == ()
 
 
@@ -159,8 +160,7 @@ def test_goals_are_part_of_what_is_proven() -> None:
         [graph],
         npu(2),
         mini_batches=2,
-        samples=2,
-        rounds=0,
+        effort=SEPARATE,
         objective="edp",
         periods={"cut": 1e-4},
         deadlines={"cut": 1.0},
@@ -636,7 +636,7 @@ def test_the_order_of_unused_results_does_not_matter() -> None:
     one, _, _ = build.conv("one", x, 8), build.conv("two", x, 8), build.conv("y", x, 8)
     build.elementwise("three", one)
     graph = build.graph("y")
-    plan = lm.plan([graph], npu(), samples=2, rounds=0)
+    plan = lm.plan([graph], npu(), effort=SEPARATE)
     assert set(plan.networks[0].unused) == {"three", "two"}
     for unused in (("three", "two"), ("two", "three")):
         turned = with_records(

@@ -4,6 +4,7 @@ that stay as they are."""
 import itertools
 
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
 
@@ -62,5 +63,5 @@ def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:
         pads=[0, 0, 1, 1],
     )
     graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
-    plan = lm.plan([graph], npu(3, 300), samples=1, rounds=0)
+    plan = lm.plan([graph], npu(3, 300), effort=SEPARATE)
     assert lm.verify_against(plan, [graph], npu(3, 300)) == ()

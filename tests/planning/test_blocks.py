@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.networks.llama import llama
+from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.planning import contest
@@ -96,8 +97,8 @@ def test_a_plan_in_blocks_is_near_its_bound(
     here."""
     monkeypatch.setattr(contest, "MOST_JUDGED", 1)
     monkeypatch.setattr(contest, "MOST_BESIDE", 1)
-    plan = lm.plan([decoder.source], machine, rounds=1, samples=4)
-    whole = lm.plan([decoder.source], machine, rounds=1, samples=4, cut="none")
+    plan = lm.plan([decoder.source], machine, effort=TEST)
+    whole = lm.plan([decoder.source], machine, effort=TEST, cut="none")
     assert not lm.verify(plan)
     assert any("into blocks that stream weights" in note for note in plan.notes)
     assert plan.metrics.makespan.value < 0.5 * whole.metrics.makespan.value

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain
 
 import loadmaster as lm
@@ -50,8 +51,7 @@ def test_no_plan_moves_less_or_is_faster_than_its_bound(
         [residual_chain(blocks, channels=channels, size=8)],
         machine,
         mini_batches=mini_batches,
-        samples=2,
-        rounds=1,
+        effort=TEST,
     )
     assert lm.verify(plan) == ()
     assert plan.metrics.traffic["dram"].lower_bound <= plan.metrics.traffic["dram"].value

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -76,7 +77,7 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_path: Path) -> None:
     arguments, options = (
         ([residual_chain(4)], lm.target("edge-npu"), AXES),
-        {"mini_batches": 2, "rounds": 1},
+        {"mini_batches": 2, "effort": TEST},
     )
     killed: list[int] = []
     with (
@@ -118,8 +119,8 @@ def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
         "edge-npu",
         "--cut",
         "none",
-        "--rounds",
-        "0",
+        "--effort",
+        "test",
     ]
     sweeps = [
         "--sweep",

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.errors import CapacityError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import no_progress
 from loadmaster.planning import contest
@@ -21,19 +20,13 @@ from loadmaster.planning.decisions import Score
 
 @dataclass
 class Planner:
-    """A planner whose glance, look and best plan end at given times; no look has an address for
-    what a glance hopes for if it is None."""
+    """A planner whose glance and best plan end at given times."""
 
     seems: int
-    after_a_round: int | None
     ends: int
     jobs: int = 1
-    rounds: int = 1
     is_polished: bool = False
     interrupted: bool = False
-    cost: int = 100
-    tilings: int = 0
-    """What a choice of tilings takes off the end."""
     tiled: bool = False
     large: bool = False
     goal: Any = field(
@@ -50,16 +43,8 @@ class Planner:
     def glance(self) -> Score:
         return 0, self.seems, self.seems
 
-    def look(self) -> tuple[Score, int]:
-        if self.after_a_round is None:
-            raise CapacityError("no addresses")
-        return (0, self.after_a_round, self.after_a_round), self.cost
-
     def best(self) -> int:
         return self.ends
-
-    def longer(self, rounds: int) -> None:
-        """No search of more rounds finds a plan."""
 
     def score_of(self, ends: int) -> Score:
         return 0, ends, ends
@@ -87,69 +72,29 @@ def contest_of(planners: Sequence[Planner]) -> Contest:
     )
 
 
-@pytest.fixture(autouse=True)
-def _tilings_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "retiled", lambda planner, ends: (planner, ends - planner.tilings))
-
-
-def test_plans_are_compared_with_tilings_of_their_own() -> None:
-    whole, cut = Planner(500, 100, 100, tilings=20), Planner(60, 95, 95, tilings=1)
-    assert contest_of([whole, cut]).best() == (whole, 80)
-
-
-@pytest.mark.parametrize("look", [95, None])
-def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | None) -> None:
-    """A glance knows nothing of addresses: what seems a little better may turn out worse."""
-    whole, tempting, better = Planner(500, 500, 500), Planner(60, look, 95), Planner(70, 65, 60)
-    assert contest_of([whole, tempting, better]).best()[0] is cast("Any", better)
-
-
-@pytest.mark.parametrize(("later", "chosen"), [(60_000, True), (60_100, False)])
-def test_of_ways_that_take_as_long_as_one_another_the_one_of_less_cost_is_planned(
-    later: int, chosen: bool
-) -> None:
-    """The search for each of them may take a hundredth of the time for less energy: the choice
-    among them takes none again."""
-    whole, fast, frugal = (
-        Planner(500_000, 1, 500_000),
-        Planner(60_000, 60_000, 60_000),
-        Planner(61_000, later, later, cost=50),
-    )
-    assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
-
-
 @pytest.mark.parametrize("few", [False, True])
 def test_ways_of_very_few_jobs_are_planned_in_full(few: bool) -> None:
-    """What is polished may be the best of all, which no glance and no look can tell."""
+    """What is polished may be the best of all, which no glance can tell."""
     whole, seeming, best = (
-        Planner(500, 500, 500),
-        Planner(60, 60, 60),
-        Planner(70, 70, 50, is_polished=few),
+        Planner(500, 500),
+        Planner(60, 60),
+        Planner(70, 50, is_polished=few),
     )
     assert contest_of([whole, seeming, best]).best()[0] is cast("Any", best if few else seeming)
 
 
-def test_what_seems_far_worse_is_not_looked_at() -> None:
-    whole, good, hopeless = Planner(500, 500, 500), Planner(60, 60, 60), Planner(300, 1, 1)
+def test_what_seems_worse_is_not_planned_in_full() -> None:
+    whole, good, hopeless = Planner(500, 500), Planner(60, 60), Planner(300, 1)
     assert contest_of([whole, good, hopeless]).best()[0] is cast("Any", good)
 
 
 def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried() -> None:
-    large, small = Planner(10, 10, 10, contest.MOST_JUDGED), Planner(60, 60, 60)
-    found = contest_of([Planner(500, 500, 500), large, small])
+    large, small = Planner(10, 10, contest.MOST_JUDGED), Planner(60, 60)
+    found = contest_of([Planner(500, 500), large, small])
     assert found.best()[0] is cast("Any", small)
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
     )
-
-
-def test_three_ways_of_thousands_of_pieces_are_compared() -> None:
-    """Bands for all of a small memory leave room for those that fill less of it, and find addresses
-    where the first find none."""
-    bands = [Planner(60, 150, 150, 7680), Planner(61, 140, 140, 7680), Planner(62, 62, 62, 7680)]
-    found = contest_of([Planner(500, 500, 500), *bands])
-    assert found.best()[0] is cast("Any", bands[2])
-    assert not any("not tried" in note for note in found.notes(stopped=False))
 
 
 def test_large_pieces_are_tried_whatever_whole_operators_take(
@@ -165,8 +110,8 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(
     ):
         planned: list[Planner] = []
         whole, large = (
-            Planner(seems, seems, seems, jobs),
-            Planner(60, 60, 60, contest.MOST_BESIDE, large=True),
+            Planner(seems, seems, jobs),
+            Planner(60, 60, contest.MOST_BESIDE, large=True),
         )
         found = contest_of([whole, large])
         assert found.best()[0] is cast("Any", large if seems > 60 else whole)
@@ -174,14 +119,14 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(
 
 
 def test_large_pieces_are_bounded_too() -> None:
-    whole, large = Planner(500, 500, 500), Planner(60, 60, 60, 100_000, large=True)
+    whole, large = Planner(500, 500), Planner(60, 60, 100_000, large=True)
     assert contest_of([whole, large]).best()[0] is cast("Any", whole)
 
 
 def test_a_contest_that_whole_operators_fill_says_so() -> None:
     """Where they leave room for no other way, working one out would be in vain."""
     for jobs in (1, contest.MOST_BESIDE):
-        found = contest_of([Planner(500, 500, 500, jobs)])
+        found = contest_of([Planner(500, 500, jobs)])
         found.best()
         assert found.full is (jobs > 1)
 
@@ -191,11 +136,11 @@ def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_
     ends: int, chosen: bool
 ) -> None:
     whole, bands, tiles = (
-        Planner(500, 500, 500),
-        Planner(80, 80, 80),
-        Planner(60, 60, ends, tiled=True),
+        Planner(500, 500),
+        Planner(80, 80),
+        Planner(60, ends, tiled=True),
     )
-    worse = Planner(90, 1, 1, tiled=True)
+    worse = Planner(90, 1, tiled=True)
     assert contest_of([whole, bands, tiles, worse]).best()[0] is cast(
         "Any", tiles if chosen else bands
     )
@@ -203,11 +148,11 @@ def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_
 
 def test_tiles_leave_the_pieces_of_others_alone() -> None:
     bands, tiles = (
-        Planner(80, 80, 80, contest.MOST_JUDGED - 1),
-        Planner(60, 60, 60, contest.MOST_JUDGED, tiled=True),
+        Planner(80, 80, contest.MOST_JUDGED - 1),
+        Planner(60, 60, contest.MOST_JUDGED, tiled=True),
     )
-    further = Planner(50, 50, 50, 1, tiled=True)
-    found = contest_of([Planner(500, 500, 500), bands, tiles, further])
+    further = Planner(50, 50, 1, tiled=True)
+    found = contest_of([Planner(500, 500), bands, tiles, further])
     assert found.best()[0] is cast("Any", tiles)
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import npu, residual_chain
 from tests.support.summed_networks import copying, product
 
@@ -25,8 +26,6 @@ from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
-pytestmark = pytest.mark.usefixtures("little_effort")
-
 
 @settings(max_examples=6, deadline=None)
 @given(
@@ -44,8 +43,7 @@ def test_plans_hold_whatever_the_cores_and_the_room(
         [convolutions()],
         machine,
         mini_batches=batches,
-        rounds=1,
-        samples=4,
+        effort=TEST,
         cut=cut,
         objective=objective,
     )
@@ -63,19 +61,19 @@ def test_plans_hold_whatever_the_cores_and_the_room(
 def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited() -> None:
     chains = [residual_chain(2, "one", 64), residual_chain(2, "two", 64)]
     spans = [
-        lm.plan(chains, copying(cores, 2**20), rounds=1, cut="none").metrics.makespan.value
+        lm.plan(chains, copying(cores, 2**20), effort=TEST, cut="none").metrics.makespan.value
         for cores in (1, 3)
     ]
     assert spans[1] < 0.7 * spans[0]
     plan = lm.plan(
-        [residual_chain(1)], copying(2), mini_batches=2, rounds=1, periods={"chain": 1e-3}
+        [residual_chain(1)], copying(2), mini_batches=2, effort=TEST, periods={"chain": 1e-3}
     )
     assert lm.verify(plan) == ()
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
 
 
 def test_without_a_joint_search_jobs_run_in_turn_on_the_core_that_is_soonest_done() -> None:
-    plan = lm.plan([residual_chain(2)], copying(3), rounds=0, cut="none")
+    plan = lm.plan([residual_chain(2)], copying(3), effort=SEPARATE, cut="none")
     assert lm.verify(plan) == ()
     assert len({job.core for job in plan.jobs}) == 1
 
@@ -105,7 +103,7 @@ def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
     with pytest.raises(
         CapacityError, match=r"needs all its operands in scratchpad: .* required, 256 B available"
     ):
-        lm.plan([residual_chain(1)], copying(2, 256), rounds=1)
+        lm.plan([residual_chain(1)], copying(2, 256), effort=TEST)
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,7 +198,7 @@ def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts
     """Both factors of a single element are 12,000 bytes: chains of pieces keep their sums on chip,
     and bring in each factor once."""
     machine, graph = copying(2, 4096), product(1, 6000, 2)
-    plan = lm.plan([graph], machine, rounds=1, samples=4, cut=cut)
+    plan = lm.plan([graph], machine, effort=TEST, cut=cut)
     assert lm.verify_against(plan, [graph], machine) == ()
     sums = {tensor.name for tensor in plan.tensors if tensor.summed}
     assert sums
@@ -212,7 +210,7 @@ def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts
 
 def test_sums_stay_whole_where_other_cuts_make_operators_fit() -> None:
     """Columns of the weights, though there are hundreds of them; two of these pieces fit."""
-    plan = lm.plan([product(1, 700, 300)], copying(2, 4096), rounds=1, samples=4)
+    plan = lm.plan([product(1, 700, 300)], copying(2, 4096), effort=TEST)
     assert lm.verify(plan) == ()
     assert len(plan.jobs) > 60
     assert not any(job.summed for job in plan.jobs)

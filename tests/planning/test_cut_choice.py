@@ -3,15 +3,17 @@ together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE
 from tests.support.networks import npu
 
 from loadmaster import _native
-from loadmaster.planning.cutting.choice import Choosable, CutChoice
+from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.options import Option, balanced_sizes, operator_options
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
@@ -48,6 +50,14 @@ def choosable(graph: Graph, target: Target) -> Choosable:
 def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
     network = choosable(graph, target)
     return CutChoice([network], target), list(network.options)
+
+
+def single_changes(choice: CutChoice, chosen: Chosen) -> Iterator[float]:
+    """The seconds of all that differs in one operator."""
+    own = [choice.networks[network].options[number] for network, number in choice._order]
+    for at, options in enumerate(own):
+        for option in range(len(options)):
+            yield choice.seconds((*chosen[:at], option, *chosen[at + 1 :]))
 
 
 def ends(
@@ -137,9 +147,9 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
         chosen = tuple(int(generator.integers(len(own))) for own in options)
         better = choice.improved(chosen)
         assert choice.seconds(better) <= choice.seconds(chosen)
-        assert all(seconds >= choice.seconds(better) for seconds, _ in choice.changes(better)), (
-            "one more change would help"
-        )
+        assert all(
+            seconds >= choice.seconds(better) for seconds in single_changes(choice, better)
+        ), "one more change would help"
 
 
 def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
@@ -160,10 +170,11 @@ def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bo
     explored = choice.explored(start)
     assert explored == again.explored(start)
     assert choice.seconds(explored) < choice.seconds(start)
-    assert all(seconds >= choice.seconds(explored) for seconds, _ in choice.changes(explored)), (
-        "one more change would help"
-    )
-    assert choice.explored(start, 0.0) == start, "without effort nothing changes"
+    assert all(
+        seconds >= choice.seconds(explored) for seconds in single_changes(choice, explored)
+    ), "one more change would help"
+    idle = CutChoice(choice.networks, unlike(4), effort=SEPARATE)
+    assert idle.explored(start) == start, "without effort nothing changes"
 
 
 def test_networks_and_mini_batches_run_side_by_side() -> None:
@@ -204,7 +215,6 @@ def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProb
         "source": np.array([0]),
         "fetch": np.zeros(4),
         "stream": np.zeros(4),
-        "fetch_lead": np.inf,
         "copied": 0.0,
         "given": np.zeros(2, dtype=np.int64),
         "room": np.array([100, 100]),
@@ -258,18 +268,6 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
         assert idle.makespan(only) == 5.0, "but not where the link was idle before"
 
 
-def test_fetches_give_way_to_pieces_until_they_would_be_late() -> None:
-    only, alone = np.array([0, 0]), np.repeat([[1.0], [1.0], [2.0], [1.0]], 2, axis=1)
-    fetch, stream = np.array([0.0, 0, 0, 0.5]), np.array([1.0, 0, 0, 0])
-    for lead, end in ((0.0, 3.0), (1.0, 3.5), (np.inf, 3.5)):
-        problem = two_operators(
-            [[0, 1], [1, 2]], alone=alone, fetch=fetch, stream=stream, fetch_lead=lead
-        )
-        assert problem.makespan(only) == end, (
-            "what is fetched for the last piece would slow down the first"
-        )
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -286,8 +284,6 @@ def test_fetches_give_way_to_pieces_until_they_would_be_late() -> None:
         ({"room": np.array([100, -1])}, "room"),
         ({"room": np.array([100])}, "room"),
         ({"copied": np.inf}, "copied"),
-        ({"fetch_lead": -0.1}, "fetch_lead"),
-        ({"fetch_lead": np.nan}, "fetch_lead"),
         ({"mini_batches": 0}, "mini_batches"),
     ],
 )
@@ -305,5 +301,3 @@ def test_native_code_refuses_options_that_are_not_there() -> None:
             problem.makespan(np.array(option))
         with pytest.raises(ValueError, match="option"):
             problem.improve(np.array(option), 10)
-        with pytest.raises(ValueError, match="option"):
-            problem.changes(np.array(option))

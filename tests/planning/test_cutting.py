@@ -11,10 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import no_progress
@@ -39,7 +41,7 @@ from loadmaster.workloads.lowering.split import WHOLE
 
 pytestmark = pytest.mark.slow
 
-FEW = {"samples": 2, "rounds": 1}
+FEW = {"effort": TEST}
 
 
 def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -> Target:
@@ -72,7 +74,7 @@ def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPl
     table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
     return WorkloadPlanner(
-        workload, table, target, goal, energy, 0, 2, 1, NO_DEADLINE, no_progress, Interrupts()
+        workload, table, target, goal, energy, 0, TEST, NO_DEADLINE, no_progress, Interrupts()
     )
 
 
@@ -151,10 +153,10 @@ def test_pieces_on_several_cores_beat_whole_operators() -> None:
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency", "energy", "edp"])
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_cut_plans_are_never_worse_and_hold(objective: str, rounds: int) -> None:
+@pytest.mark.parametrize("effort", [SEPARATE, TEST], ids=["separate", "joint"])
+def test_cut_plans_are_never_worse_and_hold(objective: str, effort: Effort) -> None:
     graphs = [convolutions("one", rows=12, channels=24), residual_chain(1, "two")]
-    options = {"objective": objective, "mini_batches": 2, "samples": 4, "rounds": rounds}
+    options = {"objective": objective, "mini_batches": 2, "effort": effort}
     for target in (machine(3, 4_000), machine(2, 60_000, 1e9)):
         whole, cut = (lm.plan(graphs, target, cut=cut, **options) for cut in ("none", "auto"))
         assert lm.verify(cut) == ()
@@ -204,7 +206,7 @@ def test_more_scratchpad_is_hardly_ever_slower() -> None:
     machine's has."""
     graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
     spans = [
-        lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value
+        lm.plan([graph], machine(2, size, 2e9), effort=TEST).metrics.makespan.value
         for size in (4_000, 8_000, 16_000, 32_000, 64_000)
     ]
     assert all(after <= before * 1.08 for before, after in itertools.pairwise(spans)), spans

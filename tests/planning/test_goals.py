@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
@@ -46,7 +47,7 @@ def test_energy_of_one_convolution_by_hand() -> None:
 
 def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised() -> None:
     graphs, machine = [residual_chain(1)], npu(1, 2**16)
-    plan = lm.plan(graphs, machine, rounds=0, deadlines={"chain": 1e-12})
+    plan = lm.plan(graphs, machine, effort=SEPARATE, deadlines={"chain": 1e-12})
     assert plan.missed
     forged = replace(plan, timings=(replace(plan.timings[0], deadline=0.0),))
     assert [violation.message for violation in lm.verify_against(forged, graphs, machine)] == [
@@ -96,10 +97,10 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
         "periods": {"chain": period} if period else {},
         "deadlines": {"other": deadline} if deadline else {},
         "seed": seed,
-        "samples": 6,
     }
     separate, joint = (
-        lm.plan(two(1), npu(cores, scratchpad), rounds=rounds, **options) for rounds in (0, 1)
+        lm.plan(two(1), npu(cores, scratchpad), effort=effort, **options)
+        for effort in (SEPARATE, TEST)
     )
     assert lm.verify(separate) == lm.verify(joint) == ()
     assert joint.lateness <= separate.lateness
@@ -192,8 +193,7 @@ def test_a_deadline_that_no_plan_can_miss_is_none(seconds: float) -> None:
     plan = lm.plan(
         [residual_chain(1)],
         npu(2),
-        samples=1,
-        rounds=0,
+        effort=SEPARATE,
         mini_batches=2,
         deadlines={"chain": seconds},
         periods={"chain": 1.0},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
@@ -119,8 +120,8 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
 ) -> None:
     machine = npu(cores, scratchpad)
     graphs = [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
-    separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=0)
-    joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
+    separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=SEPARATE)
+    joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=TEST)
     assert lm.verify(joint) == ()
     assert (
         joint.metrics.makespan.lower_bound
@@ -133,8 +134,8 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
 
 def test_a_small_plan_is_found_jointly_and_holds() -> None:
     separate, joint = (
-        lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, rounds=rounds)
-        for rounds in (0, 1)
+        lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, effort=effort)
+        for effort in (SEPARATE, TEST)
     )
     assert lm.verify(joint) == ()
     assert (
@@ -352,8 +353,8 @@ def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.M
 
 
 def test_negative_rounds_are_refused() -> None:
-    with pytest.raises(PlanError, match="rounds"):
-        lm.plan([residual_chain(1)], npu(), rounds=-1)
+    with pytest.raises(PlanError, match="effort"):
+        lm.plan([residual_chain(1)], npu(), effort="much")
 
 
 def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -> None:
@@ -403,7 +404,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(
     monkeypatch.setattr(addresses, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
         plan = lm.plan(
-            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1
+            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", effort=TEST
         )
         assert lm.verify(plan) == ()
     assert sum(evicted) > 10

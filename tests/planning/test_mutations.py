@@ -8,6 +8,7 @@ from itertools import groupby
 
 import pytest
 from tests.support.cut_networks import cut_plan, recomputing_plan
+from tests.support.efforts import TEST
 from tests.support.hand_plan import batches, energies
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
@@ -39,16 +40,14 @@ def planned(kind: str) -> Plan:
     """A small plan: of two networks with several mini-batches, of operators in tiles, of a machine
     that copies operands."""
     if kind == "copies":
-        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, samples=2)
+        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort=TEST)
     if kind == "pieces":
         return cut_plan(2)
     if kind == "recomputed":
         return recomputing_plan()
     if kind == "tiles":
-        return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, samples=2, rounds=1)
-    return lm.plan(
-        [network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, samples=2, rounds=1
-    )
+        return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, effort=TEST)
+    return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort=TEST)
 
 
 def with_figures(plan: Plan) -> Plan:

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.efforts import TEST
 
 import loadmaster as lm
 
@@ -38,5 +39,5 @@ def test_such_outputs_plan_and_hold(extra: onnx.NodeProto, tmp_path: Path) -> No
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]),
         tmp_path / "passed.onnx",
     )
-    plan = lm.plan([lm.load(tmp_path / "passed.onnx")], lm.target("edge-npu"), samples=1)
+    plan = lm.plan([lm.load(tmp_path / "passed.onnx")], lm.target("edge-npu"), effort=TEST)
     assert lm.verify(plan) == ()

@@ -2,6 +2,7 @@
 ``LOADMASTER_FUZZ=100`` tries more."""
 
 import pytest
+from tests.support.efforts import SEPARATE
 from tests.support.onnx_builder import graph_of, node
 from tests.support.plan_problems import problem
 from tests.support.problems import EFFORT
@@ -10,8 +11,6 @@ import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_json import plan_from_text, plan_to_text
-
-pytestmark = pytest.mark.usefixtures("little_effort")
 
 
 @pytest.mark.slow
@@ -59,7 +58,7 @@ def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned(tmp_path) 
         {"w": (8, 2, 1, 3)},
     )
     target = lm.target("optane-server")
-    plan = lm.plan([graph], target, rounds=0)
+    plan = lm.plan([graph], target, effort=SEPARATE)
     assert any("x" in operand.tensor for job in plan.jobs for operand in job.reads)
     assert lm.verify_against(plan, [graph], target) == ()
 
@@ -76,5 +75,5 @@ def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned(tmp_path) -
         weights,
     )
     target = lm.target("edge-npu")
-    plan = lm.plan([graph], target, rounds=0)
+    plan = lm.plan([graph], target, effort=SEPARATE)
     assert lm.verify_against(plan, [graph], target) == ()

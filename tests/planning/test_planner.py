@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import Found, JointSearch
@@ -24,8 +26,6 @@ from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
-
-pytestmark = pytest.mark.usefixtures("little_effort")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHIPPED = [
@@ -76,7 +76,7 @@ def test_every_plan_of_random_networks_holds(
     a, b, cores: int, scratchpad: int, mini_batches: int, seed: int
 ) -> None:
     plan = lm.plan(
-        [a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, samples=4, rounds=1
+        [a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, effort=TEST
     )
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.lower_bound <= plan.metrics.makespan.value
@@ -87,16 +87,14 @@ def test_every_plan_of_random_networks_holds(
     st.sampled_from([0, 1000, 5000]),
     st.integers(1, 4),
     st.sampled_from([0.5, 0.7, 0.9, 1.0]),
-    st.integers(0, 1),
+    st.sampled_from([SEPARATE, TEST]),
 )
 @settings(max_examples=40, deadline=None)
 @pytest.mark.slow
 def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
-    graph, scratchpad: int, mini_batches: int, share: float, rounds: int
+    graph, scratchpad: int, mini_batches: int, share: float, effort: Effort
 ) -> None:
-    ample = lm.plan(
-        [graph], npu(2, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds
-    )
+    ample = lm.plan([graph], npu(2, scratchpad), mini_batches=mini_batches, effort=effort)
     capacity = int(ample.metrics.memory["dram"].peak * share)
     least = sum(
         t.bytes for t in lower([graph], npu(), mini_batches=mini_batches).tensors if t.producer < 0
@@ -106,15 +104,14 @@ def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
             [graph],
             with_main(capacity, scratchpad),
             mini_batches=mini_batches,
-            samples=4,
-            rounds=rounds,
+            effort=effort,
         )
     except CapacityError:
         # What is planned separately with ample memory is found again, unless jobs that were tiled
         # anew use memory at other times.
         assert (
             capacity < ample.metrics.memory["dram"].peak
-            or rounds
+            or effort is TEST
             or any(job.tiling != "all streamed" for job in ample.jobs)
         )
     else:
@@ -128,7 +125,7 @@ def test_every_plan_with_copies_holds_or_says_what_does_not_fit(
     graph, hbm: int, mini_batches: int
 ) -> None:
     try:
-        plan = lm.plan([graph], staged_machine(hbm), mini_batches=mini_batches, samples=2)
+        plan = lm.plan([graph], staged_machine(hbm), mini_batches=mini_batches, effort=TEST)
     except CapacityError:
         # Refusing is right only if some job's operands exceed the memory, or come so close that
         # packing may fail.
@@ -147,9 +144,7 @@ def test_every_plan_with_copies_holds_or_says_what_does_not_fit(
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.slow
 def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> None:
-    plan = lm.plan(
-        [lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), samples=16, rounds=1
-    )
+    plan = lm.plan([lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), effort=TEST)
     assert lm.verify(plan) == ()
     assert plan.networks[0].unknown == ()
 
@@ -161,8 +156,7 @@ def test_every_committed_network_plans_at_every_precision(name: str, precision: 
     plan = lm.plan(
         [lm.load(FIXTURES / f"{name}.onnx.gz", precision=precision)],
         lm.target("edge-npu"),
-        samples=16,
-        rounds=1,
+        effort=TEST,
     )
     assert lm.verify(plan) == ()
 
@@ -171,14 +165,14 @@ def test_every_committed_network_plans_at_every_precision(name: str, precision: 
 @pytest.mark.parametrize("name", bundled())
 def test_two_real_networks_plan_together_on_every_bundled_target(name: str) -> None:
     networks = [lm.load("onnx:squeezenet"), lm.load(FIXTURES / "mobilenetv2.onnx.gz")]
-    plan = lm.plan(networks, lm.target(name), mini_batches=2, samples=8, rounds=1)
+    plan = lm.plan(networks, lm.target(name), mini_batches=2, effort=TEST)
     assert lm.verify(plan) == ()
 
 
 def test_a_plan_is_never_slower_than_one_without_the_scratchpad() -> None:
     network = [lm.load("onnx:squeezenet", precision="int8")]
-    with_it = lm.plan(network, lm.target("edge-npu"), samples=8)
-    without = lm.plan(network, lm.target("edge-npu", ["scratchpad.capacity=0"]), samples=8)
+    with_it = lm.plan(network, lm.target("edge-npu"), effort=TEST)
+    without = lm.plan(network, lm.target("edge-npu", ["scratchpad.capacity=0"]), effort=TEST)
     assert with_it.metrics.makespan.value < without.metrics.makespan.value
     assert with_it.metrics.traffic["dram"].value < without.metrics.traffic["dram"].value
 
@@ -187,15 +181,15 @@ def test_a_plan_is_never_slower_than_one_without_the_scratchpad() -> None:
 def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path: Path) -> None:
     network = [lm.load("onnx:squeezenet")]
     files = [
-        lm.plan(network, lm.target("edge-npu"), seed=3, samples=8).save(tmp_path / f"{i}.json")
+        lm.plan(network, lm.target("edge-npu"), seed=3, effort=TEST).save(tmp_path / f"{i}.json")
         for i in range(2)
     ]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert lm.Plan.load(files[0]) == lm.plan(network, lm.target("edge-npu"), seed=3, samples=8)
+    assert lm.Plan.load(files[0]) == lm.plan(network, lm.target("edge-npu"), seed=3, effort=TEST)
 
 
 def test_a_scratchpad_too_small_for_an_operator_leaves_it_in_dram_and_says_so() -> None:
-    plan = lm.plan([residual_chain(2)], npu(scratchpad=1024), samples=2)
+    plan = lm.plan([residual_chain(2)], npu(scratchpad=1024), effort=TEST)
     assert lm.verify(plan) == ()
     assert any("stream from dram" in note for note in plan.notes)
 
@@ -205,7 +199,7 @@ def test_what_is_not_understood_is_named_in_the_plan() -> None:
     build.tensor("x", (4, 4, 4), TensorKind.INPUT)
     build.tensor("y", (4, 4, 4))
     build.op("Mystery", OpClass.UNKNOWN, ["x"], "y")
-    plan = lm.plan([build.graph("y")], npu(), samples=2)
+    plan = lm.plan([build.graph("y")], npu(), effort=TEST)
     assert any("Mystery" in note for note in plan.notes)
     assert plan.jobs[0].macs == 0
     assert plan.jobs[0].reads[0].bytes == 64
@@ -255,9 +249,7 @@ def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str)
         if calls == call:
             os.kill(os.getpid(), signal.SIGINT)
 
-    plan = lm.plan(
-        [residual_chain(4)], npu(), mini_batches=2, samples=8, rounds=1, progress=interrupt
-    )
+    plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, effort=TEST, progress=interrupt)
     assert calls >= call, "an interrupt that never came proves nothing"
     assert lm.verify(plan) == ()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -270,15 +262,15 @@ def test_an_interrupt_after_the_search_changes_nothing(stage: str) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     chain = [residual_chain(4)]
-    assert lm.plan(chain, npu(), samples=8, rounds=1, progress=interrupt) == lm.plan(
-        chain, npu(), samples=8, rounds=1
+    assert lm.plan(chain, npu(), effort=TEST, progress=interrupt) == lm.plan(
+        chain, npu(), effort=TEST
     )
 
 
 def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
     """It comes in the second round, when the first has found what is better than the separate
     plan."""
-    separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, samples=8, rounds=0)
+    separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, effort=SEPARATE)
     told: list[str] = []
 
     def interrupt(stage: str, share: float) -> None:
@@ -290,8 +282,7 @@ def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
         [wide_inside()],
         npu(scratchpad=6000),
         mini_batches=4,
-        samples=8,
-        rounds=2,
+        effort=TEST,
         progress=interrupt,
     )
     assert "planning jointly" in told
@@ -325,7 +316,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(
     assert budgets[0] == 0.0
     assert any("least effort" in note for note in plan.notes)
     budgets.clear()
-    lm.plan([residual_chain(4)], npu(), mini_batches=2, samples=2, rounds=1)
+    lm.plan([residual_chain(4)], npu(), mini_batches=2, effort=TEST)
     assert set(budgets) == {math.inf}
 
 
@@ -346,18 +337,18 @@ def wide_inside() -> Graph:
 def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
     """Mini-batches one after the other, with activations on chip, need less of it than the separate
     plan does."""
-    graphs, options = [wide_inside()], {"mini_batches": 4, "samples": 8}
+    graphs, options = [wide_inside()], {"mini_batches": 4}
     peaks = [
-        lm.plan(graphs, with_main(2**24, 6000), rounds=rounds, **options)
+        lm.plan(graphs, with_main(2**24, 6000), effort=effort, **options)
         .metrics.memory["dram"]
         .peak
-        for rounds in (0, 1)
+        for effort in (SEPARATE, TEST)
     ]
     between = (peaks[0] + peaks[1]) // 2
     assert peaks[1] < between < peaks[0]
     with pytest.raises(CapacityError, match="cannot hold any plan that was found"):
-        lm.plan(graphs, with_main(between, 6000), rounds=0, **options)
-    plan = lm.plan(graphs, with_main(between, 6000), rounds=1, **options)
+        lm.plan(graphs, with_main(between, 6000), effort=SEPARATE, **options)
+    plan = lm.plan(graphs, with_main(between, 6000), effort=TEST, **options)
     assert lm.verify(plan) == ()
     assert plan.metrics.memory["dram"].peak <= between
 
@@ -365,7 +356,7 @@ def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
 def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
     """Down to what every plan takes, the capacity of main memory is kept to by the search
     itself."""
-    graphs, options = [wide_inside()], {"mini_batches": 6, "samples": 8, "rounds": 2}
+    graphs, options = [wide_inside()], {"mini_batches": 6, "effort": TEST}
     fastest = lm.plan(graphs, with_main(2**24, 2**14), **options)
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
     tight = lm.plan(graphs, with_main(least, 2**14), **options)
@@ -375,7 +366,7 @@ def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
 
 
 def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told() -> None:
-    graphs, options = [residual_chain(6)], {"mini_batches": 6, "samples": 4, "rounds": 1}
+    graphs, options = [residual_chain(6)], {"mini_batches": 6, "effort": TEST}
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
     with pytest.raises(
         CapacityError,
@@ -391,11 +382,11 @@ def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told
 
 def test_a_time_limit_that_does_not_strike_changes_nothing() -> None:
     chain = [residual_chain(3)]
-    assert lm.plan(chain, npu(), time_limit=1e6, samples=8) == lm.plan(chain, npu(), samples=8)
+    assert lm.plan(chain, npu(), time_limit=1e6, effort=TEST) == lm.plan(chain, npu(), effort=TEST)
 
 
 def test_a_time_limit_that_strikes_is_said() -> None:
-    plan = lm.plan([residual_chain(3)], npu(), time_limit=0.0, samples=10**6)
+    plan = lm.plan([residual_chain(3)], npu(), time_limit=0.0, effort=TEST)
     assert lm.verify(plan) == ()
     assert any("time limit" in note for note in plan.notes)
 
@@ -451,7 +442,7 @@ def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None
         replace(machine.main, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14),
     )
     slow = replace(machine, cores=(core,), main=main)
-    plan = lm.plan([residual_chain(3, channels=256, size=56)], slow, mini_batches=60, samples=1)
+    plan = lm.plan([residual_chain(3, channels=256, size=56)], slow, mini_batches=60, effort=TEST)
     assert plan.metrics.makespan.value > 5
     assert plan.status == "optimal"
     assert lm.verify(plan) == ()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.planning import addresses
@@ -31,8 +32,7 @@ def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(
         [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
         machine(24_000),
         cut="none",
-        rounds=1,
-        samples=4,
+        effort=TEST,
     )
     assert lm.verify(plan) == ()
     assert max(left_out[-4:]) > 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
 
 import loadmaster as lm
@@ -133,7 +134,7 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() 
     for name in ("a", "b"):
         build.tensor(name, (1920,))
         build.op("Widen", OpClass.MOVEMENT, ["x"], name)
-    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), samples=1)
+    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), effort=TEST)
     assert lm.verify(plan) == ()
     with pytest.raises(CapacityError):
-        lm.plan([build.graph("a", "b")], staged_machine(1984), samples=1)
+        lm.plan([build.graph("a", "b")], staged_machine(1984), effort=TEST)

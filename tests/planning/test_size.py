@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from tests.planning.test_sweep import Here
+from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, residual_chain
 
 import loadmaster as lm
@@ -22,7 +23,7 @@ from loadmaster.report.sizing import answer
 from loadmaster.workloads.graph import TensorKind
 
 TARGET = lm.target("edge-npu")
-FEW = {"samples": 2, "rounds": 1}
+FEW = {"effort": TEST}
 
 
 def elementwise_chain() -> lm.Graph:

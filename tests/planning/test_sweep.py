@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import residual_chain
 from tests.support.report_pages import packed_parts
 
@@ -35,7 +36,7 @@ from loadmaster.report.sweep_page import render_sweep
 
 KIB, MIB, GB = 2**10, 2**20, 1e9
 AXES = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB"])
-OPTIONS = {"mini_batches": 2, "rounds": 1}
+OPTIONS = {"mini_batches": 2, "effort": TEST}
 
 
 class Here(Executor):
@@ -149,12 +150,12 @@ def test_fields_of_cores_and_batches_and_networks_are_swept_too() -> None:
     """Each point against the plan that the options of the command would give."""
     graphs = [residual_chain(2, name="one"), residual_chain(1, name="other")]
     axes = parse_axes(["cores.ws.count=1,3", "mini_batches=1,2", "networks=one,one+other"])
-    found = sweep(graphs, lm.target("edge-npu"), axes, executor=Here(), rounds=0)
+    found = sweep(graphs, lm.target("edge-npu"), axes, executor=Here(), effort=SEPARATE)
     assert len(found.points) == 8
     for point in found.points:
         target = lm.target("edge-npu", [f"cores.ws.count={point.at['cores.ws.count']}"])
         chosen = graphs[:1] if point.at["networks"] == "one" else graphs
-        plan = lm.plan(chosen, target, mini_batches=point.at["mini_batches"], rounds=0)
+        plan = lm.plan(chosen, target, mini_batches=point.at["mini_batches"], effort=SEPARATE)
         assert point.makespan == plan.metrics.makespan.value
         assert point.area == lm.area(target)
     assert found.free == ("mini_batches", "networks")
@@ -174,7 +175,7 @@ def test_a_batch_is_read_anew() -> None:
         parse_axes(["batch=2,4"]),
         load=load,
         executor=Here(),
-        rounds=0,
+        effort=SEPARATE,
     )
     assert batches == [2, 4]
     assert [point.frames for point in found.points] == [2, 4]
@@ -203,7 +204,7 @@ def test_fields_and_networks_that_there_are_not_are_refused(
     [
         ({"workers": 3}, "no argument 'workers'"),
         ({"executor": 3}, "executor is 3"),
-        ({"rouds": 1}, "rounds"),
+        ({"efort": "test"}, "effort"),
     ],
 )
 def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(
@@ -248,7 +249,11 @@ def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
 def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do() -> None:
     target = lm.target("gpu-pcie")
     found = sweep(
-        [residual_chain(2)], target, parse_axes(["scratchpad=1KiB,1MiB"]), executor=Here(), rounds=0
+        [residual_chain(2)],
+        target,
+        parse_axes(["scratchpad=1KiB,1MiB"]),
+        executor=Here(),
+        effort=SEPARATE,
     )
     assert [point.planned for point in found.points] == [False, True]
     assert "hbm" in found.points[0].reason
@@ -457,8 +462,8 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
         out,
         "--workers",
         1,
-        "--rounds",
-        0,
+        "--effort",
+        "test",
     ]
     options += ["--cut", "none", "--json"]
     environment = os.environ | {"COLUMNS": "120"}

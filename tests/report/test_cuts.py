@@ -11,6 +11,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.planning.test_mutations import planned
 from tests.support.cut_networks import convolutions, cut_plan, recomputing_plan
+from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.report_pages import charts, models
 from tests.support.summed_networks import summed_plan
@@ -32,7 +33,7 @@ def banded() -> Plan:
     graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
     machine = npu(1, 16_000)
     machine = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
-    return lm.plan([graph], machine, samples=2, rounds=1)
+    return lm.plan([graph], machine, effort=TEST)
 
 
 def test_whole_operators_are_not_listed(plan: Plan) -> None:

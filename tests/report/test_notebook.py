@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.support.efforts import SEPARATE
 
 import loadmaster as lm
 from loadmaster.core import packages
@@ -225,7 +226,7 @@ def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is() -> None:
     read = lm.load(model)
     assert model.SerializeToString(deterministic=True) == before
     assert (read.ops, read.tensors) == (graph().ops, graph().tensors)
-    few = {"samples": 1, "rounds": 0, "cut": "none"}
+    few = {"effort": SEPARATE, "cut": "none"}
     by_name, by_model = lm.plan("onnx:squeezenet", TARGET, **few), lm.plan([model], TARGET, **few)
     assert [(job.core, job.start) for job in by_name.jobs] == [
         (job.core, job.start) for job in by_model.jobs

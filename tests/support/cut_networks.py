@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
 
@@ -86,7 +87,7 @@ def cut_plan(mini_batches: int = 1) -> Plan:
     machine = replace(
         machine, main=replace(machine.main, read_bandwidth=2e10, write_bandwidth=2e10)
     )
-    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, samples=2, rounds=1)
+    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort=TEST)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.efforts import SEPARATE
+
 from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import no_progress
@@ -22,7 +24,7 @@ def planned(workload: Workload, target: Target) -> Plan:
     table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
     planner = WorkloadPlanner(
-        workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts()
+        workload, table, target, goal, energy, 0, SEPARATE, NO_DEADLINE, no_progress, Interrupts()
     )
     bounds = goal_bounds(workload, table, target, energy.rates, goal)
     return assemble(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tests.support import random_networks as layers
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import GraphBuilder, staged_machine
 from tests.support.tiny_plans import tiny_network
 
@@ -42,8 +43,7 @@ def problem(seed: int) -> tuple[list[Graph], Target, dict[str, Any]]:
     options: dict[str, Any] = {
         "mini_batches": rng.choice([1, 1, 2, 3]),
         "seed": rng.randrange(5),
-        "samples": rng.choice([1, 2, 8]),
-        "rounds": rng.choice([0, 1, 1, 2]),
+        "effort": rng.choice([SEPARATE, TEST, TEST]),
         "cut": rng.choice(["auto", "auto", "none"]),
         "objective": rng.choice(["throughput", "throughput", "latency", "energy", "edp"]),
         "deadlines": {

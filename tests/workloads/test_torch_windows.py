@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.efforts import TEST
 from tests.support.networks import npu
 
 import loadmaster as lm
@@ -126,6 +127,6 @@ def test_torch_networks_are_cut_and_their_plans_hold() -> None:
         workload = lower([graph], npu(), cuts=[Cuts(cuts)])
         assert sum(bool(job.ranges) for job in workload.jobs) > 10
         assert sum(job.macs for job in workload.jobs) == graph.macs
-    plan = lm.plan([graph], npu(2, 8_000), samples=2, rounds=1)
+    plan = lm.plan([graph], npu(2, 8_000), effort=TEST)
     assert lm.verify(plan) == ()
     assert any(job.ranges for job in plan.jobs)

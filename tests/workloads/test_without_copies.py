@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.efforts import TEST
 from tests.support.networks import npu
 
 import loadmaster as lm
@@ -85,7 +86,7 @@ def test_a_cache_that_is_an_input_grows_in_place() -> None:
         assert found["net/past"].bytes == HEADS * CACHED * WIDTH
         assert found["net/new"].bytes == HEADS * WIDTH
         assert found["net/past"].role is found["net/new"].role is Role.WEIGHT
-    plan = lm.plan([graph], npu(), samples=2, rounds=1)
+    plan = lm.plan([graph], npu(), effort=TEST)
     assert lm.verify(plan) == ()
     assert lm.verify_against(plan, [graph], npu()) == ()
 

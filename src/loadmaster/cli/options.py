@@ -179,13 +179,16 @@ EnergyLimit = Annotated[
         help="Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
     ),
 ]
-Rounds = Annotated[
-    int | None,
+EffortLevel = Annotated[
+    str,
     typer.Option(
-        min=0,
-        metavar="N",
+        "--effort",
+        metavar="quick|normal|thorough",
         rich_help_panel=SEARCH,
-        help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4.",
+        help="How much the searches may do: a third of the time, or eight times as much, as usual.",
+        autocompletion=lambda incomplete: [
+            name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
+        ],
     ),
 ]
 TimeLimit = Annotated[

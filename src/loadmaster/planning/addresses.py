@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.core.effort import Effort
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import (
     Packed,
@@ -44,6 +46,7 @@ class Addresses:
     assess: Assessor
     seconds: Callable[[], float]
     packings: Packings
+    effort: Effort = Effort.NORMAL
 
     def pack(
         self,
@@ -58,7 +61,11 @@ class Addresses:
         target = self.assess.target
         memory = target.memories[memory_index]
         stays = Stays.of(self.assess.workload, placement, timeline, memory_index)
-        room = {"capacity": memory.capacity, "alignment": memory.alignment}
+        room: dict[str, Any] = {
+            "capacity": memory.capacity,
+            "alignment": memory.alignment,
+            "effort": self.effort,
+        }
         seconds = self.seconds() if seconds is None else seconds
         if target.main.in_place:
             return stays.packed(
@@ -101,7 +108,8 @@ class Addresses:
         # How much of main memory a plan takes is of interest, but not every byte of it.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            room = {
+            room: dict[str, Any] = {
+                "effort": self.effort,
                 "capacity": main.capacity,
                 "alignment": main.alignment,
                 "enough": load + load // 200,

@@ -13,8 +13,6 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
-from loadmaster.planning.retile import retiled
-from loadmaster.planning.search_on import searched_on
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -31,14 +29,9 @@ judged."""
 _MOST_LARGE = 20_000
 """Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for
 the size of its networks."""
-_MOST_REFINED = 300
-"""Pieces in all the changes of the best way to cut that are judged."""
-_RIVALS = 3
-"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which
-is best."""
 _NEAR = 1.3
-"""Ways to cut rival one another if a glance gives them no more than this multiple of the least
-objective."""
+"""Ways to cut very few jobs are planned in full if a glance gives them no more than this multiple
+of the least objective."""
 _TINY = 8
 """Ways to cut very few jobs that are planned in full."""
 _STOPPED = (
@@ -90,9 +83,6 @@ class Contest:
         )
         self._until = until
         self._notes: list[str] = []
-        self._judges_others = False
-        """Whether any way but whole operators is offered: only beside these is there time for a
-        longer search."""
         self.full = False
         """Whether the ways that are judged have so many pieces that there is no room for
         another."""
@@ -102,7 +92,7 @@ class Contest:
         operators."""
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
-        best: tuple[Score, _Entry, Solution, WorkloadPlanner, Solution] | None = None
+        best: tuple[Score, _Entry, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
             if best is not None and (
@@ -113,29 +103,24 @@ class Contest:
                 # Whole operators of very many jobs that a glance thinks worse take longest to plan.
                 continue
             try:
-                # Tilings are chosen for each: a plan that is behind without them may be ahead with
-                # them.
-                found = entry.planner.best()
-                planner, solution = retiled(entry.planner, found)
+                solution = entry.planner.best()
             except CapacityError as refusal:
                 error = refusal
                 continue
-            score = planner.score_of(solution)
+            score = entry.planner.score_of(solution)
             if best is None or score < best[0]:
-                best = (score, entry, found, planner, solution)
+                best = (score, entry, solution)
         if best is None:
             assert error is not None
             raise error
-        _, chosen, found, planner, solution = best
-        if self._judges_others:
-            planner, solution = searched_on(chosen.planner, found, planner, solution)
+        _, chosen, solution = best
         if chosen is not whole:
             self._notes.append(
                 f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
             )
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(_STOPPED)
-        return planner, solution
+        return chosen.planner, solution
 
     def compared(
         self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
@@ -170,10 +155,6 @@ class Contest:
                 for entry in self._judged(whole):
                     judged = sorted([*judged, entry], key=_Entry.order)
                     seeming = next((each for each in judged if not each.candidate.tiled), whole)
-                for entry in self._compared([each for each in judged if not each.candidate.tiled]):
-                    seeming = entry
-                for entry in self._refined(seeming):
-                    seeming = entry
         except KeyboardInterrupt:
             pass
         tiles = [
@@ -194,7 +175,6 @@ class Contest:
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
                 break
-            self._judges_others = True
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 with suppress(CapacityError):
@@ -221,51 +201,6 @@ class Contest:
                 f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together"
             )
 
-    def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
-        """Of those that a glance thinks nearly as good as the best, ever better entries by one
-        round of the search, addresses included.
-
-        Of equals the one of less energy times time. That of plans of about the same time the most
-        frugal is taken is left to the search for one way to cut: here it would take that share of
-        the time once more.
-        """
-        best: tuple[Score, int] | None = None
-        pieces = 0
-        for entry in _rivals(judged):
-            pieces += len(entry.planner.workload.jobs)
-            if self._until.passed() or pieces > MOST_JUDGED:
-                return
-            self._report("comparing cuts", pieces / MOST_JUDGED)
-            try:
-                found = entry.planner.look()
-            except CapacityError:
-                continue
-            if best is None or found < best:
-                best = found
-                yield entry
-
-    def _refined(self, entry: _Entry) -> Iterator[_Entry]:
-        """Ever better entries with one operator after the other cut in another way, as long as a
-        few of these help.
-
-        Ranking all changes takes time that is quadratic in operators: it is left out where hardly
-        any could be tried.
-        """
-        pieces, improves = 0, 2 * len(entry.planner.workload.jobs) <= _MOST_REFINED
-        while improves:
-            improves = False
-            for candidate in entry.candidate.changed():
-                if self._until.passed() or pieces > _MOST_REFINED:
-                    return
-                self._report("changing cuts", pieces / _MOST_REFINED)
-                changed = self._glanced_at(candidate)
-                if changed is not None:
-                    pieces += len(changed.planner.workload.jobs)
-                    if changed.order() < entry.order():
-                        entry, improves = changed, True
-                        yield entry
-                        break
-
     def _glanced_at(self, candidate: Candidate) -> _Entry | None:
         """A way to cut and what a glance says of it; None if a piece has too many operands for a
         core's buffer, or they are too large."""
@@ -284,22 +219,6 @@ class Contest:
             best[0] == 0
             and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
         )
-
-
-def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
-    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is
-    nothing to compare.
-
-    The first way of independent bands takes the place of no other.
-    """
-    first = [entry for entry in judged if entry.candidate.independent][:1]
-    others = [entry for entry in judged if not entry.candidate.independent][:_RIVALS]
-    rivals = [
-        entry
-        for entry in sorted([*first, *others], key=_Entry.order)
-        if _is_near(entry.glance, judged[0].glance)
-    ]
-    return rivals if len(rivals) > 1 else []
 
 
 def _tiny(judged: Sequence[_Entry]) -> list[_Entry]:

@@ -15,23 +15,19 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.planning.decisions import Packing
 
-_NODES = 5_000
-"""Of exact search, before the planner is told to fill less."""
-_PLACEMENTS_TIMES_BUFFERS = 3_200_000
-"""Of TelaMalloc, whose steps take longer where buffers are many. It mostly succeeds within twice as
-many steps as buffers, or never."""
 _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
 _NEAR = 1.05
 """Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take
 time."""
-_MENDS = 64
-"""Orders that are tried beside the usual ones, where something is left out."""
+_MENDS_A_PACKING = 16
+"""Orders that are tried beside the usual ones, where something is left out, for each time that a
+search packs."""
 
 
 def pack(
@@ -42,6 +38,7 @@ def pack(
     capacity: int,
     alignment: int,
     value: Floats | None = None,
+    effort: Effort = Effort.NORMAL,
     seconds: float = math.inf,
 ) -> Packing:
     """Give each buffer an offset so that no two alive at once overlap and none ends past
@@ -59,7 +56,7 @@ def pack(
     deadline = Deadline.within(seconds)
     units = _Units.of(start, end, size, alignment)
     # Of many buffers a few that are left out cost less than the search that places them.
-    all_offsets = units.all(capacity, capacity, seconds, searched=len(size) <= _FEW)
+    all_offsets = units.all(capacity, capacity, seconds, effort.nodes, searched=len(size) <= _FEW)
     if all_offsets is not None:
         return _packing(all_offsets, start, end, size)
     worth = size.astype(np.float64) if value is None else value
@@ -72,7 +69,8 @@ def pack(
         if (candidate >= 0).all() or deadline.passed():
             break
     fits = offsets
-    for _ in range(_MENDS if least > 0 and not deadline.passed() else 0):
+    mends = _MENDS_A_PACKING * effort.packings
+    for _ in range(mends if least > 0 and not deadline.passed() else 0):
         best = _promoted(best, fits[best] < 0)
         fits = units.what_fits(best, capacity)
         lost = float(worth[fits < 0].sum())
@@ -98,16 +96,17 @@ def pack_all(
     capacity: int,
     alignment: int,
     enough: int | None = None,
+    effort: Effort = Effort.NORMAL,
     seconds: float = math.inf,
 ) -> Packing | None:
-    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact
-    search find none within their budgets.
+    """Give every buffer an offset; None if the native first-fit orders and the exact search
+    find none within their budgets.
 
     Orders are tried until one has a peak of ``enough``, by default the capacity. Once ``seconds``
     are over, no further order or search is begun; the first order is always tried.
     """
     units = _Units.of(start, end, size, alignment)
-    offsets = units.all(capacity, capacity if enough is None else enough, seconds)
+    offsets = units.all(capacity, capacity if enough is None else enough, seconds, effort.nodes)
     return None if offsets is None else _packing(offsets, start, end, size)
 
 
@@ -179,7 +178,9 @@ class _Units:
         fill."""
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
 
-    def all(self, capacity: int, enough: int, seconds: float, searched: bool = True) -> Ints | None:
+    def all(
+        self, capacity: int, enough: int, seconds: float, nodes: int, searched: bool = True
+    ) -> Ints | None:
         """Offsets for every buffer, or None; what orders do not find is ``searched`` for."""
         deadline = Deadline.within(seconds)
         problem = self.problem
@@ -191,18 +192,9 @@ class _Units:
             raise KeyboardInterrupt
         if (fitting := self._within(first.offsets, capacity)) is not None:
             return fitting
-        options = Options(steps=_PLACEMENTS_TIMES_BUFFERS // max(1, len(problem)))
         search = searched and (len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR)
         for room in self.rooms(capacity) if search and deadline.left() else ():
-            # A search of fewer steps than buffers cannot end.
-            offsets = (
-                TelaMalloc(problem, room, options).run(deadline.left())
-                if len(problem) <= options.steps
-                else None
-            )
-            if offsets is not None and (fitting := self._within(offsets, capacity)) is not None:
-                return fitting
-            found = native.fit(room, first.offsets, nodes=_NODES, seconds=deadline.left())
+            found = native.fit(room, first.offsets, nodes=nodes, seconds=deadline.left())
             if found.interrupted:
                 raise KeyboardInterrupt
             if (

@@ -16,7 +16,6 @@ from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 SCHEMA_VERSION = 6
-ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
 

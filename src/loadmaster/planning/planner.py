@@ -15,6 +15,7 @@ import numpy as np
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.collector import rare_collection
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.progress import Progress
@@ -30,8 +31,7 @@ from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
+from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import is_source, load
 from loadmaster.workloads.graph import Graph
@@ -54,8 +54,7 @@ _TIME_TO_JUDGE = 0.3
     PlanError,
     target=Target,
     mini_batches=Integral,
-    samples=Integral,
-    rounds=Integral,
+    effort=(str, Effort),
     objective=str,
     network=str,
     deadlines=Mapping,
@@ -72,8 +71,7 @@ def plan(
     *,
     mini_batches: int = 1,
     seed: int = 0,
-    samples: int = SAMPLES,
-    rounds: int = ROUNDS,
+    effort: Effort | str = Effort.NORMAL,
     time_limit: float | None = None,
     objective: str = "throughput",
     network: str | None = None,
@@ -112,12 +110,9 @@ def plan(
         Instances of every network; they share weights.
     seed : int
         The same input and seed give the same plan.
-    samples : int
-        Schedules evaluated per round of the separate pipeline; with ``rounds`` the budget that
-        decides the answer.
-    rounds : int
-        Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped,
-        placed and allocated separately.
+    effort : Effort or str
+        How much the searches may do: ``quick``, ``normal`` or ``thorough``, or budgets of your own;
+        without evaluations networks are mapped, placed and allocated separately.
     time_limit : float, optional
         Seconds in which the plan should be there: the search stops where it is, early enough for
         bounds and for writing the plan down, and memories are packed with the least effort that
@@ -152,7 +147,8 @@ def plan(
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
     graphs = _networks(graphs)
-    _check_arguments(graphs, target, mini_batches, seed, rounds)
+    budget = Effort.of(effort, PlanError)
+    _check_arguments(graphs, target, mini_batches, seed)
     if smaller is not None:
         require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
@@ -165,7 +161,7 @@ def plan(
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
         planners = _Planners(
-            graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts
+            graphs, mini_batches, goal_for, seed, budget, deadline, report, interrupts
         )
         contest = planners.contest(target, cut)
         chosen, best = contest.best()
@@ -218,8 +214,7 @@ class _Planners:
     mini_batches: int
     goal_for: Callable[[Workload], Goal]
     seed: int
-    samples: int
-    rounds: int
+    effort: Effort
     deadline: Deadline
     report: Progress
     interrupts: Interrupts
@@ -236,7 +231,7 @@ class _Planners:
         )
         energy = EnergyModel(table, energy_rates(machine))
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
-        budget = (self.seed, self.samples, self.rounds, search)
+        budget = (self.seed, self.effort, search)
         return WorkloadPlanner(
             workload,
             table,
@@ -253,7 +248,13 @@ class _Planners:
         """The contest of all ways to cut that are offered."""
         judging = self.deadline.part(_TIME_TO_JUDGE)
         offered = candidates(
-            self.graphs, machine, self.mini_batches, cut, judging.passed, lambda: contest.full
+            self.graphs,
+            machine,
+            self.mini_batches,
+            cut,
+            judging.passed,
+            lambda: contest.full,
+            self.effort,
         )
         contest = Contest(
             offered,
@@ -289,16 +290,12 @@ def _networks(given: Any) -> Any:
     )
 
 
-def _check_arguments(
-    graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int
-) -> None:
+def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int) -> None:
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
     if not 0 <= seed < 2**63:
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
-    if rounds < 0:
-        raise PlanError(f"rounds must be at least 0, and are {rounds}")
     if not target.main.in_place and (target.fast is None or target.copy is None):
         raise PlanError(
             f"{target.name}: a machine that must copy operands needs a fast memory and a copy"

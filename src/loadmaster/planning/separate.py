@@ -13,6 +13,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Mask
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.addresses import Addresses, Draft
@@ -27,6 +28,8 @@ from loadmaster.planning.residency.resident import (
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 
+_SCHEDULES_A_PACKING = 32
+"""List schedules for each time that something is packed."""
 _ROUNDS = 3
 """Rounds, each with the residents that the one before has chosen."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
@@ -41,7 +44,7 @@ class SeparatePipeline:
     assess: Assessor
     addresses: Addresses
     seed: int
-    samples: int
+    effort: Effort
     deadline: Deadline
     report: Progress
     interrupts: Interrupts
@@ -169,7 +172,7 @@ class SeparatePipeline:
         return map_jobs(
             self.assess.workload.jobs,
             self.assess.times(placement),
-            samples=1 if self.is_late() else self.samples,
+            samples=1 if self.is_late() else _SCHEDULES_A_PACKING * self.effort.packings,
             seed=self.seed,
             deadline=self.deadline,
             progress=progress,

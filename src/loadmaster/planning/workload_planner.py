@@ -12,6 +12,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
@@ -34,15 +35,6 @@ from loadmaster.planning.stays import Stays
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
-SAMPLES = 128
-"""Schedules evaluated per round of the separate pipeline."""
-_ORDERS_A_ROUND = 128
-"""Orders that the joint search evaluates between two attempts to pack the best of them."""
-_ECONOMIES_A_ROUND = 32
-"""Orders beside these that it evaluates at its end, in search of a plan that takes hardly longer,
-and less energy by more than that."""
-_GLANCE_SAMPLES = 16
-_GLANCE_ORDERS = 64
 _LESS_ROOM = 0.97
 """If what a round found cannot be packed, the joint search goes on with this fraction of the room
 used until then."""
@@ -62,8 +54,7 @@ class WorkloadPlanner:
     goal: Goal
     energy: EnergyModel
     seed: int
-    samples: int
-    rounds: int
+    effort: Effort
     deadline: Deadline
     report: Progress
     interrupts: Interrupts
@@ -86,11 +77,14 @@ class WorkloadPlanner:
             self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
         self._addresses = Addresses(
-            self._assess, lambda: 0.0 if self.is_late() else self.deadline.left(), self.packings
+            self._assess,
+            lambda: 0.0 if self.is_late() else self.deadline.left(),
+            self.packings,
+            self.effort,
         )
         stops = (self.deadline, self.report, self.interrupts, self.is_late)
         self._separate = SeparatePipeline(
-            self._assess, self._addresses, self.seed, self.samples, *stops
+            self._assess, self._addresses, self.seed, self.effort, *stops
         )
 
     def best(self) -> Solution:
@@ -111,13 +105,15 @@ class WorkloadPlanner:
     def is_polished(self) -> bool:
         """Whether the best plan is changed further, one or two things at a time: jobs are few."""
         return (
-            self.target.main.in_place and self.rounds > 0 and len(self.workload.jobs) <= MOST_JOBS
+            self.target.main.in_place
+            and self.effort.evaluations > 0
+            and len(self.workload.jobs) <= MOST_JOBS
         )
 
     def _polished(self, solution: Solution) -> Iterator[Solution]:
         """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and
         packed if it is better."""
-        fast, most = self.target.fast, self.rounds * _ORDERS_A_ROUND
+        fast, most = self.target.fast, self.effort.evaluations
         least = self.bounds().objective(self.goal.objective, self.goal.latency_network)
         room, fetches = (
             (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
@@ -216,18 +212,10 @@ class WorkloadPlanner:
             )
         return self._bounds
 
-    def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
-        """A planner of the same jobs with other tilings; bounds are those of any."""
-        heir = replace(
-            self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings
-        )
-        heir._bounds = self._bounds
-        return heir
-
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses
         in main memory."""
-        few = replace(self, samples=_GLANCE_SAMPLES)
+        few = replace(self, effort=self.effort.glance)
         begun = (
             few._separate.without_fast_memory()
             if self.target.main.in_place
@@ -243,53 +231,15 @@ class WorkloadPlanner:
         search = JointSearch(
             self._joint_problem(),
             self._orders_of(begun),
-            samples=_GLANCE_ORDERS,
+            samples=few.effort.evaluations,
             seed=self.seed,
             late=self.is_late,
         )
-        return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
-
-    def look(self) -> tuple[Score, int]:
-        """A score that tells more than a glance: that of a complete plan with one round of the
-        search; and its energy times time."""
-        few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
-        found = few._searched()
-        return few.score_of(found), few._assess.energy_of(
-            found.schedule, found.placement, found.timeline
-        ) * found.timeline.makespan
-
-    def resumed(self, solution: Solution) -> Solution:
-        """A plan no worse than a complete one, by a round of the joint search from its order."""
-        if not self._joins():
-            return solution
-        begun = Draft(
-            solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution)
-        )
-        few = replace(self, rounds=1)
-        found = few._jointly(begun, solution)
-        self.interrupted |= few.interrupted
-        made = max((step[0] for step in solution.search), default=0)
-        return replace(
-            found,
-            search=(*solution.search, *((made + more, score) for more, score in found.search[1:])),
-        )
-
-    def longer(self, rounds: int) -> Solution | None:
-        """The best plan of so many rounds of the joint search; None if there is no such search, or
-        no plan."""
-        if not self._joins():
-            return None
-        many = replace(self, rounds=rounds)
-        try:
-            return many.best()
-        except CapacityError:
-            return None
-        finally:
-            self.interrupted |= many.interrupted
+        return min(begun.score, search.run(few.effort.evaluations).evaluation.judged)
 
     def _joins(self) -> bool:
         fast = self.target.fast
-        return fast is not None and fast.capacity > 0 and self.rounds > 0
+        return fast is not None and fast.capacity > 0 and self.effort.evaluations > 0
 
     def _joint_problem(self) -> JointProblem:
         for known in self.joint:
@@ -325,7 +275,7 @@ class WorkloadPlanner:
         best, nearest = separate, begun.score
         history = [] if separate is None else [(0, self.score_of(separate))]
         problem = self._joint_problem()
-        samples = self.rounds * _ORDERS_A_ROUND
+        samples = self.effort.evaluations
         search = JointSearch(
             problem,
             self._orders_of(begun),
@@ -368,7 +318,7 @@ class WorkloadPlanner:
         likewise = replace(self, goal=goal)
         best = min((best, separate or best), key=likewise.score_of)
         search.economise(goal)
-        found, least = search.run(self.rounds * _ECONOMIES_A_ROUND), likewise.score_of(best)
+        found, least = search.run(self.effort.evaluations // 4), likewise.score_of(best)
         if found.evaluation.judged >= least:
             return best
         candidate, _ = likewise._packed(problem, found)
@@ -388,7 +338,7 @@ class WorkloadPlanner:
         least, failures, packs = None if separate is None else self.score_of(separate), 0, False
         rounds = tries = 0
         while True:
-            over = rounds >= self.rounds or search.interrupted
+            over = rounds >= self.effort.packings or search.interrupted
             self.interrupted |= search.interrupted
             if over and (
                 packs
@@ -396,7 +346,7 @@ class WorkloadPlanner:
             ):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
-            found = search.run(0 if over else _ORDERS_A_ROUND)
+            found = search.run(0 if over else self.effort.evaluations // self.effort.packings)
             score = found.evaluation.judged
             yield found.evaluations, score, None
             if overflow(score) or (least is not None and score >= least):

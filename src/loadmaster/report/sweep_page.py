@@ -27,7 +27,7 @@ from loadmaster.report.text import Html, printable, to_html
 _OPTIONS = {
     "mini_batches": "mini-batches of every network",
     "objective": "objective",
-    "rounds": "rounds of the joint search",
+    "effort": "effort of the search",
     "cut": "cutting of operators",
     "seed": "seed",
     "time_limit": "seconds for each plan",

@@ -28,7 +28,7 @@ class CutProblem {
   public:
     CutProblem(Ints option_first, Ints piece_first, Ints need_first, Array<double, 2> alone,
         Floats link, Boxes made, Boxes needed, Ints source_first, Ints source, Floats fetch,
-        Floats stream, double fetch_lead, double copied, Ints given, Ints room,
+        Floats stream, double copied, Ints given, Ints room,
         std::int64_t mini_batches)
         : option_first_(option_first), piece_first_(piece_first), need_first_(need_first),
           source_first_(source_first), source_(source), given_(given), room_(room), alone_(alone),
@@ -68,7 +68,6 @@ class CutProblem {
         require_finite(view(fetch), "fetch: must be finite and not negative");
         require_finite(view(stream), "stream: must be finite and not negative");
         require_below(view(given), std::int64_t{1} << 48, "given: must not be negative");
-        require(fetch_lead >= 0.0, "fetch_lead: must not be negative");
         require(std::isfinite(copied) && copied >= 0.0, "copied: must be finite and not negative");
         require(room.size() == operators, "room: needs one for every operator");
         require_below(view(room), std::int64_t{1} << 61, "room: must not be negative");
@@ -76,7 +75,7 @@ class CutProblem {
         network_ = {operators, cores, made.shape(1) / 2, static_cast<std::size_t>(mini_batches),
             view(option_first_), view(piece_first_), view(need_first_), view(alone_), view(link_),
             view(made_), view(needed_), view(source_first_), view(source_), view(fetch_),
-            view(stream_), fetch_lead, copied, view(given_), view(room_)};
+            view(stream_), copied, view(given_), view(room_)};
     }
 
     template <auto Better>
@@ -89,17 +88,6 @@ class CutProblem {
         }
         const std::size_t operators = choice.option.size();
         return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
-    }
-
-    nb::object changes(const Ints &option) const {
-        require_options(option);
-        std::vector<double> found;
-        {
-            nb::gil_scoped_release release;
-            found = cutting::changes(network_, view(option));
-        }
-        const std::size_t options = found.size();
-        return to_numpy(std::move(found), {options});
     }
 
     double makespan(const Ints &option) const {
@@ -129,14 +117,13 @@ class CutProblem {
 void bind_cutting(nb::module_ &module) {
     nb::class_<CutProblem>(module, "CutProblem")
         .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats,
-                 Floats, double, double, Ints, Ints, std::int64_t>(),
+                 Floats, double, Ints, Ints, std::int64_t>(),
             nb::kw_only(), nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"),
             nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"),
-            nb::arg("fetch_lead"), nb::arg("copied"), nb::arg("given"), nb::arg("room"),
+            nb::arg("copied"), nb::arg("given"), nb::arg("room"),
             nb::arg("mini_batches"))
         .def("improve", &CutProblem::better<cutting::improve>, nb::arg("option"), nb::arg("most"))
         .def("explore", &CutProblem::better<cutting::explore>, nb::arg("option"), nb::arg("most"))
-        .def("changes", &CutProblem::changes, nb::arg("option"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
 }

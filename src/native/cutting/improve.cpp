@@ -152,17 +152,4 @@ Choice explore(const Network &network, std::span<const std::int64_t> option, std
     return std::move(improvement).choice();
 }
 
-std::vector<double> changes(const Network &network, std::span<const std::int64_t> given) {
-    std::vector<std::int64_t> option(given.begin(), given.end());
-    std::vector<double> found;
-    Rehearsal rehearsal(network);
-    for (std::size_t op = 0; op < network.operators; ++op) {
-        for (option[op] = 0; option[op] < network.option_first[op + 1] - network.option_first[op];
-            ++option[op])
-            found.push_back(rehearsal.run(option).end);
-        option[op] = given[op];
-    }
-    return found;
-}
-
 } // namespace loadmaster::cutting

@@ -23,8 +23,4 @@ Choice improve(const Network &network, std::span<const std::int64_t> option, std
 // Always the same for the same arguments.
 Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
-// Seconds until all ends with each option of each operator, those of the others being as given: by
-// option.
-std::vector<double> changes(const Network &network, std::span<const std::int64_t> option);
-
 } // namespace loadmaster::cutting

@@ -19,7 +19,6 @@ Rehearsal::Rehearsal(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()),
       edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
-    find_seconds();
     find_shares();
     for (std::size_t op = 0; op < network.operators; ++op)
         for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
@@ -37,18 +36,6 @@ void Rehearsal::find_gates() {
         while (freed < op && used < all - network_.room[freed]) used += network_.given[freed++];
         gate_[op] = freed > 0 && network_.given[op] > 0 ? freed - 1 : op;
     }
-}
-
-// What each option takes if all cores share it evenly.
-void Rehearsal::find_seconds() {
-    seconds_.assign(network_.piece_first.size() - 1, 0.0);
-    for (std::size_t option = 0; option < seconds_.size(); ++option)
-        for (std::int64_t piece = network_.piece_first[option];
-            piece < network_.piece_first[option + 1]; ++piece) {
-            const double *alone = &network_.alone[piece * network_.cores];
-            seconds_[option] += *std::min_element(alone, alone + network_.cores) *
-                static_cast<double>(network_.mini_batches) / static_cast<double>(network_.cores);
-        }
 }
 
 // Cores have prices that add up to one, lower for slower ones. What each piece costs on the core
@@ -71,9 +58,8 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limit
     while (true) {
         if (now_ + std::max(rest_, to_fetch_) > last)
             return {std::numeric_limits<double>::infinity(), work_};
-        fetch_next(false);
+        fetch_next();
         dispatch();
-        fetch_next(true);
         if (running_.empty()) return {now_, work_};
         advance();
         for (const std::int64_t piece : ended_) {
@@ -133,7 +119,6 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
         option_[op] = network_.option_first[op] + option[op];
         set_up(op);
     }
-    find_latest();
     core_.assign(place_.size(), -1);
     rest_ = to_fetch_ = 0.0;
     for (const std::size_t piece : fetches_) to_fetch_ += network_.fetch[place_[piece].number];
@@ -209,43 +194,13 @@ bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
     return true;
 }
 
-void Rehearsal::fetch_next(bool giving_way) {
+void Rehearsal::fetch_next() {
     if (fetching_ || fetched_ == fetches_.size()) return;
     const Place &place = place_[fetches_[fetched_]];
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
-    if (may_wait() && (!giving_way || in_the_way())) return;
     fetching_ = true;
     to_fetch_ -= network_.fetch[place.number];
     running_.push_back({-1, network_.fetch[place.number], network_.copied, 1.0, 1.0});
-}
-
-// Whether the next fetch is not pressing yet.
-bool Rehearsal::may_wait() {
-    if (!std::isfinite(network_.fetch_lead)) return false;
-    return elapsed_[begun_] < latest_[fetched_];
-}
-
-// Whether a link would be too full for a fetch and what runs.
-bool Rehearsal::in_the_way() const {
-    double near = 0.0, main = 0.0;
-    for (const Running &run : running_) near += run.near, main += run.main;
-    return (near > 0.0 && near + network_.copied > 1.0 + slight) || main > slight;
-}
-
-// From when on fetches, which follow one another, would be late if they gave way to pieces.
-void Rehearsal::find_latest() {
-    if (!std::isfinite(network_.fetch_lead)) return;
-    latest_.assign(fetches_.size(), 0.0);
-    elapsed_.assign(1, 0.0);
-    for (std::size_t op = 0; op < network_.operators; ++op)
-        elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
-    double latest = elapsed_.back();
-    for (std::size_t i = fetches_.size(); i-- > 0;) {
-        const Place &place = place_[fetches_[i]];
-        latest = std::min(latest, elapsed_[place.op] - network_.fetch_lead * elapsed_.back()) -
-            network_.fetch[place.number];
-        latest_[i] = latest;
-    }
 }
 
 // The piece that something was fetched for, and those after it that read the same, need not wait

@@ -78,12 +78,8 @@ class Rehearsal {
     std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const {
         return first_[op] + mini_batch * tiles(op) + tile;
     }
-    void find_seconds();
     void find_shares();
-    void find_latest();
-    bool may_wait();
-    bool in_the_way() const;
-    void fetch_next(bool giving_way);
+    void fetch_next();
     void fetched();
     void dispatch();
     void advance();
@@ -98,7 +94,6 @@ class Rehearsal {
     std::vector<std::vector<std::int64_t>>
         uses_;                        // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_; // the operator that each such index belongs to
-    std::vector<double> seconds_;     // of each option
     std::vector<double> share_;       // of each piece: seconds that it adds to any run at least
     std::unordered_map<std::uint64_t, Edge> edges_;
     std::vector<const Edge *> edge_;      // by index into `source`: as in the last run
@@ -117,8 +112,6 @@ class Rehearsal {
     std::vector<Running> running_;
     std::vector<std::int64_t> ended_;
     std::vector<double> passed_;
-    std::vector<double> elapsed_,
-        latest_; // seconds before each operator, and before which each fetch gives way to pieces
     std::size_t fetched_ = 0, idle_ = 0,
                 begun_ = 0; // `begun_`: the first operator that has not ended
     std::int64_t started_ = 0;

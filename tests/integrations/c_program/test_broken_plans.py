@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 
 import pytest
 from tests.support.c_programs import PLAIN, THREAD
+from tests.support.efforts import TEST
 from tests.support.networks import npu
 
 import loadmaster as lm
@@ -184,7 +185,7 @@ def some(items: Sequence, count: int) -> list:
 @pytest.fixture
 def planned(case):
     one = case(304, 305, length=6)
-    return one, lm.plan(one.graphs, npu(2, 4096), rounds=1, samples=4)
+    return one, lm.plan(one.graphs, npu(2, 4096), effort=TEST)
 
 
 @pytest.mark.slow

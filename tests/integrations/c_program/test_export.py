@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 from tests.support.c_programs import TEMPLATES, expected
 from tests.support.command_line import run
+from tests.support.efforts import SEPARATE
 from tests.support.networks import npu
 from tests.support.onnx_builder import absent, constant, model, node, save
 from tests.support.program_networks import random_network
@@ -25,7 +26,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def planned(path: Path, **options) -> lm.Plan:
-    return lm.plan([lm.load(path, **options)], npu(2, 4096), rounds=0, samples=2)
+    return lm.plan([lm.load(path, **options)], npu(2, 4096), effort=SEPARATE)
 
 
 def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -168,7 +169,7 @@ def test_parts_over_channels_that_the_plan_does_not_tell_are_refused(tmp_path: P
     """A reader of a plan needs to know which elements a part holds."""
     nodes = [node("MatMul", ["x", "w"], "y", "product")]
     path = save(tmp_path, model(nodes, {"x": (4, 64)}, ["y"], [weight("w", 64, 64)]))
-    plan = lm.plan([lm.load(path)], npu(2, 4096), rounds=0, samples=2, cut="none")
+    plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
     assert any(tensor.channels for tensor in plan.tensors)
     export_program(plan, [str(path)], tmp_path / "good")
     untold = replace(plan, tensors=tuple(replace(tensor, channels=()) for tensor in plan.tensors))

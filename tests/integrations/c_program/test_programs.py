@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.c_programs import ADDRESS, PLAIN, THREAD
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import npu, staged_machine
 from tests.support.plan_of_jobs import planned
 from tests.support.program_networks import LAYERS, activation, random_network
@@ -73,7 +74,7 @@ def test_random_networks_in_random_pieces_on_several_cores(case, seed: int, sani
 @pytest.mark.parametrize("seed", range(2))
 def test_what_the_planner_makes_of_random_networks(case, seed: int) -> None:
     one = case(100 + seed, 200 + seed, length=6)
-    plan = lm.plan(one.graphs, npu(2, 4096), rounds=1, mini_batches=2, samples=4)
+    plan = lm.plan(one.graphs, npu(2, 4096), effort=TEST, mini_batches=2)
     assert one.faults(plan, one.program(plan), THREAD, DELAYS) == []
 
 
@@ -118,7 +119,7 @@ def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
     are used again and again."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
     slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
-    plan = lm.plan(one.graphs, slow, rounds=1, samples=4)
+    plan = lm.plan(one.graphs, slow, effort=TEST)
     bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
     assert len(bands) > 40
     assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, (
@@ -133,7 +134,7 @@ def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> 
     of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
     slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
-    plan = lm.plan(one.graphs, slow, rounds=1, samples=2)
+    plan = lm.plan(one.graphs, slow, effort=TEST)
     assert any("into tiles" in note for note in plan.notes)
     assert {
         (job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9
@@ -155,7 +156,7 @@ def test_copies_that_are_left_out_are_read_through(case) -> None:
     found = 0
     for seed in range(4):
         one = case(builds=[random_network(seed, (layers,), 1)])
-        plan = lm.plan(one.graphs, npu(2, 4096), rounds=0, samples=4)
+        plan = lm.plan(one.graphs, npu(2, 4096), effort=SEPARATE)
         found += len(one.graphs[0].ops) > len(without_updates(one.graphs[0]).ops)
         assert one.faults(plan, one.program(plan), PLAIN, DELAYS[:2]) == []
     assert found
@@ -164,7 +165,7 @@ def test_copies_that_are_left_out_are_read_through(case) -> None:
 @pytest.mark.slow
 def test_a_machine_that_copies_every_operand_first(case) -> None:
     one = case(7, length=6)
-    plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, samples=2)
+    plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, effort=TEST)
     program = one.program(plan)
     assert program.copies
     assert one.faults(plan, program, THREAD, DELAYS) == []

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from tests.support.c_programs import execute, expected, outputs_of
+from tests.support.efforts import SEPARATE
 from tests.support.weighted import with_random_weights
 
 import loadmaster as lm
@@ -47,7 +48,7 @@ def check(
     file = tmp_path / "net.onnx"
     model = with_random_weights(source, file)
     network = lm.load(file, precision="fp32", dims=dims)
-    plan = lm.plan([network], lm.target("edge-npu", list(changes)), rounds=0, samples=50, cut=cut)
+    plan = lm.plan([network], lm.target("edge-npu", list(changes)), effort=SEPARATE, cut=cut)
     program = export_program(plan, [str(file)], tmp_path / "program", dims=dims).program
     subprocess.run(["make", "-s", "-C", str(tmp_path / "program"), *make], check=True)
     given = feeds(model, dims)

@@ -19,6 +19,7 @@ from loadmaster.cli.options import (
     Batch,
     Deadline,
     Dim,
+    EffortLevel,
     EnergyLimit,
     Fps,
     Json,
@@ -31,7 +32,6 @@ from loadmaster.cli.options import (
     Period,
     Precision,
     Quiet,
-    Rounds,
     Seed,
     TimeLimit,
     Training,
@@ -133,7 +133,7 @@ def plan_command(
     network: Network = None,
     deadline: Deadline = None,
     period: Period = None,
-    rounds: Rounds = None,
+    effort: EffortLevel = "normal",
     cut: Cut = "auto",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
@@ -168,13 +168,12 @@ def plan_command(
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
     from loadmaster.core.units import parse_seconds
-    from loadmaster.planning.plan_records import ROUNDS
 
     folder = out if out is not None or as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
         "seed": seed,
-        "rounds": ROUNDS if rounds is None else rounds,
+        "effort": effort,
         "time_limit": None if time_limit is None else parse_seconds(time_limit),
         "cut": cut,
         "objective": objective,

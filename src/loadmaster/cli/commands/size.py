@@ -14,6 +14,7 @@ from loadmaster.cli.options import (
     Batch,
     Deadline,
     Dim,
+    EffortLevel,
     EnergyLimit,
     Fps,
     Json,
@@ -26,7 +27,6 @@ from loadmaster.cli.options import (
     Period,
     Precision,
     Quiet,
-    Rounds,
     Seed,
     Training,
     limits_of,
@@ -65,7 +65,7 @@ def size_command(
     energy: EnergyLimit = None,
     deadline: Deadline = None,
     period: Period = None,
-    rounds: Rounds = None,
+    effort: EffortLevel = "normal",
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -95,7 +95,6 @@ def size_command(
     """
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.planning.plan_records import ROUNDS
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import size
     from loadmaster.report.sizing import size_summary
@@ -106,7 +105,7 @@ def size_command(
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
         "periods": times_of("period", period, PlanError),
-        "rounds": ROUNDS if rounds is None else rounds,
+        "effort": effort,
         "seed": seed,
     }
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:

@@ -17,7 +17,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 
-_SHARES = (1.0, 0.8, 0.5)
+_SHARES = (1.0, 0.5)
 """Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at
 once, and addresses be found."""
 _PRICE_OF_WORK = 0.3

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from loadmaster.core.effort import Effort
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.tiling import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
@@ -69,13 +70,6 @@ class Candidate:
         """The candidate of an option for every operator."""
         return Candidate(name, [Cuts(own) for own in choice.cuts(chosen)], choice, chosen)
 
-    def changed(self) -> Iterator[Candidate]:
-        """The same with one operator cut in another way, first those that a model thinks best
-        of."""
-        if self.choice is not None:
-            for _, chosen in sorted(self.choice.changes(self.chosen), key=lambda change: change[0]):
-                yield Candidate.of(self.name, self.choice, chosen)
-
 
 def candidates(
     graphs: Sequence[Graph],
@@ -84,6 +78,7 @@ def candidates(
     cut: str = "auto",
     late: Callable[[], bool] = lambda: False,
     full: Callable[[], bool] = lambda: False,
+    effort: Effort = Effort.NORMAL,
 ) -> Iterator[Candidate]:
     """Ways to cut networks, whole operators first; each is worked out when it is asked for, until
     it is late.
@@ -116,7 +111,9 @@ def candidates(
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     independent: list[Candidate] = []
     dependent = _dependent(
-        itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)),
+        itertools.chain(
+            small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
+        ),
         independent,
     )
     # What is limited by the number of pieces is left to the others first.
@@ -241,7 +238,11 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _over_cores(
-    networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]
+    networks: Sequence[Choosable],
+    target: Target,
+    mini_batches: int,
+    late: Callable[[], bool],
+    effort: Effort,
 ) -> Iterator[Candidate]:
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with
     which one of each network alone does.
@@ -253,30 +254,26 @@ def _over_cores(
         return None if late() else search()
 
     name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
-    choice = CutChoice(networks, target, mini_batches)
+    choice = CutChoice(networks, target, mini_batches, effort)
     pool = ThreadPoolExecutor(2)
     try:
         ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
         # In their order: none begins before the searches that it waits for.
-        # Beside other networks and mini-batches something always fills the links: there nothing
-        # gives way.
-        further = [
-            pool.submit(unless_late, lambda way=way: way(choice, _soonest(choice, ends), target))
-            for way in ((_explored,) if several else (_explored, _explored_giving_way))
-        ]
+        further = pool.submit(
+            unless_late, lambda: _explored(choice, _soonest(choice, ends), target)
+        )
         for end in ends:
             chosen = end.result()
             if chosen is None or late():
                 return
             yield Candidate.of(name, choice, chosen)
-        for exploring in further:
-            found = exploring.result()
-            if found is None or late():
-                return
-            for own, chosen in found:
-                yield Candidate.of(name, own, chosen)
+        found = further.result()
+        if found is None or late():
+            return
+        for own, chosen in found:
+            yield Candidate.of(name, own, chosen)
         if several and not late():
-            alone = [CutChoice([network], target) for network in networks]
+            alone = [CutChoice([network], target, effort=effort) for network in networks]
             together = choice.together(
                 [own.improved(own.whole, 1 / len(networks)) for own in alone]
             )
@@ -302,16 +299,6 @@ def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[Cu
         for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))
         if own.seconds(found) < worth
     ]
-
-
-def _explored_giving_way(
-    choice: CutChoice, start: Chosen, target: Target
-) -> list[tuple[CutChoice, Chosen]]:
-    """The same where fetches that are not pressing give way; nothing where all are pressing."""
-    giving_way = choice.giving_way()
-    if giving_way.seconds(start) == choice.seconds(start):
-        return []
-    return _explored(giving_way, giving_way.improved(start, _EFFORT_BESIDE), target)
 
 
 def _searches(choice: CutChoice, target: Target) -> Iterator[Callable[[], Chosen]]:
@@ -346,6 +333,7 @@ def _offers(
     target: Target,
     mini_batches: int,
     late: Callable[[], bool],
+    effort: Effort,
 ) -> Iterator[Candidate]:
     choosable = (
         [_choosable(network, target) for network in networks if not late()]
@@ -356,7 +344,7 @@ def _offers(
         return
     others: list[Sequence[Cut]] = []
     if choosable:
-        for candidate in _over_cores(choosable, target, mini_batches, late):
+        for candidate in _over_cores(choosable, target, mini_batches, late, effort):
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))

@@ -14,6 +14,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.effort import Effort
 from loadmaster.planning.cutting.options import Option
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
@@ -22,13 +23,6 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import volumes, whole
 
-_MOST_RUN = 8_000_000
-"""Pieces that are run to improve a choice."""
-_MOST_EXPLORED = 8_000_000
-"""Pieces that are run to find a better one than that, by changing several operators at once."""
-_ROUNDS_EXPLORED = 64
-"""Times the pieces of all single changes that are run for that at most: small networks need no
-more."""
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_REHEARSED = 4
@@ -39,8 +33,6 @@ together."""
 _LEAST_ROOM = 0.3
 """Share of the fast memory that weights may fill before their use where more lies between operators
 than fits: it need not all stay."""
-_FETCH_LEAD = 0.1
-"""Share of all operators' time by which fetches are early at least before they give way."""
 _EVERYTHING = (0, 2**31)
 
 Chosen = tuple[int, ...]
@@ -76,29 +68,17 @@ class CutChoice:
         networks: Sequence[Choosable],
         target: Target,
         mini_batches: int = 1,
-        fetch_lead: float = math.inf,
+        effort: Effort = Effort.NORMAL,
     ) -> None:
-        self.networks, self.mini_batches, self.fetch_lead = (
-            networks,
-            min(mini_batches, _MOST_REHEARSED),
-            fetch_lead,
-        )
+        self.networks, self.effort = networks, effort
+        self.mini_batches = min(mini_batches, _MOST_REHEARSED)
         self._order = _side_by_side(networks)
-        self._arguments = _arguments(networks, self._order, target, self.mini_batches) | {
-            "fetch_lead": fetch_lead
-        }
+        self._arguments = _arguments(networks, self._order, target, self.mini_batches)
         self._native = _native.CutProblem(**self._arguments)
 
     def with_memory(self, capacity: int) -> CutChoice:
         """The same choice on a machine with another fast memory."""
         return self._with(room=_room(self.networks, self._order, capacity, self.mini_batches))
-
-    def giving_way(self) -> CutChoice:
-        """The same choice where fetches that are not pressing give way to pieces on links that are
-        full."""
-        other = self._with(fetch_lead=_FETCH_LEAD)
-        other.fetch_lead = _FETCH_LEAD
-        return other
 
     def _with(self, **changed: Any) -> CutChoice:
         other = copy(self)
@@ -118,22 +98,24 @@ class CutChoice:
         alone = ([option.costs.seconds_alone() for option in own] for own in options)
         return tuple(seconds.index(min(seconds)) for seconds in alone)
 
-    def improved(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
-        """Options that differ from those chosen where, one after the other, this makes all end
-        earlier by the model."""
-        better, _ = self._native.improve(np.array(chosen, dtype=np.int64), int(_MOST_RUN * effort))
+    def improved(self, chosen: Chosen, share: float = 1.0) -> Chosen:
+        """Coordinate descent over the options of operators, by the makespan of the model, with a
+        share of the effort."""
+        most = int(self.effort.pieces * share)
+        better, _ = self._native.improve(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
 
-    def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
+    def explored(self, chosen: Chosen) -> Chosen:
         """Options that end earlier still, found by simulated annealing over up to three operators
         that read from one another."""
         own = [self.networks[network].options[number] for network, number in self._order]
         single = sum(map(len, own)) * sum(
             options[option].cut.tiles for options, option in zip(own, chosen, strict=True)
         )
-        if _LEAST_ROUNDS * single > _MOST_EXPLORED:
+        if _LEAST_ROUNDS * single > self.effort.pieces:
             return chosen
-        most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
+        # Small networks need no more than the pieces of all single changes so many times.
+        most = min(self.effort.pieces, self.effort.evaluations * single // 8)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
 
@@ -151,18 +133,6 @@ class CutChoice:
     def cuts(self, chosen: Chosen) -> list[list[Cut]]:
         """How the operators of every network are cut with an option for each."""
         return [[option.cut for option in own] for own in self.options_of(chosen)]
-
-    def changes(self, chosen: Chosen) -> list[tuple[float, Chosen]]:
-        """All that differs in one operator, with the seconds that it takes by the model. O(options
-        x pieces)."""
-        counts = [len(self.networks[network].options[number]) for network, number in self._order]
-        pairs = [(at, option) for at, count in enumerate(counts) for option in range(count)]
-        seconds = self._native.changes(np.array(chosen, dtype=np.int64)).tolist()
-        found = [
-            (time, (*chosen[:at], option, *chosen[at + 1 :]))
-            for (at, option), time in zip(pairs, seconds, strict=True)
-        ]
-        return [change for change in found if change[1] != chosen]
 
     def seconds(self, chosen: Chosen) -> float:
         """Seconds until all ends with an option for every operator, by the model."""

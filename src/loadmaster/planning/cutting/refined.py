@@ -58,7 +58,7 @@ def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
             for some, before in zip(options, network.options, strict=True)
         ]
         networks.append(Choosable(network.graph, network.fused, network.forms, known))
-    return CutChoice(networks, target, choice.mini_batches, choice.fetch_lead)
+    return CutChoice(networks, target, choice.mini_batches, choice.effort)
 
 
 def _distinct(options: Sequence[Option]) -> list[Option]:

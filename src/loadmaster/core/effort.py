@@ -1,0 +1,83 @@
+"""How much work searches may do, in counts, so that the same effort gives the same answer on every
+machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from loadmaster.core.arguments import instead
+from loadmaster.core.errors import LoadmasterError
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Budgets of all searches; each takes a share of one of them, which is written beside it.
+
+    Attributes
+    ----------
+    evaluations
+        Schedules that a search simulates; 0 leaves the search out.
+    packings
+        Times that a search gives addresses to what it has found, and goes on from there.
+    nodes
+        Nodes of an exact search.
+    pieces
+        Pieces of operators that the model which chooses cuts simulates.
+    """
+
+    name: str
+    evaluations: int
+    packings: int
+    nodes: int
+    pieces: int
+
+    TEST: ClassVar[Effort]
+    QUICK: ClassVar[Effort]
+    NORMAL: ClassVar[Effort]
+    THOROUGH: ClassVar[Effort]
+
+    def __post_init__(self) -> None:
+        if min(self.evaluations, self.nodes, self.pieces) < 0 or self.packings < 1:
+            raise LoadmasterError(
+                f"effort {self.name!r}: budgets are at least 0, and there is at least one packing"
+            )
+
+    @property
+    def glance(self) -> Effort:
+        """What tells whether something is worth more: an eighth, packed once."""
+        return replace(self, evaluations=self.evaluations // 8, packings=1)
+
+    @property
+    def one_packing(self) -> Effort:
+        """What leads to the first packing."""
+        return replace(self, evaluations=self.evaluations // self.packings, packings=1)
+
+    def longer(self, times: int) -> Effort:
+        """As many times the evaluations and packings."""
+        return replace(self, evaluations=times * self.evaluations, packings=times * self.packings)
+
+    @property
+    def scale(self) -> float:
+        """Evaluations for one of a normal search: what budgets that count something else are
+        multiplied by."""
+        return self.evaluations / Effort.NORMAL.evaluations
+
+    @staticmethod
+    def of(effort: Effort | str, error: type[LoadmasterError] = LoadmasterError) -> Effort:
+        """An effort as it is, or by its name; raises ``error`` if there is none of that name."""
+        if isinstance(effort, Effort):
+            return effort
+        if effort not in LEVELS:
+            raise error(f"effort {effort!r}: {instead(str(effort), LEVELS)}")
+        return LEVELS[effort]
+
+
+Effort.TEST = Effort("test", 64, 4, 500, 400_000)
+Effort.QUICK = Effort("quick", 128, 1, 2_000, 1_000_000)
+Effort.NORMAL = Effort("normal", 512, 4, 5_000, 8_000_000)
+Effort.THOROUGH = Effort("thorough", 4096, 16, 50_000, 64_000_000)
+LEVELS = {
+    effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
+}
+"""Efforts by name, the least first."""
