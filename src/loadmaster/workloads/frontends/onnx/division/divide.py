@@ -5,6 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+# Importing a family of operators registers its rules.
+from loadmaster.workloads.frontends.onnx.division import (  # noqa: F401
+    attention,
+    convolutions,
+    layouts,
+    normalisations,
+    products,
+    resizing,
+)
 from loadmaster.workloads.frontends.onnx.division.elementwise import elementwise
 from loadmaster.workloads.frontends.onnx.division.table import RULES, WHOLE, Division
 from loadmaster.workloads.frontends.onnx.types import Node
