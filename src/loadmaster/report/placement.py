@@ -22,7 +22,8 @@ _BAR = 40
 
 def placement_summary(plan: MemoryPlan) -> RenderableType:
     """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    parts: list[RenderableType] = [_pairs(totals(plan)), Text(), _rivals(plan)]
+    parts: list[RenderableType] = [Text(printable(note)) for note in plan.sequence.notes]
+    parts += [_pairs(totals(plan)), Text(), _rivals(plan)]
     if plan.placement.moves:
         parts += [Text(), _movers(plan)]
     return Group(*parts)

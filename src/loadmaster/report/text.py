@@ -7,7 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from rich.text import Text
+
 from loadmaster.planning.plan_records import Cost, Rate
+from loadmaster.workloads.graph import uncounted
 
 NOTHING = "\N{EN DASH}"
 """The text for a missing value in a table."""
@@ -81,6 +84,12 @@ def shortfall(rate: Rate) -> str:
         return "no bound"
     share = 1 - rate.value / rate.upper_bound
     return "at the bound" if share <= 0 else f"{percent(share)} below"
+
+
+def warnings(unknown: Iterable[str]) -> list[Text]:
+    """Make the first line of a summary where operators are not understood; none otherwise."""
+    line = uncounted(map(printable, unknown))
+    return [Text(line, style="bold")] if line else []
 
 
 def plural(count: int, noun: str) -> str:
