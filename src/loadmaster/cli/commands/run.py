@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import MACHINE, NETWORK, SEARCH, Json, NoReport, Quiet, out_to
+from loadmaster.cli.options import (
+    MACHINE,
+    NETWORK,
+    SEARCH,
+    Batch,
+    Dim,
+    Json,
+    NoReport,
+    Precision,
+    Quiet,
+    out_to,
+    sizes_of,
+)
 from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import ModelError
 
@@ -31,15 +43,6 @@ Fast = Annotated[
         metavar="BYTES|PERCENT",
         rich_help_panel=MACHINE,
         help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
-    ),
-]
-Batch = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=NETWORK,
-        help="The factory's argument `batch`. Default: the factory's own.",
     ),
 ]
 Training = Annotated[
@@ -110,6 +113,8 @@ def run_command(
     model: Model,
     fast: Fast,
     batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
     training: Training = False,
     optimizer: Optimizer = None,
     mode: Mode = "async",
@@ -134,6 +139,9 @@ def run_command(
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast
     50% --compare`
     """
+    from loadmaster.workloads.frontends.torch.factory import as_made
+
+    as_made(model, precision)
     if generate is not None:
         _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
         return
@@ -164,6 +172,7 @@ def run_command(
             steps,
             compare,
             optimizer,
+            dims=sizes_of(dim or []),
             progress=progress,
             tell=tell,
         )
