@@ -9,6 +9,7 @@ from html import escape
 
 from rich.text import Text
 
+from loadmaster.core.names import printable as printable
 from loadmaster.planning.plan_records import Cost, Rate
 from loadmaster.workloads.graph import uncounted
 
@@ -25,16 +26,6 @@ class Html(str):
 def to_html(value: object) -> Html:
     """Convert ``value`` to markup: escaped, unless it is :class:`Html`."""
     return value if isinstance(value, Html) else Html(escape(printable(str(value))))
-
-
-def printable(name: str) -> str:
-    """Remove control and direction characters from ``name``, which could change the text around
-    it."""
-    return (
-        name
-        if name.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
-    )
 
 
 def chart_text(name: str) -> str:

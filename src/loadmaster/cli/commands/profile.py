@@ -20,7 +20,7 @@ from loadmaster.cli.options import (
     load_networks,
     out_to,
 )
-from loadmaster.cli.printing import print_json, versioned
+from loadmaster.cli.printing import print_json, say, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label
 
@@ -159,21 +159,21 @@ def _write(
                 TimedKernel(f"copy.{name}", "", copy.seconds, Amounts(COPY, 0, 0, 8, *sizes))
             )
     except SlowMemoryError as error:
-        typer.echo(f"copies were not measured: {error}", err=True)
+        say(f"copies were not measured: {error}", err=True)
     write_timed(rows, out)
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:
-    typer.echo(
+    say(
         f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
         f" {done.left} left; kept in {place}"
     )
     if done.too_large:
-        typer.echo(
+        say(
             f"too large for this machine's free memory: {len(done.too_large)} kernels, such as"
             f" {done.too_large[0]}"
         )
     for name, reason in list(done.failed.items())[:3]:
-        typer.echo(f"not measured: {name}: {reason}")
+        say(f"not measured: {name}: {reason}")
     if done.left:
-        typer.echo("run the same command again to go on")
+        say("run the same command again to go on")

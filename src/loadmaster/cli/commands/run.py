@@ -22,7 +22,7 @@ from loadmaster.cli.options import (
     out_to,
     sizes_of,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.printing import print_results, say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def run_command(
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         spot = model.removeprefix("torch:")
-        tell = (lambda _: None) if quiet else partial(typer.echo, err=True)
+        tell = (lambda _: None) if quiet else partial(say, err=True)
         result, kernels = run(
             spot,
             batch,
@@ -181,7 +181,7 @@ def run_command(
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
     right = result["gradients_equal"] or result["results_close"]
     if not right or not result["budget_kept"]:
-        typer.echo(
+        say(
             "results differ from the unmoved graphs" if not right else "the budget was exceeded",
             err=True,
         )
@@ -234,7 +234,7 @@ def _generate(
             files = place.publish()
     print_results(result, lambda: [_generation_table(result)], files, as_json=as_json, quiet=quiet)
     if not result["tokens_equal"] or not result["budget_kept"]:
-        typer.echo(
+        say(
             (
                 "tokens differ between the ways"
                 if not result["tokens_equal"]

@@ -21,7 +21,7 @@ from loadmaster.cli.options import (
     load_networks,
     memories_of,
 )
-from loadmaster.cli.printing import print_json, print_violations, versioned, violations_json
+from loadmaster.cli.printing import print_json, print_violations, say, versioned, violations_json
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"
@@ -130,7 +130,7 @@ def verify_command(
             )
         )
     elif not violations and not quiet:
-        typer.echo(f"{source}: the {what} holds ({counts})")
+        say(f"{source}: the {what} holds ({counts})")
     if violations:
         print_violations(violations, what)
         raise typer.Exit(1)
