@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +15,17 @@ from tests.support.hand_sequence import step
 from tests.support.sequences import random_sequence
 
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import PlacementSolution, all_slow
-from loadmaster.placement.place import _Placer, place
+from loadmaster.placement.place import _SHORT, _Placer, place
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, Operand
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules
+from loadmaster.report.placement import totals
+from loadmaster.targets.load import target
 
 MODES = ("static", "sync")
 
@@ -281,6 +285,8 @@ def test_more_memory_saves_no_more_than_there_is_to_save(
     except CapacityError:
         return
     assert 0 <= plan.price_per_gib <= max(0.0, plan.seconds - sequence.least_seconds)
+    more = place(sequence, plan.limit + 2**30)
+    assert plan.seconds - more.seconds <= plan.price_per_gib + 1e-9 * plan.seconds
 
 
 def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
@@ -322,3 +328,36 @@ def test_what_is_not_packed_is_repaired_and_not_found_again(
         next(broken_placement_rules(sequence, plan.placement, fast, plan.mode, plan.offsets), None)
         is None
     )
+
+
+def test_a_packing_that_may_fail_takes_a_short_search_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lower limits take less time than a long search, and cost next to nothing."""
+    asked: list[int] = []
+    addresses = _Placer._addresses
+
+    def refusing(self: Any, lower: Any, upper: Any, size: Any, divisor: int) -> Any:
+        asked.append(divisor)
+        return addresses(self, lower, upper, size, divisor) if len(asked) > 3 else None
+
+    monkeypatch.setattr(_Placer, "_addresses", refusing)
+    sequence = random_sequence(3)
+    plan = place(sequence, sequence.peak_bytes * 9 // 10, mode="static", strategy="program")
+    assert asked == [_SHORT, *(_SHORT >> n for n in (1, 2, 3))]
+    assert plan.rounds == 4
+
+
+def test_less_time_than_with_everything_fast_is_explained() -> None:
+    sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
+    plan = place(sequence, "70%")
+    assert plan.slowdown < 1
+    rows = dict(totals(plan))
+    assert rows["Time"].endswith("x all fast, as both memories are read at once")
+    assert (
+        "everything fast: 0 ns, as only one memory is read then" in rows["Another GiB would save"]
+    )
+    tight = place(sequence, "40%", mode="static")
+    assert tight.slowdown > 1
+    assert "at once" not in dict(totals(tight))["Time"]
+    assert "(everything fast: " in dict(totals(tight))["Another GiB would save"]

@@ -346,7 +346,7 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
             {},
             "has no function 'missing': it has net, fixed, failing, looking",
         ),
-        ("torch:good:net", {}, "needs a batch size: give --batch N"),
+        ("torch:good:net", {}, "needs the argument batch: give --batch N"),
         ("torch:good:fixed", {"batch": 2}, "takes no argument batch"),
         ("torch:good:failing", {}, "the factory failed: ValueError: no luck"),
         ("torch:good:looking", {}, "the factory looks at values"),
@@ -357,7 +357,11 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
         ("torch:good:whole", {"training": True}, "needs a loss"),
         ("torch:good:odd", {"training": True}, "must make an optimiser"),
         ("torch:good:sparse", {}, "cannot be"),
-        ("torch:good:fixed", {"precision": "int8"}, "--precision and --dim are for ONNX files"),
+        (
+            "torch:good:fixed",
+            {"precision": "int8"},
+            "--precision is for files: cast what the factory makes",
+        ),
         ("onnx:squeezenet", {"training": True}, "holds no training step"),
     ],
 )

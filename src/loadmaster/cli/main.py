@@ -26,6 +26,7 @@ from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.size import size_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
+from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import LoadmasterError, OutputError
@@ -45,7 +46,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"loadmaster {__version__}")
+        say(f"loadmaster {__version__}")
         raise typer.Exit
 
 
@@ -132,7 +133,7 @@ def _refuse(message: str) -> int:
 
 def _complain(message: str) -> None:
     with suppress(OutputError):
-        typer.echo(f"loadmaster: {message}", err=True)
+        say(f"loadmaster: {message}", err=True)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,10 @@ Batch = Annotated[
         min=1,
         metavar="N",
         rich_help_panel=NETWORK,
-        help="Leading dimension of the networks' inputs. Default: the file's.",
+        help=(
+            "Leading dimension of the networks' inputs, or a torch factory's argument `batch`."
+            " Default: the file's or the factory's own."
+        ),
     ),
 ]
 Dim = Annotated[
@@ -54,7 +57,10 @@ Dim = Annotated[
     typer.Option(
         metavar="NAME=N",
         rich_help_panel=NETWORK,
-        help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.",
+        help=(
+            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory. May be"
+            " repeated."
+        ),
     ),
 ]
 Training = Annotated[
@@ -259,6 +265,18 @@ def one_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}."
 
 
+def reading_of(
+    batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
+) -> dict[str, Any]:
+    """Arguments of `loadmaster.load` from the options that every command with a network has."""
+    return {
+        "batch": batch,
+        "dims": sizes_of(dim or []),
+        "precision": precision,
+        "training": training,
+    }
+
+
 def load_networks(
     models: list[str],
     batch: int | None,
@@ -269,10 +287,8 @@ def load_networks(
     """Load the networks that the options of a command name."""
     from loadmaster.workloads.frontends.load import load
 
-    return [
-        load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training)
-        for model in models
-    ]
+    options = reading_of(batch, dim, precision, training)
+    return [load(model, **options) for model in models]
 
 
 def limits_of(

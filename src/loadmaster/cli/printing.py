@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from loadmaster.core.names import printable_text
+
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.measure import Measurement
+    from rich.segment import Segment
 
     from loadmaster.core.violation import Violation
 
@@ -29,9 +33,17 @@ def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
     return {"version": schema["properties"]["version"]["const"], **shown}
 
 
+def say(text: str, *, err: bool = False, newline: bool = True) -> None:
+    """Print text, on standard error if so asked; names in it can do nothing to the terminal.
+
+    Everything that the program prints goes through here, or through `print_tables`.
+    """
+    typer.echo(printable_text(text), err=err, nl=newline)
+
+
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output."""
-    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+    say(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_results(
@@ -49,7 +61,7 @@ def print_results(
     elif not quiet:
         print_tables(*tables())
         for file in files:
-            typer.echo(f"wrote {file}")
+            say(f"wrote {file}")
 
 
 def print_tables(*parts: RenderableType) -> None:
@@ -66,7 +78,24 @@ def print_tables(*parts: RenderableType) -> None:
     if console.width < needed:
         console = Console(width=needed, soft_wrap=True)
     for part in parts:
-        console.print(part)
+        console.print(_Harmless(part))
+
+
+class _Harmless:
+    """Whatever is inside, with text that does nothing to the terminal; styles are kept."""
+
+    def __init__(self, inside: RenderableType) -> None:
+        self._inside = inside
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._inside, options):
+            text = segment.text if segment.control else printable_text(segment.text)
+            yield segment._replace(text=text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement.get(console, options, self._inside)
 
 
 def violations_json(violations: Sequence[Violation]) -> list[dict[str, str]]:
@@ -77,5 +106,5 @@ def violations_json(violations: Sequence[Violation]) -> list[dict[str, str]]:
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:
     """Print violations on standard error; ``what`` names what was checked."""
     for violation in violations:
-        typer.echo(f"{violation.rule}: {violation.message}", err=True)
-    typer.echo(f"the {what} does not hold: {len(violations)} violations", err=True)
+        say(f"{violation.rule}: {violation.message}", err=True)
+    say(f"the {what} does not hold: {len(violations)} violations", err=True)

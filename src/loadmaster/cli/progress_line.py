@@ -6,6 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from loadmaster.core.names import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -46,7 +48,9 @@ class LateProgress:
             self._show()
         if self._bar is not None:
             self._bar.update(
-                self._bar.task_ids[0], description=stage + self._left(share), completed=share
+                self._bar.task_ids[0],
+                description=printable(stage) + self._left(share),
+                completed=share,
             )
 
     def _left(self, share: float) -> str:
@@ -66,7 +70,7 @@ class LateProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
         # What is written into a file or a pipe cannot be removed again.
         self._bar = Progress(

@@ -1,4 +1,4 @@
-"""Names that are told apart from others."""
+"""Names that are told apart from others, and that can be shown."""
 
 from __future__ import annotations
 
@@ -24,3 +24,18 @@ def free_name(name: str, *taken: Container[str]) -> str:
     while any(name in each for each in taken):
         name += "_"
     return name
+
+
+def printable(name: str) -> str:
+    """Replace control and direction characters in ``name``, which could change the text around it,
+    or what a terminal does."""
+    return (
+        name
+        if name.isprintable()
+        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    )
+
+
+def printable_text(text: str) -> str:
+    """Text of several lines, with what is `printable` in each."""
+    return "\n".join(map(printable, text.split("\n")))

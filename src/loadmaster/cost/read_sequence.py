@@ -3,6 +3,7 @@ or of a sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
@@ -23,13 +24,24 @@ ROOFLINE, PROFILE = "roofline", "profile"
 _WRITTEN = (".json", ".json.gz")
 
 
-@takes(PlacementError, target=Target, training=bool, batch=Integral, cost=str, threads=Integral)
+@takes(
+    PlacementError,
+    target=Target,
+    training=bool,
+    batch=Integral,
+    dims=Mapping,
+    precision=str,
+    cost=str,
+    threads=Integral,
+)
 def read_sequence(
     source: Any,
     target: Target | None = None,
     *,
     training: bool = False,
     batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
     cost: str = ROOFLINE,
     threads: int | None = None,
 ) -> KernelSequence:
@@ -46,8 +58,9 @@ def read_sequence(
         own, and only for that.
     training
         Capture the whole training step of a torch module.
-    batch
-        Leading dimension of the inputs.
+    batch, dims, precision
+        Leading dimension of the inputs, sizes of others, and the width of floating-point tensors,
+        as for :func:`loadmaster.load`.
     cost
         ``roofline``: estimated from the target's figures. ``profile``: measured on this machine
         with ``loadmaster profile``. Else a CSV file of measured times, with columns
@@ -63,10 +76,10 @@ def read_sequence(
         If it cannot be costed.
     """
     if isinstance(source, str | PathLike) and fspath(source).endswith(_WRITTEN):
-        if training or batch is not None or cost != ROOFLINE:
+        if training or batch is not None or dims or precision is not None or cost != ROOFLINE:
             raise PlacementError(
-                f"{source}: a written sequence has its batch and its kernels: leave out --training,"
-                " --batch and --cost"
+                f"{source}: a written sequence has its sizes and its kernels: leave out --training,"
+                " --batch, --dim, --precision and --cost"
             )
         return _written(fspath(source), target)
     if target is None:
@@ -74,12 +87,16 @@ def read_sequence(
             f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or"
             " a file"
         )
-    if isinstance(source, Graph) and (training or batch is not None):
+    if isinstance(source, Graph) and (training or batch is not None or dims or precision):
         raise PlacementError(
-            f"{source.name}: a graph has its batch and its operators: give batch and training to"
-            " loadmaster.load"
+            f"{source.name}: a graph has its sizes and its operators: give batch, dims, precision"
+            " and training to loadmaster.load"
         )
-    graph = source if isinstance(source, Graph) else load(source, batch=batch, training=training)
+    graph = (
+        source
+        if isinstance(source, Graph)
+        else load(source, batch=batch, dims=dims, precision=precision, training=training)
+    )
     return _costed(kernel_sequence(graph, target), graph, cost, threads)
 
 

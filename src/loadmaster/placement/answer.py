@@ -124,15 +124,21 @@ class MemoryPlan(Shown):
 
     @property
     def price_per_gib(self) -> float:
-        """Seconds that another GiB would save, if it were there all the time and saved as much as
-        the last byte.
+        """Seconds that another GiB would save at most, if it were there all the time.
 
-        Never more than what lies between this placement and the least that all kernels take
-        wherever their operands are.
+        With the multipliers ``prices`` of the limits, the lower bound falls by no more than
+        ``sum(prices[k] * bytes[k])``, where ``bytes[k]`` of the GiB are of use to kernel ``k``:
+        those that everything fast would take beyond the limit. Time can also fall to the bound. It
+        is never less than what all kernels take wherever their operands are.
+
+        Everything fast may save less than that, as kernels read both memories at once.
         """
-        return min(
-            float(self.prices.sum()) * 2**30, max(0.0, self.seconds - self.sequence.least_seconds)
-        )
+        kernels = self.sequence.kernels
+        workspace = [max(algorithm.workspace for algorithm in k.algorithms) for k in kernels]
+        most = self.sequence.live_bytes(workspace=False) + np.array(workspace, dtype=np.int64)
+        useful = np.clip(most - self.limit, 0, 2**30)
+        bound = self.lower_bound - float((self.prices * useful).sum())
+        return max(0.0, self.seconds - max(bound, self.sequence.least_seconds))
 
     def within(self, limit: int, lower_bound: float) -> MemoryPlan:
         """Return the same placement for a larger limit, whose bound is ``lower_bound``."""

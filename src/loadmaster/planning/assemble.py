@@ -91,11 +91,6 @@ def assemble(
 
 def _network_notes(workload: Workload) -> Iterator[str]:
     for network in workload.networks:
-        if network.unknown:
-            yield (
-                f"{network.name}: not understood, planned with their bytes and no arithmetic:"
-                f" {', '.join(network.unknown)}"
-            )
         yield from (f"{network.name}: {note}" for note in network.notes)
 
 

@@ -14,6 +14,7 @@ from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
 from loadmaster.report.stack_chart import draw_stack
 from loadmaster.report.text import Html, to_html
+from loadmaster.workloads.graph import uncounted
 
 SCHEDULE_HINT = (
     "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of"
@@ -49,8 +50,10 @@ def _plan_sections(plan: PlanRecord) -> list[Html]:
         f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}."
         f" {rest_on}</p>{tables.notes(plan)}"
     )
+    unknown = uncounted(kind for network in plan.networks for kind in network.unknown)
+    warning = Html(f"<p><strong>{to_html(unknown)}</strong></p>" if unknown else "")
     return [
-        section("", tables.headline(plan), about),
+        section("", warning, tables.headline(plan), about),
         section("Networks", tables.networks(plan)),
         *([section("Mini-batches", tables.mini_batches(plan))] if plan.timings else []),
         section("Memories", tables.memories(plan)),

@@ -11,15 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from loadmaster.core.units import format_bytes, format_count
+from loadmaster.report.text import warnings
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def inspection(graph: Graph) -> RenderableType:
     """Make a table of totals, operators by kind, and unknown operators."""
-    parts: list[RenderableType] = [_totals(graph), _operators(graph)]
-    if graph.unknown_ops:
-        names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.unknown_ops.items()))
-        parts.append(Text(f"Not understood, planned with their bytes and no arithmetic: {names}"))
+    parts: list[RenderableType] = [*warnings(graph.unknown_kinds)]
+    parts += [_totals(graph), _operators(graph)]
     if graph.subgraph_ops:
         names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
         parts.append(Text(f"Inside control flow, counted and not planned: {names}"))

@@ -25,7 +25,7 @@ from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.tables import card, meter, table
 from loadmaster.report.text import Html, chart_text, comma, plural, printable, to_html
 from loadmaster.targets.hardware import Core, Target
-from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind
+from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job
 from loadmaster.workloads.lowering.instantiate import lower
 
@@ -61,7 +61,7 @@ def render_inspection(graph: Graph, machine: Target | None = None) -> str:
         else []
     )
     sections = [
-        section("", _headline(graph), _notes(graph)),
+        section("", _warning(graph), _headline(graph), _notes(graph)),
         *roofline,
         section("Operators by kind", _kinds(graph)),
         section("Operators by cost", *_operators(graph, ranked)),
@@ -164,14 +164,14 @@ def _headline(graph: Graph) -> Html:
     return Html(f"<div class=cards>{''.join(cards)}</div>")
 
 
+def _warning(graph: Graph) -> Html:
+    line = uncounted(graph.unknown_kinds)
+    return Html(f"<p><strong>{to_html(line)}</strong></p>" if line else "")
+
+
 def _notes(graph: Graph) -> Html:
-    named = [("Not understood, planned with their bytes and no arithmetic", graph.unknown_ops)]
-    named.append(("Inside control flow, counted and not planned", dict(graph.subgraph_ops)))
-    lines = [
-        f"{what}: {', '.join(f'{kind} x{count}' for kind, count in sorted(found.items()))}"
-        for what, found in named
-        if found
-    ]
+    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
+    lines = [f"Inside control flow, counted and not planned: {names}"] if names else []
     lines += graph.notes
     return Html(
         f"<ul class=notes>{''.join(f'<li>{to_html(line)}</li>' for line in lines)}</ul>"

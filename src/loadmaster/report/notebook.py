@@ -23,6 +23,7 @@ from loadmaster.core.units import (
 )
 from loadmaster.report.picture import Bar, Box, Span, amounts, bars, lanes, regions
 from loadmaster.report.text import NOTHING, clipped, percent, plural, printable, shortened
+from loadmaster.workloads.graph import uncounted
 
 if TYPE_CHECKING:
     from loadmaster.allocation.answer import Allocation
@@ -136,6 +137,12 @@ def _figure(
     return name, shown(value), shown(bound), _distance(_share(value, bound))
 
 
+def _after_warning(unknown: Iterable[str]) -> str:
+    """What a headline begins with where operators are not understood."""
+    line = uncounted(map(printable, unknown))
+    return f"{line}. " if line else ""
+
+
 def _plan(plan: PlanRecord) -> View:
     # Only plans need them: allocations are shown where the packages that plans need are absent.
     from loadmaster.report.figures import (
@@ -203,7 +210,8 @@ def _plan(plan: PlanRecord) -> View:
     )
     return View(
         title,
-        f"{plan.status}, {reached}{late}",
+        _after_warning(kind for network in plan.networks for kind in network.unknown)
+        + f"{plan.status}, {reached}{late}",
         tuple(figures),
         pictures,
         rows,
@@ -442,7 +450,6 @@ def _graph(graph: Graph) -> View:
         ("Operators", f"{len(graph.ops):,}", "", ""),
         ("Multiply-accumulates", format_count(graph.macs), "", ""),
         *((f"{kind.capitalize()}s", format_bytes(size), "", "") for kind, size in kinds.items()),
-        ("Unknown operators", str(sum(graph.unknown_ops.values())), "", ""),
     )
 
     def pictures() -> Iterable[str]:
@@ -463,7 +470,7 @@ def _graph(graph: Graph) -> View:
                 "elements": op.elements,
             } | moved
 
-    headline = (
+    headline = _after_warning(graph.unknown_kinds) + (
         f"{plural(len(graph.ops), 'operator')}, {format_count(graph.macs)} MACs,"
         f" {format_bytes(kinds['weight'])} of weights"
     )

@@ -22,7 +22,8 @@ _BAR = 40
 
 def placement_summary(plan: MemoryPlan) -> RenderableType:
     """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    parts: list[RenderableType] = [_pairs(totals(plan)), Text(), _rivals(plan)]
+    parts: list[RenderableType] = [Text(printable(note)) for note in plan.sequence.notes]
+    parts += [_pairs(totals(plan)), Text(), _rivals(plan)]
     if plan.placement.moves:
         parts += [Text(), _movers(plan)]
     return Group(*parts)
@@ -46,7 +47,7 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
             "Time",
             (
                 f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x"
-                " all fast"
+                f" all fast{_faster_than_fast(plan)}"
             ),
         ),
         ("Costs of kernels", printable(described(sequence.costs))),
@@ -63,7 +64,8 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
         ("Moves", f"{len(plan.placement.moves)} copies, {format_bytes(plan.moved_bytes)}"),
         (
             "Another GiB would save",
-            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte",
+            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte"
+            + _beyond_fast(plan),
         ),
         (
             "Strategy",
@@ -74,6 +76,19 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
             f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)",
         ),
     ]
+
+
+def _faster_than_fast(plan: MemoryPlan) -> str:
+    """Why a placement can take less time than with everything in the fast memory."""
+    return ", as both memories are read at once" if plan.slowdown < 1 else ""
+
+
+def _beyond_fast(plan: MemoryPlan) -> str:
+    """What everything fast would save, where another GiB may save more."""
+    saved = max(0.0, plan.seconds - plan.all_fast_seconds)
+    if plan.price_per_gib <= saved:
+        return ""
+    return f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
 
 
 def rival_rows(plan: MemoryPlan) -> list[tuple[str, str, str, str]]:

@@ -19,7 +19,7 @@ from loadmaster.core.units import (
 from loadmaster.planning.plan_records import Improvement, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.cuts import cuts_of
-from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
+from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall, warnings
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16
@@ -42,6 +42,7 @@ def summary(
         Seconds that planning took, by the clock and in processor time, if it was just planned.
     """
     parts: list[RenderableType] = [
+        *warnings(kind for network in plan.networks for kind in network.unknown),
         _configuration(plan),
         _networks(plan),
         _totals(plan),

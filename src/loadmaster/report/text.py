@@ -7,7 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from rich.text import Text
+
+from loadmaster.core.names import printable as printable
 from loadmaster.planning.plan_records import Cost, Rate
+from loadmaster.workloads.graph import uncounted
 
 NOTHING = "\N{EN DASH}"
 """The text for a missing value in a table."""
@@ -22,16 +26,6 @@ class Html(str):
 def to_html(value: object) -> Html:
     """Convert ``value`` to markup: escaped, unless it is :class:`Html`."""
     return value if isinstance(value, Html) else Html(escape(printable(str(value))))
-
-
-def printable(name: str) -> str:
-    """Remove control and direction characters from ``name``, which could change the text around
-    it."""
-    return (
-        name
-        if name.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
-    )
 
 
 def chart_text(name: str) -> str:
@@ -81,6 +75,12 @@ def shortfall(rate: Rate) -> str:
         return "no bound"
     share = 1 - rate.value / rate.upper_bound
     return "at the bound" if share <= 0 else f"{percent(share)} below"
+
+
+def warnings(unknown: Iterable[str]) -> list[Text]:
+    """Make the first line of a summary where operators are not understood; none otherwise."""
+    line = uncounted(map(printable, unknown))
+    return [Text(line, style="bold")] if line else []
 
 
 def plural(count: int, noun: str) -> str:

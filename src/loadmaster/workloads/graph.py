@@ -5,7 +5,7 @@ Frontends produce a :class:`Graph`; nothing after them knows a file format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -177,6 +177,15 @@ class Op:
         return sum(nest.macs for nest in self.nests)
 
 
+def uncounted(kinds: Iterable[str]) -> str:
+    """Say in one line that the arithmetic of operators is not known; nothing if there are none.
+
+    ``kinds`` are those of `Graph.unknown_kinds`, of one network or of several.
+    """
+    names = ", ".join(dict.fromkeys(kinds))
+    return f"NOT COUNTED: arithmetic of {names}: times and energy are too low" if names else ""
+
+
 @dataclass(frozen=True, repr=False)
 class Graph(Shown):
     """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on
@@ -211,6 +220,14 @@ class Graph(Shown):
             if op.op_class is OpClass.UNKNOWN:
                 counts[op.kind] = counts.get(op.kind, 0) + 1
         return counts
+
+    @property
+    def unknown_kinds(self) -> tuple[str, ...]:
+        """Kinds of unknown operators as text, such as ``Mystery x2``."""
+        return tuple(
+            f"{kind[:60]} x{count}" if count > 1 else kind[:60]
+            for kind, count in sorted(self.unknown_ops.items())
+        )
 
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""

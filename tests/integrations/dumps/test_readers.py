@@ -134,6 +134,34 @@ def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_pat
     assert (arena.taken, arena.stated, compare(arena).violations) == (640, 640, ())
 
 
+@pytest.mark.parametrize("mark", ["PHI {}", "{} (phi)"], ids=["before", "after"])
+def test_what_loops_of_xla_hand_on_keeps_its_address(mark: str, tmp_path: Path) -> None:
+    """The state of a loop, with an instant at which none of its values is alive, beside others of
+    its size and of its address."""
+    named = [("init{}", 0), ("root{}", 0), ("other", 0), ("apart{}", 256), ("later{}", 256)]
+    named += [(mark.format(name), 0) for name in ("arg_tuple.3{}", "while.5{}")]
+    values = "".join(
+        f" value: <{at} {name} @0> (size={128 if name == 'other' else 256},offset={offset}): f32\n"
+        for at, (name, offset) in enumerate(named, 2)
+    )
+    lives = {
+        "init{}": (1, 2),
+        "arg_tuple.3{}": (2, 3),
+        "other{}": (4, 4),
+        "root{}": (5, 6),
+        "while.5{}": (6, 8),
+        "apart{}": (1, 2),
+        "later{}": (4, 5),
+    }
+    text = "".join(f"    {name}:{first}-{last}\n" for name, (first, last) in lives.items())
+    (arena,) = read("xla", xla_files(tmp_path, values, text))
+    names = [name for name, *_ in lifetimes(arena)]
+    assert {name: (first, last) for name, first, last, _ in lifetimes(arena)} == lives
+    groups = {frozenset(names[at] for at, _ in group) for group in arena.problem.aliases}
+    assert groups == {frozenset({"init{}", "arg_tuple.3{}", "root{}", "while.5{}"})}
+    assert compare(arena).violations == ()
+
+
 def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path: Path) -> None:
     values = (
         " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128):"

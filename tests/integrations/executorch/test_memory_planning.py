@@ -22,7 +22,6 @@ from executorch.runtime import Runtime, Verification
 
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch import memory_planning
-from loadmaster.integrations.executorch.arenas import merged
 from loadmaster.integrations.executorch.banks import MemoryBank, uses_of
 from loadmaster.integrations.executorch.requests import Held, requests_of
 
@@ -272,10 +271,76 @@ def test_a_storage_that_is_its_own_or_not_there_is_refused() -> None:
         requests_of([tensor(8, 0, 1, tensor(8, 0, 1))], 16)
 
 
-def test_subgraphs_at_the_same_time_hold_one_range() -> None:
-    held = [Held(2, 9, {1: 64}), Held(4, 6, {1: 96, 2: 16}), Held(12, 13, {1: 32})]
-    assert merged(held, 1) == [Held(2, 9, {1: 96}), Held(12, 13, {1: 32})]
-    assert merged(held, 2) == [Held(4, 6, {2: 16})]
+def test_nodes_that_run_one_subgraph_hold_one_range() -> None:
+    one, other = object(), object()
+    first, second = Held(2, 5, {1: 64}, (one,)), Held(8, 9, {1: 96, 2: 16}, (other, one))
+    assert not first.is_apart(second)
+    assert first.joined(second) == Held(2, 9, {1: 96, 2: 16}, (one, other))
+    assert first.is_apart(Held(3, 4, {1: 8}, (other,)))
+
+
+def conditional(p: Any, x: Any, factor: float) -> Any:
+    return torch.cond(
+        p, lambda t: (t * factor).sin() + factor, lambda t: (t - factor).cos() * 2, [x]
+    )
+
+
+class Both(torch.nn.Module):
+    """Results of two conditionals, alive together."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        p = x.sum() > 0
+        return conditional(p, x, 1.5), conditional(p, x, 2.5)
+
+
+class Nested(torch.nn.Module):
+    """Conditionals in a branch, and results of several that are used far later."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        p, q = x.sum() > 0, x.mean() > 1
+
+        def inner(t: torch.Tensor) -> torch.Tensor:
+            return conditional(q, t, 0.5) * conditional(q, t + 1, 3.5)
+
+        a = torch.cond(p, inner, lambda t: t.exp(), [x])
+        b = conditional(q, x, 4.5)
+        c = torch.cond(q, lambda t: t.tanh(), inner, [a + b])
+        for _ in range(3):
+            x = (x.sigmoid() * 2).cos()
+        return a + b, b * c, x + c
+
+
+class Mapped(torch.nn.Module):
+    """A loop over rows between two conditionals."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        from torch._higher_order_ops.map import map as over_rows
+
+        p = x.sum() > 0
+        a = conditional(p, x, 1.5)
+        rows = over_rows(lambda row, y: (row * 2).exp() + y, x, a[0])
+        return a + rows, conditional(p, rows, 2.5), a
+
+
+BANKS = [MemoryBank("sram", 8192, 1), MemoryBank("dram", 2**20, 2)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"in_place": True}, {"banks": BANKS}, {"banks": BANKS, "in_place": True}],
+    ids=["apart", "in place", "banks", "banks in place"],
+)
+@pytest.mark.parametrize("model", [Both, Nested, Mapped], ids=lambda model: model.__name__)
+def test_results_of_subgraphs_outlive_them(model: Any, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.rand(4, 16) - shift for shift in (0.0, 0.5, 2.0, -2.0)]
+    program = torch.export.export(model(), (inputs[0],))
+    _, done, _ = planned(program, memory_planning(**options))
+    loaded = Runtime.get().load_program(done.buffer, verification=Verification.Minimal)
+    method = loaded.load_method("forward")
+    for x in inputs:
+        for one, other in zip(method.execute([x]), model()(x), strict=True):
+            torch.testing.assert_close(one.clone(), other, atol=1e-5, rtol=1e-5)
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

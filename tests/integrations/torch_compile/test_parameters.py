@@ -229,6 +229,7 @@ def test_an_optimizer_that_replaces_the_one_of_the_options_is_an_error_until_the
     ):
         second.step()
     again = torch.compile(module, backend=loadmaster, options={"optimizer": second})
+    second.zero_grad()
     again(x).sum().backward()
     second.step()
     assert all(p.grad is None for p in module.parameters())
@@ -340,10 +341,6 @@ def test_parameters_of_other_graphs_count_and_make_room():
 def test_what_updates_in_the_backward_pass_cannot_do_is_said():
     module = Tied(1)
     twin, _, call, _ = compiled(module, OPTIMIZERS["adamw"])
-    losses = [call(tokens(step)) for step in range(2)]
-    losses[1].backward()
-    with pytest.raises(LoadmasterError, match="updated since this forward pass"):
-        losses[0].backward()
     loss = call(tokens(0))
     twin.tokens.weight.grad = torch.ones_like(twin.tokens.weight)
     with pytest.raises(LoadmasterError, match="zero_grad"):
@@ -360,6 +357,7 @@ def test_a_step_that_fails_loses_no_update():
     twin, _, call, options = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
     call(tokens(0)).backward()
     program = model_of(options).plans[0].program
+    twin.zero_grad()
     before = [p.detach().clone() for p in twin.parameters()]
     last = program.launches[-1]
     right = last.target

@@ -304,3 +304,60 @@ def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, mo
     assert run_rows(result)[0][0] == "loadmaster"
     assert ("failed" in result["rivals"]["torch.export"]) == stage.startswith("1")
     assert "of processor time more; Ctrl-C prints what is known" in said[0]
+
+
+class Counting(nn.Module):
+    """A step's result depends on what steps before it have changed: a buffer in place, one that
+    is replaced, and an input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.register_buffer("seen", torch.zeros(64))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        y = self.layer(x.clone())
+        self.seen.add_(y.detach().mean(0))
+        self.count = self.count + 1
+        x.detach().mul_(0.9)
+        return (y * self.seen * self.count).sum()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_every_way_begins_with_the_same_state(training):
+    work = comparison.Workload(
+        Counting().train(training), (torch.randn(16, 64),), training, torch.device("cpu")
+    )
+    result = comparison.compare(work, {"fast_memory": 1 << 30}, 4, False)
+    assert result["gradients_equal"]
+    assert result["max_difference_eager"] < 1e-4
+
+
+class Uncaptured(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0].square().sum()
+
+
+@pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
+def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
+    work = comparison.Workload(
+        Uncaptured(layer(8, 8)), (torch.randn(5, 2, 8),), False, torch.device("cpu")
+    )
+    with pytest.raises(ModelError, match=r"no graph of it.*allow_rnn"):
+        comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
+
+
+def test_a_module_whose_only_graph_falls_back_is_refused():
+    class Sparse(nn.Module):
+        def forward(self, x):
+            return torch.nonzero(x).sum()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        work = comparison.Workload(Sparse(), (torch.randn(8, 8),), False, torch.device("cpu"))
+        with pytest.raises(ModelError, match="no part of the module runs by a plan: "):
+            comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)

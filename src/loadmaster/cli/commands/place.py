@@ -13,15 +13,18 @@ from loadmaster.cli.options import (
     NETWORKS,
     SEARCH,
     Batch,
+    Dim,
     Json,
     NoReport,
     OptionalTarget,
     Overrides,
+    Precision,
     Quiet,
     Seed,
     TimeLimit,
     Training,
     out_to,
+    reading_of,
     strategy_of,
 )
 from loadmaster.cli.printing import print_results, versioned
@@ -119,6 +122,8 @@ def place_command(
     fast: Fast = None,
     cost: Cost = "roofline",
     batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
     training: Training = False,
     mode: Mode = "sync",
     max_slowdown: MaxSlowdown = None,
@@ -158,7 +163,8 @@ def place_command(
     machine = None if target is None else read_target(target, overrides or ())
     with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
         progress("reading", 0.0)
-        sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
+        reading = reading_of(batch, dim, precision, training)
+        sequence = read_sequence(graph, machine, cost=cost, **reading)
         asked = [_tensor(sequence, name) for name in explain or []]
         options: dict[str, Any] = {
             "mode": mode,

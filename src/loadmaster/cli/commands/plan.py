@@ -40,7 +40,7 @@ from loadmaster.cli.options import (
     out_to,
     times_of,
 )
-from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
+from loadmaster.cli.printing import print_results, print_violations, say, versioned, violations_json
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -231,7 +231,7 @@ def plan_command(
         print_violations(done.violations, "plan")
         raise typer.Exit(1)
     if done.plan.missed:
-        typer.echo(
+        say(
             f"{done.plan.missed} of {len(done.plan.mini_batches)} mini-batches miss their"
             " deadlines",
             err=True,

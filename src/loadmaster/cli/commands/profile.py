@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli.options import MACHINE, SEARCH, Batch, Json, Quiet, TimeLimit, Training, out_to
-from loadmaster.cli.printing import print_json, versioned
+from loadmaster.cli.options import (
+    MACHINE,
+    SEARCH,
+    Batch,
+    Dim,
+    Json,
+    Precision,
+    Quiet,
+    TimeLimit,
+    Training,
+    load_networks,
+    out_to,
+)
+from loadmaster.cli.printing import print_json, say, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label
 
@@ -22,6 +34,8 @@ def profile_command(
         str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")
     ],
     batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
     training: Training = False,
     threads: Annotated[
         int | None,
@@ -76,14 +90,13 @@ def profile_command(
     from loadmaster.core.units import parse_seconds
     from loadmaster.cost.kernels.kernel_times import KernelTimes, default_threads, profile_place
     from loadmaster.cost.kernels.profile import profile
-    from loadmaster.workloads.frontends.load import load
 
     limit = None if time_limit is None else parse_seconds(time_limit)
     place = profile_place()
     folder = slow or Path(tempfile.gettempdir())
     with LateProgress(quiet) as progress:
         progress("reading", 0.0)
-        network = load(graph, batch=batch, training=training)
+        network = load_networks([graph], batch, dim, precision, training)[0]
         if not any(op.invocation for op in network.ops):
             raise PlacementError(
                 f"{graph}: its operators cannot be run here: profile a torch module,"
@@ -146,21 +159,21 @@ def _write(
                 TimedKernel(f"copy.{name}", "", copy.seconds, Amounts(COPY, 0, 0, 8, *sizes))
             )
     except SlowMemoryError as error:
-        typer.echo(f"copies were not measured: {error}", err=True)
+        say(f"copies were not measured: {error}", err=True)
     write_timed(rows, out)
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:
-    typer.echo(
+    say(
         f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
         f" {done.left} left; kept in {place}"
     )
     if done.too_large:
-        typer.echo(
+        say(
             f"too large for this machine's free memory: {len(done.too_large)} kernels, such as"
             f" {done.too_large[0]}"
         )
     for name, reason in list(done.failed.items())[:3]:
-        typer.echo(f"not measured: {name}: {reason}")
+        say(f"not measured: {name}: {reason}")
     if done.left:
-        typer.echo("run the same command again to go on")
+        say("run the same command again to go on")

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import MACHINE, NETWORK, SEARCH, Json, NoReport, Quiet, out_to
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.options import (
+    MACHINE,
+    NETWORK,
+    SEARCH,
+    Batch,
+    Dim,
+    Json,
+    NoReport,
+    Precision,
+    Quiet,
+    out_to,
+    sizes_of,
+)
+from loadmaster.cli.printing import print_results, say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
@@ -31,15 +43,6 @@ Fast = Annotated[
         metavar="BYTES|PERCENT",
         rich_help_panel=MACHINE,
         help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
-    ),
-]
-Batch = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=NETWORK,
-        help="The factory's argument `batch`. Default: the factory's own.",
     ),
 ]
 Training = Annotated[
@@ -110,6 +113,8 @@ def run_command(
     model: Model,
     fast: Fast,
     batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
     training: Training = False,
     optimizer: Optimizer = None,
     mode: Mode = "async",
@@ -134,6 +139,9 @@ def run_command(
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast
     50% --compare`
     """
+    from loadmaster.workloads.frontends.torch.factory import as_made
+
+    as_made(model, precision)
     if generate is not None:
         _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
         return
@@ -154,7 +162,7 @@ def run_command(
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         spot = model.removeprefix("torch:")
-        tell = (lambda _: None) if quiet else partial(typer.echo, err=True)
+        tell = (lambda _: None) if quiet else partial(say, err=True)
         result, kernels = run(
             spot,
             batch,
@@ -164,6 +172,7 @@ def run_command(
             steps,
             compare,
             optimizer,
+            dims=sizes_of(dim or []),
             progress=progress,
             tell=tell,
         )
@@ -172,7 +181,7 @@ def run_command(
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
     right = result["gradients_equal"] or result["results_close"]
     if not right or not result["budget_kept"]:
-        typer.echo(
+        say(
             "results differ from the unmoved graphs" if not right else "the budget was exceeded",
             err=True,
         )
@@ -225,7 +234,7 @@ def _generate(
             files = place.publish()
     print_results(result, lambda: [_generation_table(result)], files, as_json=as_json, quiet=quiet)
     if not result["tokens_equal"] or not result["budget_kept"]:
-        typer.echo(
+        say(
             (
                 "tokens differ between the ways"
                 if not result["tokens_equal"]

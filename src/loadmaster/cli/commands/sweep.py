@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from loadmaster.cli.options import load_networks
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.printing import print_results, say, versioned
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def sweep_plans(
     )
     broken = sum(bool(point.violations) for point in found.points)
     if broken:
-        typer.echo(f"{broken} plans do not hold", err=True)
+        say(f"{broken} plans do not hold", err=True)
         raise typer.Exit(1)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import Json, Quiet
-from loadmaster.cli.printing import print_json, versioned
+from loadmaster.cli.printing import print_json, say, versioned
 
 
 def targets_command(
@@ -33,8 +33,8 @@ def targets_command(
         ]
         print_json(versioned("targets", {"targets": shown, "files": []}))
     elif name is not None and not quiet:
-        typer.echo(bundled_text(name), nl=False)
+        say(bundled_text(name), newline=False)
     elif not quiet:
         width = max(len(known) for known in bundled())
         for known in bundled():
-            typer.echo(f"{known:{width}}  {target(known).description}")
+            say(f"{known:{width}}  {target(known).description}")

@@ -22,7 +22,7 @@ from loadmaster.cli.options import (
     memories_of,
     plan_file,
 )
-from loadmaster.cli.printing import print_json, print_violations, versioned, violations_json
+from loadmaster.cli.printing import print_json, print_violations, say, versioned, violations_json
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"
@@ -136,7 +136,7 @@ def verify_command(
             )
         )
     elif not violations and not quiet:
-        typer.echo(f"{source}: the {what} holds ({counts})")
+        say(f"{source}: the {what} holds ({counts})")
     if violations:
         print_violations(violations, what)
         raise typer.Exit(1)

@@ -26,7 +26,7 @@ from loadmaster.placement.sequence import (
     StoredTensor,
 )
 from loadmaster.targets.hardware import Core, Memory, Target
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
 from loadmaster.workloads.job import Operand as JobOperand
 
@@ -84,7 +84,7 @@ def kernel_work(graph: Graph) -> SequenceWork:
         kernels=tuple(
             _work(graph, op, own, number) for op, own in zip(ops, uses, strict=True) if own
         ),
-        notes=_unknown(graph),
+        notes=(uncounted(graph.unknown_kinds),) if graph.unknown_ops else (),
     )
 
 
@@ -291,8 +291,3 @@ def _kernels(
         yield Kernel(
             kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast)
         )
-
-
-def _unknown(graph: Graph) -> tuple[str, ...]:
-    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.unknown_ops.items()))
-    return (f"not understood, costed with their bytes and no arithmetic: {names}",) if names else ()

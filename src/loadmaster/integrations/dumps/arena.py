@@ -21,13 +21,17 @@ from loadmaster.core.names import unique_names
 
 class Placed(NamedTuple):
     """A buffer of a dump: alive from instant ``first`` to ``last``, both inclusive, ``size`` bytes
-    at ``offset`` (None: not told)."""
+    at ``offset`` (None: not told).
+
+    ``carried`` is what a loop or a conditional hands on, which lies where what it comes from does.
+    """
 
     name: str
     first: int
     last: int
     size: int
     offset: int | None = None
+    carried: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,20 +133,37 @@ def arena_of(
 
 
 def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
-    """Groups of buffers at one address, each of which is alive together with one before it."""
+    """Groups of buffers at one address, each of which is alive together with one before it.
+
+    A carried buffer and all others of its size at its address are one group, over instants at
+    which none of them is alive, too: a dump does not say which of them it comes from.
+    """
     at: dict[int | None, list[int]] = defaultdict(list)
     for number, buffer in enumerate(buffers):
         if buffer.size:
             at[buffer.offset].append(number)
-    groups = []
+    groups: list[list[int]] = []
     for members in at.values():
-        group: list[int] = []
-        end = -1
-        for number in sorted(members, key=lambda number: buffers[number].first):
-            if buffers[number].first > end:
-                groups.append(tuple(group))
-                group = []
-            group.append(number)
-            end = max(end, buffers[number].last)
-        groups.append(tuple(group))
-    return tuple(group for group in groups if len(group) > 1)
+        carried = {buffers[number].size for number in members if buffers[number].carried}
+        here: list[list[int]] = []
+        for group in _alive_together(buffers, members):
+            sizes = carried.intersection(buffers[number].size for number in group)
+            related = [
+                other for other in here if sizes.intersection(buffers[n].size for n in other)
+            ]
+            here = [other for other in here if other not in related]
+            here.append(sorted(number for part in (*related, group) for number in part))
+        groups += here
+    return tuple(tuple(group) for group in groups if len(group) > 1)
+
+
+def _alive_together(buffers: Sequence[Placed], members: list[int]) -> list[list[int]]:
+    """Groups of members, each of which is alive together with one before it."""
+    groups: list[list[int]] = []
+    end = -1
+    for number in sorted(members, key=lambda number: buffers[number].first):
+        if buffers[number].first > end:
+            groups.append([])
+        groups[-1].append(number)
+        end = max(end, buffers[number].last)
+    return groups

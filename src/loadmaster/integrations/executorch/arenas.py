@@ -54,17 +54,14 @@ class Arenas:
             pairs = in_place_pairs(graph_module, members) if self._in_place else []
             answer = self._packed(members, held, arena, alignment, pairs)
             result.bufsizes[arena] = (answer.peak or 0) + (extra_padding if members else 0)
-            place(
-                result,
-                members,
-                answer.offsets.tolist() if answer.offsets is not None else [],
-                arena,
-            )
+            offsets = [] if answer.offsets is None else answer.offsets.tolist()
+            place(result, members, offsets, arena)
+            move_held(held, offsets[len(members) :], arena)
             LOG.info("arena %d: %s", arena, _told(answer, len(members)))
             proven &= answer.status == "optimal"
         if self._in_place:
             share_storage(result, graph_module, requests)
-        elif not proven:
+        elif not (proven or held):  # greedy has every subgraph begin at address 0
             return _better(
                 result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
             )
@@ -105,27 +102,14 @@ def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
 
 
 def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
-    """What subgraphs use of one arena, as buffers pinned to its beginning."""
-    return [
-        Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena], offset=0)
-        for h in merged(held, arena)
-    ]
+    """What subgraphs use of one arena, as a buffer for each node that runs some."""
+    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size.get(arena, 0)) for h in held]
 
 
-def merged(held: Iterable[Held], arena: int) -> list[Held]:
-    """Those that use the arena, where two whose times overlap are one: pinned to the same address
-    they could not both be there."""
-    joined: list[Held] = []
-    for each in sorted((h for h in held if h.size.get(arena, 0)), key=lambda h: h.lower):
-        size = each.size[arena]
-        if joined and each.lower < joined[-1].upper:
-            last = joined.pop()
-            joined.append(
-                Held(last.lower, max(last.upper, each.upper), {arena: max(last.size[arena], size)})
-            )
-        else:
-            joined.append(Held(each.lower, each.upper, {arena: size}))
-    return joined
+def move_held(held: Iterable[Held], offsets: Iterable[int], arena: int) -> None:
+    """Move subgraphs to the addresses of their buffers."""
+    for each, offset in zip(held, offsets, strict=True):
+        each.move(arena, offset)
 
 
 def place(

@@ -14,7 +14,14 @@ from executorch.exir.memory_planning import MemoryAlgoResult, get_node_tensor_sp
 from loadmaster.allocation.memories.allocate import allocate_banks
 from loadmaster.allocation.memories.problem import Bank, BankAllocation
 from loadmaster.core.errors import AllocationError, CapacityError
-from loadmaster.integrations.executorch.arenas import LOG, buffers_of, held_in, place, share_storage
+from loadmaster.integrations.executorch.arenas import (
+    LOG,
+    buffers_of,
+    held_in,
+    move_held,
+    place,
+    share_storage,
+)
 from loadmaster.integrations.executorch.in_place import in_place_pairs
 from loadmaster.integrations.executorch.requests import (
     Held,
@@ -117,6 +124,8 @@ class Banks:
             place(
                 result, [requests[at] for at in tensors], [addresses[at] for at in tensors], arena
             )
+            within = [at for at in here if at >= len(requests)]
+            move_held(held, [addresses[at] for at in within], arena)
             ends = [addresses[at] + buffers[at].size for at in here]
             result.bufsizes[arena] = max(ends, default=0) + (extra_padding if tensors else 0)
         if self._in_place:

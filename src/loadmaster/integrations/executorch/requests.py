@@ -2,14 +2,16 @@
 
 A tensor's lifetime is that of its nodes in the graph, the last included. A tensor may lie in
 another's storage, at an offset. Subgraphs (branches, loop bodies) are planned before the graph that
-holds them, from address 0 of every arena on; their results are handed over where they lie, so that
-what they use stays taken from the node that runs them until the last use of what it returns.
+holds them, from address 0 of every arena on, and are moved as a whole to where that graph has room
+for them. Their results are handed over where they lie, so that what they use stays taken from the
+node that runs them until the last use of what it returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -45,12 +47,39 @@ class Request:
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes from address 0 on that subgraphs of a node use: ``size`` of each arena by its number,
-    over [lower, upper)."""
+    """Bytes that subgraphs of a node use, one after the other at the same addresses: ``size`` of
+    each arena by its number, over [lower, upper)."""
 
     lower: int
     upper: int
     size: dict[int, int]
+    subgraphs: tuple[torch.fx.GraphModule, ...] = ()
+
+    def is_apart(self, other: Held) -> bool:
+        """Whether the nodes run no subgraph in common, which has one address for both."""
+        return not any(one is another for one in self.subgraphs for another in other.subgraphs)
+
+    def joined(self, other: Held) -> Held:
+        """Both, from the first node to the last use."""
+        size = {
+            arena: max(self.size.get(arena, 0), other.size.get(arena, 0))
+            for arena in {**self.size, **other.size}
+        }
+        graphs = {id(graph): graph for graph in (*self.subgraphs, *other.subgraphs)}
+        lower, upper = min(self.lower, other.lower), max(self.upper, other.upper)
+        return Held(lower, upper, size, tuple(graphs.values()))
+
+    def move(self, arena: int, by: int) -> None:
+        """Move all tensors that the subgraphs have in an arena."""
+        tensors = {
+            id(spec): spec
+            for graph in _with_inner(self.subgraphs)
+            for node in graph.graph.nodes
+            for spec in get_node_tensor_specs(node)
+            if spec.mem_id == arena and spec.mem_offset is not None
+        }
+        for spec in tensors.values():
+            spec.mem_offset += by
 
 
 def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
@@ -99,10 +128,11 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
     devices other than the CPU."""
     if not getattr(graph_module, "input_mem_buffer_sizes", None):
         return []
-    held = []
+    held: list[Held] = []
     for index, node in enumerate(graph_module.graph.nodes):
+        subgraphs = tuple(_subgraphs(graph_module, node))
         sizes: dict[int, int] = {}
-        for subgraph in _subgraphs(graph_module, node):
+        for subgraph in subgraphs:
             for arena, size in enumerate(subgraph.meta.get("non_const_buffer_sizes", ())):
                 sizes[arena] = max(sizes.get(arena, 0), size)
         if any(sizes.values()):
@@ -114,7 +144,10 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
                 ),
                 default=index,
             )
-            held.append(Held(index, max(index, last) + 1, sizes))
+            own = Held(index, max(index, last) + 1, sizes, subgraphs)
+            shared = [each for each in held if not own.is_apart(each)]
+            held = [each for each in held if own.is_apart(each)]
+            held.append(reduce(Held.joined, shared, own))
     return held
 
 
@@ -126,3 +159,11 @@ def _subgraphs(
             found = getattr(graph_module, str(operand.target), None)
             if isinstance(found, torch.fx.GraphModule):
                 yield found
+
+
+def _with_inner(graphs: Iterable[torch.fx.GraphModule]) -> Iterator[torch.fx.GraphModule]:
+    """Graphs, and all subgraphs in them."""
+    for graph in graphs:
+        yield graph
+        for node in graph.graph.nodes:
+            yield from _with_inner(_subgraphs(graph, node))

@@ -9,9 +9,9 @@ from typing import Any, cast
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import NotPlannable
+from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
 from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.executor import session_of
 from loadmaster.integrations.torch_compile.optimizer_step import watch
 from loadmaster.integrations.torch_compile.owners import model_of_run
 from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
@@ -74,22 +74,9 @@ class CompiledGraph:
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the second part under the plan that ran the first; its results. Raises
-        `LoadmasterError` if there is none."""
-        plans = [plan for plan in list(self._plans) if plan.fits(arguments)]
-        for plan in plans:
-            session = plan.session_of(arguments)
-            if session is not None:
-                return session.runner.backward(session, arguments)
-        waiting = [plan for plan in plans if plan.last_run_had(arguments)]
-        if not waiting:
-            raise LoadmasterError("a backward pass came whose forward pass was not planned")
-        waiting = [plan for plan in waiting if plan.outstanding] or waiting
-        if len(waiting) > 1 and any(plan.updates for plan in waiting):
-            raise LoadmasterError(
-                "two modules with equal graphs wait for backward passes that cannot be told apart:"
-                " call backward after each forward"
-            )
-        return waiting[0].backward(None, arguments)
+        `LoadmasterError`."""
+        session = session_of(arguments)
+        return session.runner.backward(session, arguments)
 
     def make_room(self, inputs: Sequence[Any]) -> None:
         """Have the owner make room for the compiler, before it takes the graph with these inputs
@@ -140,7 +127,9 @@ def loadmaster(
         joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         plan.kept = more["num_fwd_outputs"]
-        return default_partition(joint, joint_inputs, **more)  # type: ignore[no-any-return]
+        first, second = default_partition(joint, joint_inputs, **more)
+        name_runs(first, second, more["num_fwd_outputs"])
+        return first, second
 
     def forward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
         plan.parts.insert(0, part)

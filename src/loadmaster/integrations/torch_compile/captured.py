@@ -17,8 +17,12 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 import torch
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+RUN = "loadmaster_run"
+"""Name of the node that `name_runs` adds to both graphs of a training step."""
 
 
 class NotPlannable(Exception):
@@ -46,6 +50,12 @@ class Storage:
     name: str
     bytes: int
     owner: Owner = Owner.PLAN
+
+
+class Run(Enum):
+    """Stands for the run that a forward pass begins, among what it saves for its backward pass."""
+
+    THIS = auto()
 
 
 class View(NamedTuple):
@@ -151,6 +161,40 @@ def capture(
     second = reader.read(graphs[1], None, symbols, saved)
     reader.return_to_caller(second.returned)
     return reader.captured((first, second))
+
+
+def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, results: int) -> None:
+    """Have the forward graph save one tensor more, without elements, which stands for its run.
+
+    Other saved tensors may all be the caller's, and equal in two runs of the graph. Tensors are
+    saved after the ``results`` and given after the sizes, so that is where this one is.
+    """
+    end = forward.graph.output_node()
+    saved = list(end.args[0])
+    with forward.graph.inserting_before(end):
+        run = forward.graph.create_node(
+            "call_function",
+            torch.ops.aten.empty.memory_format,
+            ([0],),
+            {"device": torch.device("cpu")},
+            name=RUN,
+        )
+    known = [value for node in forward.graph.nodes if (value := node.meta.get("val")) is not None]
+    mode = detect_fake_mode(known)
+    assert mode is not None
+    with mode:
+        run.meta["val"] = torch.empty(0, device="cpu")
+    end.args = ((*saved[:results], run, *saved[results:]),)
+    sizes = sum(
+        isinstance(node, torch.fx.Node) and not isinstance(node.meta.get("val"), torch.Tensor)
+        for node in saved[results:]
+    )
+    given = backward.graph.find_nodes(op="placeholder")
+    after = given[sizes] if sizes < len(given) else next(iter(backward.graph.nodes))
+    with backward.graph.inserting_before(after):
+        backward.graph.create_node("placeholder", RUN, name=RUN).meta["val"] = run.meta["val"]
+    forward.recompile()
+    backward.recompile()
 
 
 def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
@@ -275,6 +319,8 @@ class _Reader:
                     )
                 slots.append(value)
                 values[node] = value
+            elif node.name == RUN:
+                values[node] = Run.THIS
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
             elif node.op == "call_function":

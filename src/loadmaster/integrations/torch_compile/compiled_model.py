@@ -368,11 +368,7 @@ class Model:
     def leave_shared_updates(self, plan: Planned) -> bool:
         """Leave parameters that another run under way updates too to the optimizer; say whether
         there were new ones."""
-        others = [
-            session.parameters
-            for session in self._waiting
-            if not session.finished and session.program is not plan.program
-        ]
+        others = [session.parameters for session in self._waiting if not session.finished]
         shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
         self.updates.leave(shared)
         return bool(shared)

@@ -15,7 +15,14 @@ from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
+from loadmaster.integrations.torch_compile.captured import (
+    Owner,
+    Part,
+    Run,
+    View,
+    is_view,
+    on_storage,
+)
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
 from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
@@ -29,7 +36,7 @@ _SESSION = "_loadmaster_session"
 class Runner(Protocol):
     """Runs the second part of sessions that it began."""
 
-    def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
+    def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
         """Run the second part of a session."""
 
 
@@ -43,9 +50,8 @@ class Session:
     begin ``shifts`` bytes after them. ``gradients`` are those that move, by storage: they are in
     the slow memory when the second part returns them. ``updates`` are those that the run is to
     make, by the position of the gradient, with how many there were of each when it began, and
-    ``parameters`` what they update (by ``id``); ``callers`` are the addresses of PyTorch's storages
-    that the caller gave, by storage. ``runner`` runs the second part. ``offload_slot`` is the place
-    in the slow memory of what was offloaded between the parts, None if nothing is.
+    ``parameters`` what they update (by ``id``). ``runner`` runs the second part. ``offload_slot``
+    is the place in the slow memory of what was offloaded between the parts, None if nothing is.
     """
 
     def __init__(
@@ -57,7 +63,6 @@ class Session:
         slots: dict[int, int],
         updates: Mapping[int, int],
         parameters: frozenset[int],
-        callers: Mapping[int, int],
     ) -> None:
         self.runner, self.program, self.memory, self.tensors, self.slots = (
             runner,
@@ -66,7 +71,7 @@ class Session:
             tensors,
             slots,
         )
-        self.updates, self.parameters, self.callers = updates, parameters, callers
+        self.updates, self.parameters = updates, parameters
         self.files: dict[int, WeightFile] = {}
         self.shifts: Mapping[int, int] = {}
         self.gradients: dict[int, torch.Tensor] = {}
@@ -260,6 +265,8 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         raise
 
     def given_back(value: Any) -> Any:
+        if value is Run.THIS:
+            return _marked(torch.empty(0), session)
         if _planned(program, value):
             return _handle(session, value)
         if isinstance(value, View) and value.storage in session.gradients:
@@ -356,19 +363,27 @@ def _handle(session: Session, view: View) -> torch.Tensor:
         handle = torch.empty_strided(
             view.size, view.stride, dtype=view.dtype, device=program.captured.device
         )
-    setattr(handle, _SESSION, session)
-    return handle
+    return _marked(handle, session)
 
 
-def session_of(part: Part, arguments: Sequence[Any]) -> Session | None:
-    """Return the run whose saved tensors are among ``arguments``; None if the part has none. Raises
+def _marked(tensor: torch.Tensor, session: Session) -> torch.Tensor:
+    """Have a tensor that autograd keeps name the run that it is from."""
+    setattr(tensor, _SESSION, session)
+    return tensor
+
+
+def session_of(arguments: Sequence[Any]) -> Session:
+    """Return the run whose forward pass has saved these arguments of a backward pass. Raises
     `LoadmasterError`."""
-    for i in part.saved:
-        session = getattr(arguments[i], _SESSION, None)
-        if session is None:
-            raise LoadmasterError(
-                "saved tensors were replaced between forward and backward (saved_tensors_hooks):"
-                " the plan cannot go on"
-            )
-        return session  # type: ignore[no-any-return]
-    return None
+    named = (getattr(argument, _SESSION, None) for argument in arguments)
+    session: Session | None = next((one for one in named if one is not None), None)
+    if session is not None:
+        part = session.program.captured.parts[1]
+        ours = {part.given.index(Run.THIS), *part.saved}
+        if all(getattr(arguments[i], _SESSION, None) is session for i in ours):
+            return session
+        session.abandon()
+    raise LoadmasterError(
+        "saved tensors were replaced between forward and backward (saved_tensors_hooks): the plan"
+        " cannot go on"
+    )

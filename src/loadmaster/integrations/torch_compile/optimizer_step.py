@@ -28,6 +28,7 @@ from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.arena import Arena
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
+from loadmaster.integrations.torch_compile.spent_gradient import forget
 from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
 
 _BLOCK = 1 << 20
@@ -50,12 +51,21 @@ def watch(model: Model) -> None:
         _MODELS.add(model)
 
 
-def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
     """Update large parameters of models with a budget; called by PyTorch before the step of any
-    optimizer."""
-    if torch.compiler.is_compiling() or not _MODELS:
-        return
-    _check_owner(optimizer)
+    optimizer. Returns the step's arguments, where they change."""
+    if torch.compiler.is_compiling():
+        return None
+    if _MODELS:
+        _check_owner(optimizer)
+        if not optimizer._optimizer_step_pre_hooks:  # which would miss gradients that are gone
+            _forget_spent(optimizer)
+        _update_large(optimizer, arguments, keywords)
+    return _with_closure(optimizer, arguments, keywords)
+
+
+def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+    """Update large parameters of models with a budget, each alone."""
     for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
@@ -68,6 +78,24 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
             else:
                 hidden = _HIDDEN.setdefault(optimizer, [])
                 _update(model, optimizer, parameters, hidden)
+
+
+def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
+    """Have a step's closure leave no gradient where its backward pass has used it up."""
+    closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 else None)
+    if closure is None:
+        return None
+
+    def then_forget() -> Any:
+        loss = closure()
+        _forget_spent(optimizer)
+        return loss
+
+    return arguments[:1], {**keywords, "closure": then_forget}
+
+
+def _forget_spent(optimizer: torch.optim.Optimizer) -> None:
+    forget(p for group in optimizer.param_groups for p in group["params"])
 
 
 def _models_of(optimizer: torch.optim.Optimizer) -> list[Model]:

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import (
-    View,
-)
+from loadmaster.integrations.torch_compile.captured import View
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
-from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
+from loadmaster.integrations.torch_compile.executor import Session, Times, run_part
 from loadmaster.integrations.torch_compile.graph_with_plan import GraphWithPlan
 from loadmaster.integrations.torch_compile.program import Program
+from loadmaster.integrations.torch_compile.spent_gradient import SpentGradient
 
 
 class PlannedGraph(GraphWithPlan):
@@ -34,7 +33,6 @@ class PlannedGraph(GraphWithPlan):
         shapes: Any = None,
     ) -> None:
         super().__init__(model, name, graphs, kept, shapes)
-        self._last: Session | None = None
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def prepare(self, given: Sequence[Any]) -> Program:
@@ -55,11 +53,11 @@ class PlannedGraph(GraphWithPlan):
         return all(session.finished for session in self._open)
 
     def _held(self) -> frozenset[int]:
-        """Positions of updates that must not be made: the gradient is not complete, or several
-        layers run the same graph."""
-        left = self.model.updates.left
+        """Positions of updates that must not be made: the gradient is not complete, hooks want it,
+        or several layers run the same graph."""
+        leaves = self.model.updates.leaves
         return frozenset(
-            i for i, update in self.updates.items() if self._several or id(update.parameter) in left
+            i for i, update in self.updates.items() if self._several or leaves(update.parameter)
         )
 
     def _begin(self, given: Sequence[Any]) -> Session:
@@ -76,14 +74,7 @@ class PlannedGraph(GraphWithPlan):
         self.model.rest_gradients(self)
         counts = {i: update.count for i, update in self.updates.items() if i not in held}
         changes = frozenset(id(self.updates[i].parameter) for i in counts)
-        callers = {
-            slot.storage: argument.untyped_storage()._cdata
-            for slot, argument in zip(self.traced.captured.parts[0].given, given, strict=True)
-            if isinstance(slot, View)
-        }
-        session = Session(
-            self, self.plan.program, self.memory, tensors, slots, counts, changes, callers
-        )
+        session = Session(self, self.plan.program, self.memory, tensors, slots, counts, changes)
         session.shifts = self._shifts
         session.files = {s: place.file for s in slots if (place := mine[s].in_file) is not None}
         return session
@@ -98,9 +89,6 @@ class PlannedGraph(GraphWithPlan):
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
             self._refine(arguments)
-            if self._last is not None and not self._last.finished:
-                self._last.drain()
-                self._last.end()
             assert self.plan is not None
             program, begun = self.plan.program, time.perf_counter()
             self.model.make_room(program)
@@ -113,16 +101,14 @@ class PlannedGraph(GraphWithPlan):
             else:
                 self._open.add(session)
                 self.model.wait(session)
-                self._last = None if program.captured.parts[1].saved else session
             return returned
 
-    def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of ``session``; its results. None stands for a run whose first part
-        has saved nothing."""
+    def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second part of ``session``; its results."""
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             begun = time.perf_counter()
-            session = session or self._last_session()
+            session = self._again(session) if session.finished else session
             self._check_sizes(session)
             self.model.steps.note_results_beside(self, 1, arguments)
             self.model.check_share()
@@ -152,64 +138,19 @@ class PlannedGraph(GraphWithPlan):
                     " its backward pass: resize parameters before a forward pass"
                 )
 
-    def session_of(self, arguments: Sequence[Any]) -> Session | None:
-        """Return the run whose backward part has these arguments; None if it has saved nothing.
-        Raises `LoadmasterError`."""
-        assert self.plan is not None
-        return session_of(self.plan.program.captured.parts[1], arguments)
-
-    def fits(self, arguments: Sequence[Any]) -> bool:
-        """Whether the arguments have the shapes of the backward part."""
-        if self.plan is None or len(self.plan.program.captured.parts) < 2:
-            return False
-        given = self.plan.program.captured.parts[1].given
-        return all(
-            (
-                argument.shape == view.size
-                if isinstance(view, View)
-                else not isinstance(view, int) or view == argument
-            )
-            for view, argument in zip(given, arguments, strict=True)
-        )
-
-    def last_run_had(self, arguments: Sequence[Any]) -> bool:
-        """Whether the last run has saved nothing, and had the same tensors of the caller."""
-        if self._last is None or self.plan is None:
-            return False
-        part, known = self.plan.program.captured.parts[1], self._last.callers
-        return all(
-            isinstance(argument, torch.Tensor)
-            and known[view.storage] == argument.untyped_storage()._cdata
-            for view, argument in zip(part.given, arguments, strict=True)
-            if isinstance(view, View) and view.storage in known
-        )
-
-    @property
-    def outstanding(self) -> bool:
-        """Whether the backward part of the last run, which has saved nothing, has not run yet."""
-        return self._last is not None and not self._last.finished
-
-    def _last_session(self) -> Session:
-        """Return the run for a backward pass that has no saved tensors: the last one. Raises
-        `LoadmasterError`."""
-        last = self._last
-        assert last is not None
-        if not last.finished:
-            return last
-        if last.program is not self.program or last.program.kept:
-            raise LoadmasterError(
-                "two forward passes of a graph came before their backward passes: call backward"
-                " after each"
-            )
+    def _again(self, session: Session) -> Session:
+        """Return a run for the second backward pass of one forward pass (retain_graph), if the
+        plan has kept nothing for the first."""
+        if session.program is not self.program or session.program.kept:
+            return session
         return Session(
             self,
-            last.program,
+            session.program,
             self.memory,
-            last.tensors,
-            last.slots,
-            last.updates,
-            last.parameters,
-            last.callers,
+            session.tensors,
+            session.slots,
+            session.updates,
+            session.parameters,
         )
 
     def _hold_updates(self, session: Session) -> dict[int, int]:
@@ -271,6 +212,7 @@ class PlannedGraph(GraphWithPlan):
                 torch.autograd.graph.increment_version(update.parameter)
                 self.model.updates.made.add(id(update.parameter))
                 update.sync_to_optimizer()
+                update.parameter.grad = SpentGradient(update.parameter)
                 for storage in self.traced.states[i]:
                     self._mine[storage].written()
         for one in self._mine.values():

@@ -4,7 +4,7 @@ measures steps."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ def run(
     with_rivals: bool,
     optimizer: str | None = None,
     budgets: Sequence[int | float] = (),
+    dims: Mapping[str, int] | None = None,
     progress: Progress = no_progress,
     tell: Callable[[str], object] = lambda _: None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets``
-    are measured beside rivals.
+    are measured beside rivals; ``dims`` are arguments of the factory.
 
     ``tell`` is told what a comparison will take, once that is known.
 
@@ -55,7 +56,7 @@ def run(
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise RuntimeUnavailable("device cuda: no GPU can be used here")
-    made = factory_of(spot, batch)
+    made = factory_of(spot, batch, dims)
     torch.manual_seed(0)
     with torch.device(device):
         example = made()

@@ -4,8 +4,8 @@ gradient is complete.
 The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same
 hyperparameters, which are read at every step, so that schedulers work. Its state is made of tensors
 that plans move, and of numbers such as the count of steps, which stay where they are. The gradient
-is freed with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left
-to do, mostly nothing.
+is freed with it, and a `SpentGradient` stands for it until the caller's ``optimizer.step()``, which
+does what is left to do, mostly nothing.
 """
 
 from __future__ import annotations
@@ -332,10 +332,18 @@ class Updates:
         their gradients."""
         self.left.update(parameters)
 
+    def leaves(self, parameter: torch.Tensor) -> bool:
+        """Whether a parameter is left to the optimizer: also where hooks read its gradient."""
+        return (
+            id(parameter) in self.left
+            or _hooked(parameter)
+            or bool(getattr(self.optimizer, "_optimizer_step_pre_hooks", None))
+        )
+
     def wanted(self) -> set[int]:
         """Parameters (by ``id``) that may be updated in a backward pass."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
-        return {id(p) for group in groups for p in group["params"]} - self.left
+        return {id(p) for group in groups for p in group["params"] if not self.leaves(p)}
 
 
 @dataclass(frozen=True)
@@ -363,7 +371,6 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
             not isinstance(gradient, View)
             or not isinstance(slot, View)
             or id(parameter) not in mine
-            or _hooked(parameter)
         ):
             continue
         if (

@@ -21,14 +21,12 @@ def read(
     training: bool,
 ) -> Graph:
     """Call the factory and capture what it makes."""
-    if precision is not None or dims:
-        raise ModelError(
-            f"{source}: --precision and --dim are for ONNX files: let the factory choose types and"
-            " sizes"
-        )
-    from loadmaster.workloads.frontends.torch.factory import load_factory
+    from loadmaster.workloads.frontends.torch.factory import as_made, load_factory
 
-    return load_factory(source.partition(":")[2], batch=batch, name=name, training=training)
+    as_made(source, precision)
+    return load_factory(
+        source.partition(":")[2], batch=batch, dims=dims, name=name, training=training
+    )
 
 
 def holds(value: object) -> bool:

@@ -125,10 +125,7 @@ class _Builder:
             for name in graph.tensors
             if name in read and graph.tensors[name].kind is TensorKind.INPUT
         )
-        unknown = tuple(
-            f"{kind[:60]} x{count}" if count > 1 else kind[:60]
-            for kind, count in sorted(graph.unknown_ops.items())
-        )
+        unknown = graph.unknown_kinds
         notes = list(graph.notes)
         if graph.subgraph_ops:
             counts = ", ".join(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Quiet, out_to, sizes_of
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.printing import print_results, say, versioned
 
 
 def c_command(
@@ -61,7 +61,7 @@ def c_command(
         quiet=quiet,
     )
     if not as_json and not quiet:
-        typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
+        say(f"next: cd {out} && make && ./program, which lists the files that it takes")
 
 
 COMMAND = c_command

@@ -17,7 +17,9 @@ from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _ALLOCATION = re.compile(r"allocation (\d{1,20}): size (\d+)(.*)")
-_VALUE = re.compile(r"\s+value: <\d+ (?:PHI )?(\S+) @\d+> \(size=(\d+), ?offset=(\d+)\)")
+_VALUE = re.compile(r"\s+value: <\d+ (PHI )?(\S+)( \(phi\))? @\d+> \(size=(\d+), ?offset=(\d+)\)")
+"""XLA has written the mark of what a loop or a conditional hands on before the name, and after
+it."""
 _LIVE = re.compile(r"\s+(\S+\{[\d, ]*\}):(\d+)-(\d+)")
 _ASSIGNMENT, _LIVE_RANGE = "-buffer-assignment.txt", "-live-range.txt"
 _ALIGNMENT = 64
@@ -38,21 +40,22 @@ def read(path: Path) -> list[Arena]:
     arenas = []
     for title, stated, values in allocations:
         buffers = []
-        for spot, name, size, offset in values:
+        for spot, name, size, offset, carried in values:
             if name not in lives:
                 raise AllocationError(
                     f"{spot}: value {name!r} has no line in {_beside(path).name}: give two files of"
                     " one module"
                 )
-            buffers.append(Placed(name, *lives[name], size, offset))
+            buffers.append(Placed(name, *lives[name], size, offset, carried))
         arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
     return arenas
 
 
 READER = read
 
-Value = tuple[str, str, int, int]
-"""Where it stands, its name with its index, size and offset in bytes."""
+Value = tuple[str, str, int, int, bool]
+"""Where it stands, its name with its index, size and offset in bytes, whether a loop or a
+conditional hands it on."""
 
 
 def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
@@ -77,9 +80,10 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
                 values.append(
                     (
                         spot,
-                        _key(value[1]),
-                        whole(value[2], spot, "the size"),
-                        whole(value[3], spot, "the offset"),
+                        _key(value[2]),
+                        whole(value[4], spot, "the size"),
+                        whole(value[5], spot, "the offset"),
+                        bool(value[1] or value[3]),
                     )
                 )
     if not seen:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from loadmaster.core.errors import BudgetError
+from loadmaster.core.errors import BudgetError, ModelError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label, costs_json, merged
 from loadmaster.integrations.torch_compile import backend
@@ -90,10 +90,10 @@ class Workload:
     def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
         """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer,
         outputs and parameters of two steps."""
+        start.restore(variant.optimizer)
         if self.optimizer is None:
             out = [leaf.detach().clone() for leaf in _floating(self.step(variant))]
             return out + [p.grad.clone() for p in self.module.parameters() if p.grad is not None]
-        start.restore(variant.optimizer)
         out = [leaf.detach().clone() for _ in range(2) for leaf in _floating(self.step(variant))]
         return out + [p.detach().clone() for p in self.module.parameters()]
 
@@ -134,7 +134,7 @@ def compare(
     known: figures of what has not been measured are None, and steps are those that all variants
     have run.
     """
-    start, session = Snapshot(work.module), Session(progress)
+    start, session = Snapshot(work.module, work.inputs), Session(progress)
     begun = time.process_time()
     ours = _planned(work, options)
     unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
@@ -157,6 +157,8 @@ def compare(
     for number, variant in enumerate(first):
         progress(f"1 of 4: compiling {variant.name}", number / len(variants))
         _warm(work, variant, variants)
+        if variant is ours:
+            _check_planned(ours)
     right, mine, plain = (
         _results(work, variant, variants, start) for variant in (unmoved, ours, eager)
     )
@@ -322,6 +324,24 @@ def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None
         if variant.model is not None and not isinstance(error, BudgetError):
             raise
         variant.failed = str(error).splitlines()[0]
+
+
+def _check_planned(ours: Variant) -> None:
+    """Raise `ModelError` where no graph of the module runs by a plan, so that there is nothing to
+    measure."""
+    assert ours.model is not None
+    if ours.failed or ours.model.of_last_step:
+        return
+    left_out = "; ".join(f"{one.graph}: {one.reason}" for one in ours.model.fallbacks)
+    raise ModelError(
+        "no part of the module runs by a plan: "
+        + (
+            left_out
+            or "torch.compile captures no graph of it. It leaves out nn.RNN, nn.GRU and nn.LSTM,"
+            " unless torch._dynamo.config.allow_rnn is set to True where the factory is defined;"
+            " TORCH_LOGS=graph_breaks names what else it leaves out"
+        )
+    )
 
 
 def _restore_parameters(variant: Variant, variants: Sequence[Variant]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError
 
@@ -42,14 +43,19 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
 
 
 class Snapshot:
-    """Parameters and buffers as they were, to begin from again."""
+    """Parameters, buffers and inputs as they were, to begin from again: a step may change all."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._tensors = [*module.parameters(), *module.buffers()]
+    def __init__(self, module: nn.Module, inputs: Any) -> None:
+        self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+        self._tensors = [*module.parameters(), *module.buffers(), *given]
         self._values = [t.detach().clone() for t in self._tensors]
 
     def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Begin again; the optimizer has no state yet."""
+        for there, before in self._buffers:
+            replaced = {name: value for name, value in before.items() if there[name] is not value}
+            there.update(replaced)
         with torch.no_grad():
             for tensor, value in zip(self._tensors, self._values, strict=True):
                 tensor.copy_(value)

@@ -6,10 +6,8 @@ from __future__ import annotations
 from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.graph import LoopNest
-
-GATE_STEPS = 2
-"""Scalar operations per gate and step: the activation, and the gate's part in the new state."""
 
 
 @rule("LSTM", "GRU", "RNN")

@@ -1,9 +1,4 @@
-"""Fourier transforms, counted as fast ones: ``5 N log2 N`` scalar operations for ``N`` complex
-elements, half of that for real ones.
-
-The count is the usual estimate of an algorithm of the Cooley-Tukey family (Frigo and Johnson,
-Proceedings of the IEEE 93(2), 2005, section V); lengths with large prime factors take more.
-"""
+"""Fourier transforms, counted as fast ones."""
 
 from __future__ import annotations
 
@@ -12,16 +7,11 @@ import math
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.operation_counts import fourier_steps
 from loadmaster.workloads.graph import OpClass
 
 AXIS_IS_OPERAND = 20
 """The opset from which on a transform's axis is an operand, with another default."""
-
-
-def fourier_steps(length: int, real: bool) -> int:
-    """Return the scalar operations of one transform, rounded up."""
-    steps = 5 * length * math.log2(length) if length > 1 else 1
-    return math.ceil(steps / 2 if real else steps)
 
 
 @rule("DFT", planning=(1, 2))

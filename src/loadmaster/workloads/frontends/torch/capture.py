@@ -10,6 +10,7 @@ graph.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,16 +26,22 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loadmaster.core.errors import LoadmasterError, ModelError
 from loadmaster.workloads.frontends.torch.graph_builder import Recording
+from loadmaster.workloads.frontends.torch.module_changes import castable
 from loadmaster.workloads.frontends.torch.ops import OVERWRITING
 from loadmaster.workloads.graph import Graph, TensorKind
 
 Optimiser: TypeAlias = torch.optim.Optimizer
 MakeOptimiser: TypeAlias = Callable[[list[nn.Parameter]], Optimiser]
+
+
+_HIGHER_ORDER = re.compile(r"HigherOrderOperator (\w+)")
+"""How PyTorch's error begins where a mode meets ``torch.cond``, ``while_loop`` or the like."""
 
 
 def capture(factory: Callable[[], Any], *, training: bool, name: str, source: str) -> Graph:
@@ -52,8 +59,9 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         try:
-            with _Unfilled(), _uninitialised():
+            with _Unfilled(), _uninitialised(), castable():
                 made = factory()
+                _materialise(made)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
                 f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute"
@@ -73,12 +81,20 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
         except LoadmasterError:
             raise
         except Exception as error:
+            if found := _HIGHER_ORDER.search(str(error)):
+                raise ModelError(
+                    f"it calls {found[1]}, whose course depends on values, and a plan needs to know"
+                    " it before: have the factory choose the branch or the count in Python"
+                ) from error
             raise ModelError(f"cannot be run: {_said(error)}") from error
 
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """Give a module back its parameters, buffers and modes, which capturing replaces."""
+    """Give a module back its parameters, buffers and modes, which capturing replaces. Raises
+    `ModelError`."""
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise ModelError("it has lazy parameters without a shape: call the module once before")
     kept = [
         (part, dict(part._parameters), dict(part._buffers), part.training)
         for part in module.modules()
@@ -174,6 +190,17 @@ def _uninitialised() -> Iterator[None]:
 
 def _as_it_is(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
     return tensor
+
+
+def _materialise(made: Any) -> None:
+    """Give lazy parameters of a factory's module their shapes, by calling it once as its first step
+    would be called."""
+    if not (isinstance(made, tuple) and made and isinstance(made[0], nn.Module)):
+        return
+    if any(map(is_lazy, (*made[0].parameters(), *made[0].buffers()))):
+        module, args, kwargs, _ = _parts(made)
+        with torch.no_grad():
+            module(*args, **kwargs)
 
 
 class _Recorder(_Mode):

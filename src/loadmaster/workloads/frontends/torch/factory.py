@@ -1,11 +1,11 @@
 """Finds the factory of ``torch:module.path:factory``, calls it, and captures the module that it
 returns.
 
-A factory is a function that may take ``batch`` and returns a module and its example inputs (a
-tensor, a tuple, or a dict of keyword arguments), and optionally a function of the parameters that
-makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python path and in the
-current folder, and runs without memory for tensors, whatever their sizes: nothing that it makes has
-values.
+A factory is a function that may take ``batch``, and other sizes by name, and returns a module and
+its example inputs (a tensor, a tuple, or a dict of keyword arguments), and optionally a function of
+the parameters that makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python
+path and in the current folder, and runs without memory for tensors, whatever their sizes: nothing
+that it makes has values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -27,10 +27,15 @@ VERSION = (2, 13)
 
 
 def load_factory(
-    spot: str, *, batch: int | None = None, name: str | None = None, training: bool = False
+    spot: str,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    name: str | None = None,
+    training: bool = False,
 ) -> Graph:
     """Capture the graph of an inference, or of a training step, of the module that
-    ``module.path:factory`` makes.
+    ``module.path:factory`` makes; ``dims`` are arguments of the factory by name.
 
     Raises
     ------
@@ -46,7 +51,7 @@ def load_factory(
             from loadmaster.workloads.frontends.torch.capture import capture
 
             return capture(
-                _called(_found(spot), batch),
+                _called(_found(spot), batch, dims or {}),
                 training=training,
                 name=name or spot.rpartition(":")[2],
                 source=label,
@@ -70,10 +75,21 @@ def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool)
         raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
 
 
-def factory_of(spot: str, batch: int | None = None) -> Callable[[], Any]:
+def as_made(source: str, precision: str | None) -> None:
+    """Raise `ModelError` if a precision is asked for: tensors are as the factory makes them."""
+    if precision is not None:
+        raise ModelError(
+            f"{source}: --precision is for files: cast what the factory makes, such as with"
+            " module.half()"
+        )
+
+
+def factory_of(
+    spot: str, batch: int | None = None, dims: Mapping[str, int] | None = None
+) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     try:
-        return _called(_found(spot), batch)
+        return _called(_found(spot), batch, dims or {})
     except ModelError as error:
         raise ModelError(" ".join(f"torch:{spot}: {error}".split())) from error.__cause__
 
@@ -136,26 +152,34 @@ def _current_folder_on_path() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _called(factory: Callable[..., Any], batch: int | None) -> Callable[[], Any]:
+def _called(
+    factory: Callable[..., Any], batch: int | None, dims: Mapping[str, int]
+) -> Callable[[], Any]:
     """The factory without arguments left open."""
+    given = dict(dims) if batch is None else {**dims, "batch": batch}
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         parameters = {}  # type: ignore[assignment]
-    takes = "batch" in parameters or any(
-        p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()
-    )
-    if batch is None:
-        if (
-            takes
-            and "batch" in parameters
-            and parameters["batch"].default is inspect.Parameter.empty
-        ):
-            raise ModelError("the factory needs a batch size: give --batch N")
-        return factory
-    if not takes:
-        raise ModelError("the factory takes no argument batch: add one, or leave out --batch")
-    return lambda: factory(batch=batch)
+    kinds = inspect.Parameter
+    known = {
+        name: parameter.default is kinds.empty
+        for name, parameter in parameters.items()
+        if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    }
+    if not any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
+        for name in given.keys() - known.keys():
+            raise ModelError(
+                f"the factory takes no argument {name}: add one, or leave out {_option(name)}"
+            )
+    for name in [name for name, needed in known.items() if needed and name not in given]:
+        raise ModelError(f"the factory needs the argument {name}: give {_option(name)}")
+    return lambda: factory(**given)
+
+
+def _option(name: str) -> str:
+    """The option that gives a factory's argument."""
+    return "--batch N" if name == "batch" else f"--dim {name}=N"
 
 
 def _said(error: BaseException) -> str:

@@ -396,6 +396,9 @@ def _work(call: Call, signature: _Signature) -> Work:
     found = RULES.get(call.name)
     if found is not None:
         return found(call)
+    if call.name.startswith("_foreach_"):
+        lists = list(call.arguments.values())
+        return Work(OpClass.ELEMENTWISE, elements=sum(one.count for one in _leaves(lists[0])))
     # Torch marks what works element by element; backward kernels of activations among them.
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
 

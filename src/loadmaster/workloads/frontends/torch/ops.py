@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import math
 
-from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
-from loadmaster.workloads.frontends.torch.calls import Call, Work, rule
+from loadmaster.workloads.frontends.operation_counts import (
+    NORM_STEPS,
+    NORMALISATION_STEPS,
+    SOFTMAX_STEPS,
+    fourier_steps,
+)
+from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, rule
 from loadmaster.workloads.graph import OpClass
 
 ALLOCATIONS = frozenset(
@@ -88,7 +93,34 @@ rule(
     "glu_backward",
     "dropout",
 )(elementwise)
-rule("softplus_backward", "masked_fill", "masked_scatter")(elementwise)
+rule("softplus_backward", "masked_fill", "masked_scatter", "polar", "addr")(elementwise)
+_ACTIVATIONS = (
+    "elu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "rrelu_with_noise",
+    "softshrink",
+    "_prelu_kernel",
+)
+rule(*_ACTIVATIONS, *(f"{name}_backward" for name in _ACTIVATIONS), "log_sigmoid_forward")(
+    elementwise
+)
+_LOSSES = (
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "soft_margin_loss",
+    "binary_cross_entropy",
+)
+rule(*(f"{name}_backward" for name in _LOSSES))(elementwise)
+rule("fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask")(
+    elementwise
+)
 
 
 @rule(
@@ -127,11 +159,13 @@ rule("softplus_backward", "masked_fill", "masked_scatter")(elementwise)
     "nll_loss2d_forward",
     "nll_loss_backward",
     "nll_loss2d_backward",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
+    "multi_margin_loss",
+    "multi_margin_loss_backward",
+    "multilabel_margin_loss_forward",
+    "multilabel_margin_loss_backward",
 )
-@rule("binary_cross_entropy", "bincount", "histc", "nansum", "sum_to_size")
+@rule(*_LOSSES, "binary_cross_entropy_with_logits", "bincount", "histc", "nansum", "sum_to_size")
+@rule("cummax", "cummin", "mode", "dist", "multinomial", "trace", "linalg_cross")
 def _reduction(call: Call) -> Work:
     return Work(OpClass.REDUCTION, elements=call.largest)
 
@@ -176,6 +210,7 @@ def _normalisation(call: Call) -> Work:
 @rule(
     "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"
 )
+@rule("fractional_max_pool2d", "fractional_max_pool3d")
 @rule("avg_pool2d_backward", "avg_pool3d_backward")
 def _pool(call: Call) -> Work:
     """Count an operation for every position of the window at every element of the smaller side."""
@@ -198,9 +233,27 @@ def _pool(call: Call) -> Work:
     "_adaptive_avg_pool3d_backward",
     "adaptive_max_pool2d",
     "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d",
+    "adaptive_max_pool3d_backward",
+    "fractional_max_pool2d_backward",
+    "fractional_max_pool3d_backward",
 )
 def _whole_pool(call: Call) -> Work:
     return Work(OpClass.REDUCTION, elements=call.largest)
+
+
+_RESAMPLING = (
+    *(f"{kind}_pad{d}d" for kind in ("reflection", "replication") for d in (1, 2, 3)),
+    *(f"{kind}{d}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3)),
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+)
 
 
 @rule(
@@ -210,8 +263,6 @@ def _whole_pool(call: Call) -> Work:
     "cat",
     "stack",
     "constant_pad_nd",
-    "reflection_pad2d",
-    "replication_pad2d",
     "flip",
     "roll",
     "repeat",
@@ -246,21 +297,8 @@ def _whole_pool(call: Call) -> Work:
     "col2im",
     "channel_shuffle",
 )
-@rule(
-    "upsample_nearest2d",
-    "upsample_nearest2d_backward",
-    "upsample_bilinear2d",
-    "upsample_bilinear2d_backward",
-    "unfold_backward",
-)
-@rule(
-    "_upsample_nearest_exact2d",
-    "upsample_bicubic2d",
-    "grid_sampler_2d",
-    "grid_sampler_2d_backward",
-    "tril_indices",
-    "triu_indices",
-)
+@rule(*_RESAMPLING, *(f"{name}_backward" for name in _RESAMPLING))
+@rule("unfold_backward", "tril_indices", "triu_indices", "affine_grid_generator")
 @rule(
     "zeros",
     "ones",
@@ -291,6 +329,12 @@ def _whole_pool(call: Call) -> Work:
     "nonzero",
     "masked_select",
     "unique_dim",
+    "diag_embed",
+    "put",
+    "max_unpool2d",
+    "max_unpool3d",
+    "_embedding_bag_backward",
+    "_embedding_bag_dense_backward",
     "_unsafe_index_put",
     "_cat",
     "narrow_copy",
@@ -309,3 +353,55 @@ def _selection(call: Call) -> Work:
     return Work(
         OpClass.MOVEMENT, touched={table: min(call.tensor(table).bytes, call.results[0].bytes)}
     )
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def _bags(call: Call) -> Work:
+    """Rows that are selected, and summed."""
+    table = call.tensor("weight")
+    chosen = call.tensor("indices").count * table.shape[1]
+    touched = {"weight": min(table.bytes, chosen * table.itemsize)}
+    return Work(OpClass.REDUCTION, elements=chosen, touched=touched)
+
+
+@rule("embedding_renorm")
+def _renormalised_rows(call: Call) -> Work:
+    """Rows that are selected, each divided by its norm."""
+    table = call.tensor("self")
+    chosen = call.tensor("indices").count * table.shape[1]
+    return Work(
+        OpClass.REDUCTION,
+        elements=NORM_STEPS * chosen,
+        touched={"self": min(table.bytes, chosen * table.itemsize)},
+    )
+
+
+@rule("_weight_norm_interface", "_weight_norm_interface_backward", "renorm")
+def _norms(call: Call) -> Work:
+    return Work(OpClass.REDUCTION, elements=NORM_STEPS * call.largest)
+
+
+@rule("bucketize", "searchsorted", "isin")
+def _searches(call: Call) -> Work:
+    """A binary search for each element of the result; `isin` sorts what it looks in."""
+    names = ("boundaries", "sorted_sequence", "test_elements")
+    known = [call.arguments[name] for name in names if name in call.arguments]
+    length = known[0].shape[-1] if isinstance(known[0], Value) and known[0].shape else 1
+    return Work(OpClass.REDUCTION, elements=call.results[0].count * length.bit_length())
+
+
+@rule("_cdist_forward", "_cdist_backward", "_pdist_forward", "_pdist_backward")
+def _distances(call: Call) -> Work:
+    """Difference, power and sum for each pair of rows and each of their columns."""
+    rows = call.tensor("x1" if "x1" in call.arguments else "self")
+    pairs = call.tensor("grad") if "grad" in call.arguments else call.results[0]
+    return Work(OpClass.REDUCTION, elements=NORM_STEPS * pairs.count * rows.shape[-1])
+
+
+@rule("_fft_c2c", "_fft_r2c", "_fft_c2r")
+def _transforms(call: Call) -> Work:
+    """One transform for each position in the dimensions that are left."""
+    whole = call.results[0] if call.name == "_fft_c2r" else call.tensor("self")
+    length = math.prod(whole.shape[axis] for axis in call.arguments["dim"])
+    steps = fourier_steps(length, real=call.name != "_fft_c2c")
+    return Work(OpClass.REDUCTION, elements=whole.count // max(1, length) * steps)

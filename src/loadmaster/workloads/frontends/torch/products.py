@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS, folded
+from loadmaster.workloads.frontends.operation_counts import (
+    GATE_STEPS,
+    NORMALISATION_STEPS,
+    SOFTMAX_STEPS,
+    folded,
+)
 from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, product, rule
 from loadmaster.workloads.graph import LoopNest
 
@@ -178,3 +184,126 @@ def _attention_backward(call: Call) -> Work:
         LoopNest(width, queries, keys, groups=groups, weight=query, output=to_key),
     )
     return product(*nests, elements=2 * SOFTMAX_STEPS * groups * queries * keys)
+
+
+def _projected(
+    call: Call, query: Value, key: Value, output: str
+) -> tuple[tuple[LoopNest, ...], int]:
+    """Nests and scalar operations of an attention over (batch, steps, width) with its projections:
+    one matrix to queries, keys and values, one from the heads."""
+    width = call.arguments["embed_dim"]
+    heads = call.arguments["num_heads" if "num_heads" in call.arguments else "num_head"]
+    batch, queries, _ = query.shape
+    keys, groups = key.shape[1], batch * heads
+    packed, last = call.tensor("qkv_weight").name, call.tensor("proj_weight").name
+    return (
+        LoopNest(width, width, batch * queries, input=query.name, weight=packed),
+        LoopNest(2 * width, width, batch * keys, input=key.name, weight=packed),
+        LoopNest(keys, width // heads, queries, groups=groups),
+        LoopNest(width // heads, keys, queries, groups=groups),
+        LoopNest(width, width, batch * queries, weight=last, output=output),
+    ), SOFTMAX_STEPS * groups * queries * keys
+
+
+@rule("_native_multi_head_attention")
+def _multi_head_attention(call: Call) -> Work:
+    nests, elements = _projected(
+        call, call.tensor("query"), call.tensor("key"), call.results[0].name
+    )
+    return product(*nests, elements=elements)
+
+
+@rule("_transformer_encoder_layer_fwd")
+def _encoder_layer(call: Call) -> Work:
+    """Attention and two dense layers, each with a normalisation and a sum."""
+    source, result = call.tensor("src"), call.results[0]
+    first, second = call.tensor("ffn_weight_1"), call.tensor("ffn_weight_2")
+    nests, elements = _projected(call, source, source, "")
+    rows, (inner, width) = source.count // source.shape[-1], first.shape
+    return product(
+        *nests,
+        LoopNest(inner, width, rows, weight=first.name),
+        LoopNest(width, inner, rows, weight=second.name, output=result.name),
+        elements=elements + rows * inner + 2 * (NORMALISATION_STEPS + 1) * source.count,
+    )
+
+
+@rule("mkldnn_rnn_layer")
+def _recurrent_layer(call: Call) -> Work:
+    """One layer in one direction over (steps, batch, width): the input product of all steps at
+    once, the recurrent product step after step."""
+    source = call.tensor("input")
+    (steps, batch, width), (gates, hidden) = source.shape, call.tensor("weight1").shape
+    return product(
+        LoopNest(
+            gates, width, steps * batch, input=source.name, weight=call.tensor("weight0").name
+        ),
+        LoopNest(
+            gates,
+            hidden,
+            batch,
+            repeats=steps,
+            weight=call.tensor("weight1").name,
+            output=call.results[0].name,
+        ),
+        elements=GATE_STEPS * gates * steps * batch,
+    )
+
+
+@rule("mkldnn_rnn_layer_backward")
+def _recurrent_layer_backward(call: Call) -> Work:
+    """The gradient of the state step after step, then those of the input and of both weights."""
+    source, output = call.tensor("input"), call.tensor("output")
+    inner, recurrent = call.tensor("weight1"), call.tensor("weight2")
+    (steps, batch, width), (gates, hidden) = source.shape, recurrent.shape
+    to_input, to_inner, to_recurrent = (result.name for result in call.results[:3])
+    rows = steps * batch
+    return product(
+        LoopNest(hidden, gates, batch, repeats=steps, weight=recurrent.name),
+        LoopNest(width, gates, rows, weight=inner.name, output=to_input),
+        LoopNest(width, rows, gates, weight=source.name, output=to_inner),
+        LoopNest(hidden, rows, gates, weight=output.name, output=to_recurrent),
+        elements=2 * GATE_STEPS * gates * rows,
+    )
+
+
+@rule("_trilinear")
+def _bilinear_layer(call: Call) -> Work:
+    """Sums of products of three operands, over ``sumdim``, after each is broadcast along the
+    dimensions that it lacks."""
+    shapes = []
+    for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        shape = list(call.tensor(name).shape)
+        for axis in sorted(call.arguments[lacks]):
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    sizes = [max(extents) for extents in zip(*shapes, strict=True)]
+    summed = math.prod(sizes[axis] for axis in call.arguments["sumdim"])
+    kept = math.prod(sizes) // max(1, summed)
+    names = (call.tensor("i1").name, call.tensor("i2").name, call.results[0].name)
+    return product(
+        LoopNest(1, summed, kept, input=names[0], weight=names[1], output=names[2]),
+        elements=kept * summed,
+    )
+
+
+@rule("conv_tbc")
+def _steps_first_convolution(call: Call) -> Work:
+    """Operands (steps, batch, channels), and a weight (taps, channels, result's channels)."""
+    source, weight, result = call.tensor("self"), call.tensor("weight"), call.results[0]
+    taps, near, far = weight.shape
+    steps, batch, _ = result.shape
+    return product(
+        LoopNest(
+            far,
+            near,
+            1,
+            steps,
+            1,
+            taps,
+            batch=batch,
+            input=source.name,
+            weight=weight.name,
+            output=result.name,
+        )
+    )

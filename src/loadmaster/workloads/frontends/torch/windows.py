@@ -29,7 +29,16 @@ class Division:
 WHOLE = Division()
 _Rule = Callable[[Call], Division]
 _RULES: dict[str, _Rule] = {}
-_NOT_BY_POSITION = ("glu", "glu_backward", "masked_scatter", "fused_dropout")
+_NOT_BY_POSITION = (
+    "glu",
+    "masked_scatter",
+    "fused_dropout",
+    "fake_quantize_per_channel",
+    "addr",
+    "_foreach_",
+)
+"""Beginnings of the names of operators that take no element from the same position of each operand,
+or make several results."""
 
 
 def _rule(*names: str) -> Callable[[_Rule], _Rule]:
@@ -44,7 +53,7 @@ def division(call: Call, work: Work) -> Division:
     """How a call divides; :data:`WHOLE` if that is not known."""
     if not call.results or not call.results[0].shape or work.touched:
         return WHOLE
-    pointwise = work.op_class is OpClass.ELEMENTWISE and call.name not in _NOT_BY_POSITION
+    pointwise = work.op_class is OpClass.ELEMENTWISE and not call.name.startswith(_NOT_BY_POSITION)
     rule = _RULES.get(call.name, _elementwise if pointwise else None)
     return rule(call) if rule else WHOLE
 

@@ -1,0 +1,88 @@
+"""Names can do nothing to the terminal, whatever a command prints of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from rich.text import Text
+from tests.support.command_line import run
+from typer.testing import CliRunner
+
+from loadmaster.cli import printing
+from loadmaster.cli.main import app
+from loadmaster.cli.printing import print_tables, say
+
+EVIL = "\x1b[31m\x1b]0;pwned\x07\x9b2J\u202egnp\x7f[bold]"
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def network(folder: Path, kind: str, shapes: bool = True) -> Path:
+    """A network whose names are all hostile."""
+    names = [f"{EVIL}{at}" for at in range(3)]
+    x, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in names)
+    nodes = [
+        helper.make_node("Relu", [names[0]], [names[1]], name=EVIL),
+        helper.make_node(kind, [names[1]], [names[2]], name=f"{EVIL}2"),
+    ]
+    domain = "" if kind == "Relu" else "example.strange"
+    nodes[1].domain = domain
+    z = z if shapes else helper.make_tensor_value_info(names[2], TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, EVIL, [x], [z], value_info=[y])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("example.strange", 1)]
+    path = folder / "evil.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return path
+
+
+COMMANDS = [
+    ["inspect"],
+    ["plan", "--target", "edge-npu"],
+    ["place", "--target", "optane-server"],
+    ["size", "--target", "edge-npu", "--vary", "scratchpad=64KiB:1MiB", "--makespan", "1ms"],
+]
+
+
+@pytest.mark.parametrize("kind", ["Relu", EVIL], ids=["known", "not understood"])
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_tables_show_hostile_names_as_text(words: list[str], kind: str, tmp_path: Path) -> None:
+    command, *options = words
+    done = CliRunner().invoke(app, [command, str(network(tmp_path, kind)), *options])
+    assert done.exit_code == 0, done.exception
+    assert not CONTROL.search(done.output)
+    if command == "inspect":
+        assert "\N{REPLACEMENT CHARACTER}[31m" in done.output
+
+
+def test_error_lines_show_hostile_names_as_text(tmp_path: Path) -> None:
+    path = network(tmp_path, EVIL, shapes=False)
+    done = run("inspect", str(path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "\N{REPLACEMENT CHARACTER}[31m" in done.stderr
+    assert not CONTROL.search(done.stderr + done.stdout)
+
+
+def test_styles_of_our_own_are_kept(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    print_tables(Text(f"ours {EVIL}", style="bold"))
+    out = capsys.readouterr().out
+    assert out.startswith("\x1b[1m")
+    assert "\x1b[31m" not in out
+    assert "\x07" not in out
+    say(f"two\nlines {EVIL}")
+    assert capsys.readouterr().out.startswith("two\nlines \N{REPLACEMENT CHARACTER}[31m")
+
+
+def test_nothing_else_prints() -> None:
+    folder = Path(printing.__file__).parent
+    printing_too = [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if path.name != "printing.py"
+        and re.search(r"typer\.echo|click\.echo|(?<![\w.])print\(|console\.print", path.read_text())
+    ]
+    assert printing_too == []

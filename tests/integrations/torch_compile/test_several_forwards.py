@@ -1,0 +1,146 @@
+"""Forward passes that come before the backward passes of others: each backward pass finds its
+own."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same  # noqa: E402
+from torch import nn  # noqa: E402
+
+from loadmaster.core.errors import LoadmasterError  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+
+WIDTH = 192
+
+
+class Normalised(nn.Module):
+    """A graph that saves results of its own for the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return nn.functional.normalize(self.second(self.first(x).tanh()), dim=1)
+
+
+def networks():
+    torch.manual_seed(0)
+    return {
+        "saves only what the caller gave": nn.Linear(WIDTH, WIDTH),
+        "saves parameters alone": nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Flatten()),
+        "saves nothing": Scaled(),
+        "saves results": Normalised(),
+    }
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        return x * 3 + self.bias
+
+
+def inputs(count):
+    torch.manual_seed(1)
+    return [torch.randn(32, WIDTH) for _ in range(count)]
+
+
+def siamese(run, parameters):
+    x, y = inputs(2)
+    (run(x) * run(y)).sum().backward()
+    return [p.grad for p in parameters]
+
+
+def contrastive(run, parameters):
+    x, y, z = inputs(3)
+    anchor, near, far = run(x), run(y), run(z)
+    ((anchor - near).square().sum() - (anchor - far).square().sum()).backward()
+    return [p.grad for p in parameters]
+
+
+def last_first(run, parameters):
+    losses = [run(x).square().sum() for x in inputs(3)]
+    for loss in reversed(losses):
+        loss.backward()
+    return [p.grad for p in parameters]
+
+
+def same_input_twice(run, parameters):
+    (x,) = inputs(1)
+    (run(x) * run(x).exp()).sum().backward()
+    return [p.grad for p in parameters]
+
+
+def one_never(run, parameters):
+    x, y, z = inputs(3)
+    kept = run(x)
+    run(y)
+    run(z).square().sum().backward()
+    del kept
+    return [p.grad for p in parameters]
+
+
+@pytest.mark.parametrize("loss", [siamese, contrastive, last_first, same_input_twice, one_never])
+@pytest.mark.parametrize("network", sorted(networks()))
+@pytest.mark.parametrize("options", [{}, {"fast_memory": 0.9}], ids=["unmoved", "budget"])
+def test_gradients_are_those_of_eager_mode(loss, network, options):
+    module = networks()[network]
+    if options and isinstance(module, Scaled):
+        pytest.skip("nothing of it can move")
+    twin = copy.deepcopy(module)
+    right = loss(module, [*module.parameters()])
+    torch._dynamo.reset()
+    call = torch.compile(twin, backend=loadmaster, options=options)
+    for _ in range(2):
+        twin.zero_grad()
+        mine = loss(call, [*twin.parameters()])
+        for a, b in zip(mine, right, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_two_modules_with_one_graph():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    modules = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+    twins = copy.deepcopy(modules)
+    calls = [torch.compile(one, backend=loadmaster) for one in twins]
+    (x,) = inputs(1)
+    for several in (modules, calls):
+        losses = [one(x).square().sum() for one in several]
+        for loss in losses:
+            loss.backward()
+    assert same(
+        [p.grad for one in modules for p in one.parameters()],
+        [p.grad for one in twins for p in one.parameters()],
+    )
+
+
+def test_an_optimizer_in_the_plan_waits_for_all_of_them():
+    torch.manual_seed(0)
+    module = Normalised()
+    twin = copy.deepcopy(module)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (module, twin)]
+    torch._dynamo.reset()
+    call = torch.compile(twin, backend=loadmaster, options={"optimizer": optimizers[1]})
+    for _ in range(3):
+        for run, one, optimizer in zip((module, call), (module, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            siamese(run, [*one.parameters()])
+            optimizer.step()
+        for a, b in zip(module.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_replaces_saved_tensors_is_refused():
+    torch._dynamo.reset()
+    call = torch.compile(nn.Linear(WIDTH, WIDTH), backend=loadmaster)
+    (x,) = inputs(1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one.clone(), lambda one: one):
+        loss = call(x).sum()
+    with pytest.raises(LoadmasterError, match="saved tensors were replaced"):
+        loss.backward()

@@ -1,0 +1,65 @@
+"""Operators whose arithmetic is not known are named in the first line of every summary."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import loadmaster as lm
+from loadmaster.cli.main import app
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A network with two operators of a domain that nobody knows."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in ("x", "y", "z")
+    ]
+    nodes = [
+        helper.make_node("Mystery", [before.name], [after.name], domain="example.strange")
+        for before, after in itertools.pairwise(values)
+    ]
+    graph = helper.make_graph(nodes, "strange", values[:1], values[2:], value_info=values[1:2])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("example.strange", 1)]
+    path = tmp_path / "strange.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "FILE"],
+        ["plan", "FILE", "--target", "edge-npu"],
+        ["place", "FILE", "--target", "optane-server"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_first_line_names_what_is_not_counted(words: list[str], network: Path) -> None:
+    given = [str(network) if word == "FILE" else word for word in words]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert done.output.lstrip().startswith("NOT COUNTED: arithmetic of")
+    assert "Mystery x2" in " ".join(done.output.split())[:120]
+    assert done.output.count("Mystery x2") == 1
+
+
+def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
+    graph = lm.load(network)
+    plan = lm.plan([graph], lm.target("edge-npu"), samples=2)
+    for answer in (graph, plan):
+        assert "NOT COUNTED" in str(answer).splitlines()[0]
+    plan.report(tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "NOT COUNTED: arithmetic of" in page
+    assert not any("Mystery" in note for note in plan.notes)
+
+
+def test_what_is_understood_has_no_such_line() -> None:
+    done = CliRunner().invoke(app, ["plan", "onnx:squeezenet", "--target", "edge-npu"])
+    assert "NOT COUNTED" not in done.output
