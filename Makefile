@@ -12,12 +12,12 @@ TORCH := torch==2.13.0
 
 demo: .venv/installed
 	@echo "Planning four mini-batches each of ResNet-50 and BERT-base, int8, on a small NPU: some seconds. Operators stay whole: eight mini-batches keep all cores busy."
-	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --precision int8 --mini-batches 4 --cut none --rounds 1 --out demo-plan
+	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --precision int8 --mini-batches 4 --cut none --effort quick --out demo-plan
 	@echo
 	@echo "Open demo-plan/report.html in a browser. To try next (docs/tutorial.md goes on from there):"
 	@echo "  $(BIN)/loadmaster verify demo-plan/plan.json"
 	@echo "  $(BIN)/loadmaster plan fixtures/mobilenetv2.onnx.gz --target edge-npu --precision int8 --out my-plan    # or your own .onnx file"
-	@echo "  $(BIN)/loadmaster plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=1MiB:8MiB --rounds 0 --out sweep"
+	@echo "  $(BIN)/loadmaster plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=1MiB:8MiB --effort quick --out sweep"
 
 # What takes a minute, for daily work; `make test` is everything.
 check: lint

@@ -32,14 +32,14 @@ PICTURES = (
     Picture(
         "plan",
         "plan fixtures/mobilenetv2.onnx.gz onnx:squeezenet --target edge-npu --precision int8"
-        " --mini-batches 2 --rounds 1",
+        " --mini-batches 2 --effort quick",
         "report.html",
         "Schedule and bandwidth",
     ),
     Picture(
         "sweep",
         "plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=512KiB:4MiB"
-        " --sweep bandwidth=4GB/s:16GB/s --rounds 0",
+        " --sweep bandwidth=4GB/s:16GB/s --effort quick",
         "sweep.html",
         "Time over area",
     ),

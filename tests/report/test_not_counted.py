@@ -51,7 +51,7 @@ def test_the_first_line_names_what_is_not_counted(words: list[str], network: Pat
 
 def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
     graph = lm.load(network)
-    plan = lm.plan([graph], lm.target("edge-npu"), samples=2)
+    plan = lm.plan([graph], lm.target("edge-npu"), effort="test")
     for answer in (graph, plan):
         assert "NOT COUNTED" in str(answer).splitlines()[0]
     plan.report(tmp_path / "out")
