@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.needs import MAY_BE_MISSING
 
+from loadmaster.core.effort import Effort
+
 os.environ["LOADMASTER_CACHE"] = ""
 # Two workers with two threads of torch each, which wait for one another by spinning, take twice the
 # time.
@@ -51,6 +53,15 @@ def without_skip(report: Any) -> Any:
                 " may be missing"
             )
     return report
+
+
+@pytest.fixture(scope="module")
+def little_effort() -> Iterator[None]:
+    """Whatever effort is asked for in this process is that of tests: for what calls the program as
+    a user does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Effort, "of", staticmethod(lambda *_: Effort.TEST))
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

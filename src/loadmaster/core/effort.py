@@ -49,15 +49,6 @@ class Effort:
         return replace(self, evaluations=self.evaluations // 8, packings=1)
 
     @property
-    def one_packing(self) -> Effort:
-        """What leads to the first packing."""
-        return replace(self, evaluations=self.evaluations // self.packings, packings=1)
-
-    def longer(self, times: int) -> Effort:
-        """As many times the evaluations and packings."""
-        return replace(self, evaluations=times * self.evaluations, packings=times * self.packings)
-
-    @property
     def scale(self) -> float:
         """Evaluations for one of a normal search: what budgets that count something else are
         multiplied by."""
@@ -74,9 +65,9 @@ class Effort:
 
 
 Effort.TEST = Effort("test", 64, 4, 500, 400_000)
-Effort.QUICK = Effort("quick", 128, 1, 2_000, 1_000_000)
-Effort.NORMAL = Effort("normal", 512, 4, 5_000, 8_000_000)
-Effort.THOROUGH = Effort("thorough", 4096, 16, 50_000, 64_000_000)
+Effort.QUICK = Effort("quick", 256, 2, 2_000, 1_000_000)
+Effort.NORMAL = Effort("normal", 1024, 8, 5_000, 8_000_000)
+Effort.THOROUGH = Effort("thorough", 8192, 16, 50_000, 64_000_000)
 LEVELS = {
     effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
 }

@@ -77,6 +77,15 @@ def parse_bytes_of(text: str | int | float, whole: int) -> int:
     return int(share * whole / 100)
 
 
+def parse_share(text: str) -> float:
+    """A share, from ``"5%"`` or ``"0.05"``; at least 0."""
+    stripped = text.strip()
+    match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
+    if match is None or match[2] or Decimal(match[1].replace("_", "")) < 0:
+        raise UnitError(f"{text!r} is no share: write one such as '5%'")
+    return float(Decimal(match[1].replace("_", ""))) / (100 if stripped.endswith("%") else 1)
+
+
 def parse_bandwidth(text: str | int | float) -> float:
     """Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
     return _rate(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s")

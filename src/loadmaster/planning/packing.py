@@ -25,7 +25,7 @@ _FEW = 1500
 _NEAR = 1.05
 """Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take
 time."""
-_MENDS_A_PACKING = 16
+_MENDS_A_PACKING = 8
 """Orders that are tried beside the usual ones, where something is left out, for each time that a
 search packs."""
 

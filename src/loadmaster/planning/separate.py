@@ -28,7 +28,7 @@ from loadmaster.planning.residency.resident import (
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 
-_SCHEDULES_A_PACKING = 32
+_SCHEDULES_A_PACKING = 16
 """List schedules for each time that something is packed."""
 _ROUNDS = 3
 """Rounds, each with the residents that the one before has chosen."""

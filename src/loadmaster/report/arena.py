@@ -18,6 +18,14 @@ _SOURCES = {
 }
 
 
+_REQUIREMENTS = (
+    "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
+    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing is"
+    " written."
+)
+"""What a network in bands needs of its target."""
+
+
 def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
     """Make a table of the arena's head with and without the plan, its bound, and what was measured;
     ``figures`` as in ``--json``."""
@@ -32,6 +40,25 @@ def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
     table.add_row("Lower bound", _bytes(bound))
     table.add_row("Scratch", _scratch(figures))
     notes = []
+    if figures["bands"]:
+        runs = "; ".join(
+            f"operators {each['first']} to {each['last']} in {each['bands']}"
+            for each in figures["bands"]
+        )
+        table.add_row("Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates")
+        notes.append(_REQUIREMENTS)
+        if figures["measured"] is None:
+            notes.append("Not run here: compare its results with those of the old file yourself.")
+    if figures["front"]:
+        offers = ", ".join(
+            f"{each['head_at_least']} bytes for {each['work'] - 1:.1%} more work"
+            for each in figures["front"]
+            if each["work"] > 1 or each["head_at_least"] < head
+        )
+        if offers:
+            table.add_row("In bands", f"at least {offers} (--arena)")
+    elif head == before:
+        notes.append("Already optimal: nothing is gained.")
     if (after := figures["measured"]) is not None:
         own = figures["measured_before"]
         table.add_row(

@@ -71,13 +71,20 @@ def arena_problem(
     AllocationError
         For an alignment that is not a power of two of at least 16.
     """
+    buffers = arena_buffers(found, scratch, alignment)
+    chosen = list(pairs)
+    return problem_of(buffers, in_place=chosen) if chosen else problem_of(buffers)
+
+
+def arena_buffers(found: Lifetimes, scratch: Scratch, alignment: int = UNIT) -> list[Buffer]:
+    """The buffers of :func:`arena_problem`. Raises as it does."""
     if alignment < UNIT or alignment & (alignment - 1):
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
     owners = _owners(found, scratch)
     names = unique_names(owner.name for owner in owners)
-    buffers = [
+    return [
         Buffer.during(
             name,
             [(first + 1, last + 2) for first, last in _merged(owner.spans)],
@@ -86,8 +93,6 @@ def arena_problem(
         )
         for name, owner in zip(names, owners, strict=True)
     ]
-    chosen = list(pairs)
-    return problem_of(buffers, in_place=chosen) if chosen else problem_of(buffers)
 
 
 def _owners(found: Lifetimes, scratch: Scratch) -> tuple[ArenaTensor | ScratchBuffer, ...]:
@@ -107,9 +112,14 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def plan_arena(
-    found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Sequence[tuple[int, int]] = ()
+    found: Lifetimes,
+    scratch: Scratch,
+    alignment: int = UNIT,
+    pairs: Sequence[tuple[int, int]] = (),
+    problem: Problem | None = None,
 ) -> ArenaPlan:
-    """Find addresses; of the plan and TFLM's own addresses the better.
+    """Find addresses; of the plan and TFLM's own addresses the better. ``problem`` is that of
+    :func:`arena_problem`, or one that knows more.
 
     Raises
     ------
@@ -117,7 +127,7 @@ def plan_arena(
         If no addresses hold, as where scratch buffers of subgraphs that are run more than once
         leave no way, or need 2 GiB.
     """
-    problem = arena_problem(found, scratch, alignment, pairs)
+    problem = problem or arena_problem(found, scratch, alignment, pairs)
     answer = allocate(problem)
     count = len(found.tensors)
     own = online_offsets(_requests(found, scratch))[:count]

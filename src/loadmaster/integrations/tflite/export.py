@@ -39,6 +39,10 @@ class ExportedModel:
     scratch: Scratch
     before: Measured | None
     after: Measured | None
+    work: float = 1.0
+    """Multiply-accumulates over those of the file as it was."""
+    bands: tuple[tuple[int, int, int], ...] = ()
+    """First and last operator of what runs in bands, and how many."""
 
 
 def export_model(

@@ -77,6 +77,25 @@ def measure_each(
     return answers
 
 
+def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3)) -> str | None:
+    """What is different between two models that should give the same bits for random inputs: an
+    output, or why one does not run; None if nothing is."""
+    with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+        paths = [Path(folder, name) for name in ("old", "new")]
+        for path, data in zip(paths, (old, new), strict=True):
+            path.write_bytes(data)
+        request = {"compare": [str(path) for path in paths], "seeds": list(seeds)}
+        text = json.dumps(request | {"arena": head + _ROOM})
+        done = subprocess.run(
+            [sys.executable, "-m", _MODULE], input=text, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return f"TFLM's interpreter ended: {last}"
+    found: str | None = json.loads(done.stdout.splitlines()[-1])["differs"]
+    return found
+
+
 def _answers(old: Path, jobs: Sequence[dict[str, object]]) -> list[Measured | str]:
     """What a process says, at least one answer: a job that ends it is answered here."""
     request = json.dumps({"old": str(old), "jobs": jobs})

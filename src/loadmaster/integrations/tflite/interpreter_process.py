@@ -1,7 +1,8 @@
 """Loads models into TFLM's interpreter, in a process of its own: a model that it cannot bear ends
 that process, not the program.
 
-Run as ``python -m``, with a request in JSON on standard input: ``old``, a file, and ``jobs``: each
+Run as ``python -m``, with a request in JSON on standard input. ``compare`` names two files, which
+are run with random inputs of some ``seeds``; one line says in what they differ. Else: ``old``, a file, and ``jobs``: each
 the path of a file whose bytes stand before those of ``old``, and the arena's bytes. For every job
 one line of JSON follows on standard output: ``head`` and ``tail`` in bytes, with ``least``, the
 smallest arena in which it can be allocated, if the job asks for it; or an ``error``.
@@ -17,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 _UNIT = 16
 _LARGER = 8
 """An arena that turns out too small is made so many times larger, twice."""
@@ -26,10 +29,56 @@ _REPORT = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 def main() -> None:
     """Answer one request."""
     request = json.load(sys.stdin)
+    if "compare" in request:
+        old, new = (Path(path).read_bytes() for path in request["compare"])
+        print(json.dumps({"differs": _differing(old, new, request["seeds"], request["arena"])}))
+        return
     old = Path(request["old"]).read_bytes() if request["old"] else b""
     for job in request["jobs"]:
         data = Path(job["front"]).read_bytes() + old
         print(json.dumps(_measured(data, job["arena"], job["least"])), flush=True)
+
+
+def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:
+    """Which output of which inference differs between two models, in any bit."""
+    from loadmaster.workloads.frontends.tflite.model import parse_model
+
+    network = parse_model(old).subgraphs[0]
+    each = [_interpreter(data, arena) for data in (old, new)]
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for index, tensor in enumerate(network.inputs):
+            entry = network.tensors[tensor]
+            value = _random(rng, entry.shape, np.dtype(entry.dtype))
+            for interpreter in each:
+                interpreter.set_input(value, index)
+        for interpreter in each:
+            interpreter.invoke()
+        for index, tensor in enumerate(network.outputs):
+            one, other = (np.array(interpreter.get_output(index)) for interpreter in each)
+            if one.tobytes() != other.tobytes():
+                return f"output {network.tensors[tensor].name!r} differs for inputs of seed {seed}"
+    return None
+
+
+def _interpreter(data: bytes, arena: int) -> Any:
+    from tflite_micro.python.tflite_micro import runtime
+
+    for size in (arena, arena * _LARGER):
+        try:
+            return runtime.Interpreter.from_bytes(data, arena_size=size)
+        except RuntimeError:
+            continue
+    return runtime.Interpreter.from_bytes(data, arena_size=arena * _LARGER**2)
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(max(limits.min, -128), min(limits.max, 127), shape).astype(dtype)
+    return rng.normal(0, 1.5, shape).astype(dtype)
 
 
 def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:

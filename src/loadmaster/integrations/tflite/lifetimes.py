@@ -8,7 +8,6 @@ makes it to the last that uses it, both included.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from loadmaster.core.errors import ModelError
@@ -128,15 +127,21 @@ def needs_room(tensor: TensorEntry) -> bool:
     return not tensor.constant and not tensor.is_variable and tensor.count > 0
 
 
-def arena_bytes(tensor: TensorEntry) -> int:
-    """Bytes of a tensor in the arena, rounded up."""
+def element_bytes(tensor: TensorEntry) -> int:
+    """Bytes of an element of a tensor, as TFLM counts them."""
     width = _ELEMENT_BYTES.get(tensor.dtype)
     if width is None:
         raise ModelError(
             f"tensor {tensor.name!r} has elements of type {tensor.dtype}, which TFLM cannot hold:"
             " convert it with another"
         )
-    size = -(-width * math.prod(tensor.shape) // UNIT) * UNIT
+    return width
+
+
+def arena_bytes(tensor: TensorEntry) -> int:
+    """Bytes of a tensor in the arena, rounded up."""
+    width = element_bytes(tensor)
+    size = -(-width * tensor.count // UNIT) * UNIT
     if size >= LARGEST_OFFSET:
         raise ModelError(
             f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the"

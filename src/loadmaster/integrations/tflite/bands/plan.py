@@ -1,0 +1,72 @@
+"""The packing problem of a network in bands: what lies on what, and until when each row is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loadmaster.allocation.problem import Gap, Problem
+from loadmaster.allocation.rules import problem_of
+from loadmaster.integrations.tflite.arena import arena_buffers
+from loadmaster.integrations.tflite.bands.rewrite import Written
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, element_bytes
+from loadmaster.integrations.tflite.scratch import Scratch
+from loadmaster.workloads.frontends.tflite.model import TfliteModel
+
+
+def banded_problem(
+    model: TfliteModel,
+    found: Lifetimes,
+    scratch: Scratch,
+    written: Sequence[Written],
+    alignment: int,
+) -> Problem:
+    """As :func:`~loadmaster.integrations.tflite.arena.arena_problem`, with the freedom that bands
+    give.
+
+    Bands lie on the result that they are parts of, and all slices of a region in one place, that of
+    the subgraph's operand, so that neither ``CONCATENATION`` nor ``IF`` moves anything that is
+    there. Rows of the source are given up once no later band needs them.
+    """
+    buffers = arena_buffers(found, scratch, alignment)
+    first = [0]
+    for subgraph in model.subgraphs:
+        first.append(first[-1] + len(subgraph.tensors))
+    place = {tensor.number: at for at, tensor in enumerate(found.tensors)}
+    begins = {visit.operator: visit.span[0] for visit in found.visits if visit.subgraph == 0}
+    aliases: list[tuple[tuple[int, int], ...]] = []
+    for each in written:
+        region, bands = each.bands.region, each.bands
+        operand = place[first[each.subgraph] + each.operand]
+        slices = [place[tensor] for tensor in each.slices]
+        for tensor, call in zip(slices, each.calls, strict=True):
+            # IF copies its operands before it runs anything, and needs them no more.
+            own = buffers[tensor]
+            end = begins[call + 1] + 2
+            buffers[tensor] = replace(own, upper=min(own.upper, end))
+        aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
+        row = _row_bytes(model, region.result)
+        aliases.append(
+            (
+                (place[region.result], 0),
+                *((place[part], band * bands.rows * row) for band, part in enumerate(each.parts)),
+                *((place[join], rows * row) for join, rows in each.joins),
+            )
+        )
+        source = place[region.source]
+        last_slice = begins[each.calls[-1]] + 2
+        if buffers[source].upper == last_slice and not buffers[source].gaps:
+            row = _row_bytes(model, region.source)
+            gaps = []
+            for band, call in enumerate(each.calls[:-1]):
+                low = bands.starts[band + 1] * row
+                if low:
+                    window = (low, buffers[source].size)
+                    gaps.append(Gap(begins[call] + 2, begins[each.calls[band + 1]] + 2, window))
+            buffers[source] = replace(buffers[source], gaps=tuple(gaps))
+    return problem_of(buffers, aliases=tuple(aliases))
+
+
+def _row_bytes(model: TfliteModel, tensor: int) -> int:
+    entry = model.subgraphs[0].tensors[tensor]
+    return element_bytes(entry) * entry.count // entry.shape[1]

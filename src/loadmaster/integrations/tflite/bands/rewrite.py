@@ -1,0 +1,294 @@
+"""Writes a network whose regions run in bands, with standard operators only.
+
+A region becomes a subgraph for one band, which ``IF`` with a constant condition runs once for every
+band: operators and weights exist once. ``SLICE`` takes a band's rows of the source, ``CONCATENATION``
+puts the bands together, and a ``SLICE`` in the subgraph drops rows that padding spoils.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loadmaster.integrations.tflite.bands.regions import Bands
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Content,
+    Existing,
+    Field,
+    NewTable,
+    Number,
+    Numbers,
+    Tables,
+    Text,
+    write_before,
+)
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
+from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
+
+MOST_JOINED = 10
+"""Operands that TFLM's CONCATENATION takes."""
+_CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
+_TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
+_IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
+_ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a region became: tensors of the network and of its subgraph by their numbers there.
+
+    ``slices`` are the operands of ``IF``, ``parts`` its results; ``joins`` are partial
+    concatenations, each with the first row that it has; ``calls`` are operators of the network, the
+    SLICE of every band, whose IF follows.
+    """
+
+    bands: Bands
+    subgraph: int
+    operand: int
+    slices: tuple[int, ...]
+    parts: tuple[int, ...]
+    joins: tuple[tuple[int, int], ...]
+    calls: tuple[int, ...]
+
+
+@dataclass
+class _Lists:
+    """Tensors and operators of a subgraph that is made."""
+
+    tensors: list[NewTable | Existing] = field(default_factory=list)
+    operators: list[NewTable | Existing] = field(default_factory=list)
+
+    def tensor(self, table: NewTable | Existing) -> int:
+        self.tensors.append(table)
+        return len(self.tensors) - 1
+
+
+def in_bands(
+    model: TfliteModel, chosen: Sequence[Bands], outputs: Sequence[int] | None = None
+) -> tuple[bytes, list[Written]]:
+    """The file with some regions, in their order, in bands, and what each became; it has no plan.
+
+    ``outputs`` are tensors of the network to show, its own unless told.
+    """
+    return _Rewriter(model).run(chosen, model.subgraphs[0].outputs if outputs is None else outputs)
+
+
+class _Rewriter:
+    def __init__(self, model: TfliteModel) -> None:
+        self.model, self.root = model, model.root
+        self.file: Flatbuffer = model.root.file
+        self.main = model.subgraphs[0]
+        self.codes: list[NewTable | Existing] = [
+            Existing(table.position) for table in self.root.tables(_CODES)
+        ]
+        self.buffers: list[NewTable | Existing] = [
+            Existing(table.position) for table in self.root.tables(_BUFFERS)
+        ]
+        self.added: list[NewTable] = []
+        self.kinds = {kind: self._code(kind) for kind in ("SLICE", "CONCATENATION", "IF")}
+        self.constants: dict[bytes, int] = {}
+
+    def run(self, chosen: Sequence[Bands], outputs: Sequence[int]) -> tuple[bytes, list[Written]]:
+        network = _Lists([Existing(t.position) for t in self.main.tensors])
+        inside = {
+            t
+            for bands in chosen
+            for op in self.main.operators[bands.region.first : bands.region.last]
+            for t in op.outputs
+            if t != bands.region.result
+        }
+        for tensor in inside:
+            # Nothing uses it any more, and TFLM would still keep room for it.
+            network.tensors[tensor] = NewTable(
+                {0: Numbers("i", [1]), 1: Number("b", TYPES.index("int8")), 3: Text("unused")}
+            )
+        at, written = 0, []
+        for bands in chosen:
+            self._copy(network, at, bands.region.first)
+            written.append(self._banded(network, bands))
+            at = bands.region.last
+        self._copy(network, at, len(self.main.operators))
+        first, *others = self.root.tables(_SUBGRAPHS)
+        fields: dict[int, Field] = {
+            _TENSORS: Tables(network.tensors),
+            _INPUTS: Numbers("i", self.main.inputs),
+            _OUTPUTS: Numbers("i", outputs),
+            _OPERATORS: Tables(network.operators),
+            **self._kept(first, _SUBGRAPH_KEPT),
+        }
+        subgraphs: list[NewTable | Existing] = [NewTable(fields)]
+        subgraphs += [*(Existing(t.position) for t in others), *self.added]
+        root: dict[int, Field] = {
+            0: Number("I", self.root.number(0, "I")),
+            _CODES: Tables(self.codes),
+            _SUBGRAPHS: Tables(subgraphs),
+            _BUFFERS: Tables(self.buffers),
+            **self._kept(self.root, _ROOT_KEPT),
+        }
+        return write_before(self.file.data, NewTable(root), IDENTIFIER), written
+
+    def _banded(self, network: _Lists, bands: Bands) -> Written:
+        region, source = bands.region, self.main.tensors[bands.region.source]
+        number = len(self.model.subgraphs) + len(self.added)
+        takes_begin = bands.drops and len(set(bands.begins)) > 1
+        self.added.append(self._subgraph(bands, takes_begin))
+        true = network.tensor(self._constant("band", b"\1", "bool", ()))
+        size = network.tensor(self._vector((1, bands.height, *source.shape[2:])))
+        slices, parts, calls = [], [], []
+        for band, start in enumerate(bands.starts):
+            begin = network.tensor(self._vector((0, start, 0, 0)))
+            slices.append(network.tensor(self._like(region.source, bands.height, f"rows {band}")))
+            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
+            calls.append(len(network.operators))
+            network.operators.append(
+                self._operator("SLICE", [region.source, begin, size], [slices[-1]])
+            )
+            operands = [true, slices[-1]]
+            if takes_begin:
+                operands.append(network.tensor(self._vector((0, bands.begins[band], 0, 0))))
+            options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
+            network.operators.append(
+                self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
+            )
+        joins: list[tuple[int, int]] = []
+        level = [(part, band * bands.rows, bands.rows) for band, part in enumerate(parts)]
+        while len(level) > MOST_JOINED:
+            joined = []
+            for at in range(0, len(level), MOST_JOINED):
+                group = level[at : at + MOST_JOINED]
+                rows = sum(each[2] for each in group)
+                made = network.tensor(self._like(region.result, rows, f"bands {at}"))
+                self._join(network, [each[0] for each in group], made)
+                joins.append((made, group[0][1]))
+                joined.append((made, group[0][1], rows))
+            level = joined
+        self._join(network, [each[0] for each in level], region.result)
+        return Written(bands, number, 0, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
+
+    def _join(self, network: _Lists, operands: Sequence[int], result: int) -> None:
+        options: dict[int, Field] = {0: Number("i", 1)}
+        network.operators.append(
+            self._operator("CONCATENATION", operands, [result], (_CONCATENATION_OPTIONS, options))
+        )
+
+    def _subgraph(self, bands: Bands, takes_begin: bool) -> NewTable:
+        """One band: operand 0 is its slice, and operand 1, if any, where what it keeps begins."""
+        region, own = bands.region, _Lists()
+        place = {region.source: own.tensor(self._like(region.source, bands.height, "rows"))}
+        inputs = [place[region.source]]
+        if takes_begin:
+            begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
+            begin_fields[1] = Number("b", TYPES.index("int32"))
+            inputs.append(own.tensor(NewTable(begin_fields)))
+        for op, table in self._operators(region.first, region.last):
+            for tensor in op.inputs:
+                if tensor >= 0 and tensor not in place:
+                    place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
+            (made,) = op.outputs
+            place[made] = own.tensor(self._like(made, bands.heights[made]))
+            own.operators.append(
+                self._copied(
+                    table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
+                )
+            )
+        result = place[region.result]
+        if bands.drops:
+            begin = (
+                inputs[1] if takes_begin else own.tensor(self._vector((0, bands.begins[0], 0, 0)))
+            )
+            shape = self.main.tensors[region.result].shape
+            size = own.tensor(self._vector((1, bands.rows, *shape[2:])))
+            kept = own.tensor(self._like(region.result, bands.rows, "kept"))
+            own.operators.append(self._operator("SLICE", [result, begin, size], [kept]))
+            result = kept
+        return NewTable(
+            {
+                _TENSORS: Tables(own.tensors),
+                _INPUTS: Numbers("i", inputs),
+                _OUTPUTS: Numbers("i", [result]),
+                _OPERATORS: Tables(own.operators),
+                4: Text(f"band of operators {region.first} to {region.last - 1}"),
+            }
+        )
+
+    def _operators(self, first: int, last: int) -> list[tuple[OperatorEntry, Table]]:
+        tables = list(next(self.root.tables(_SUBGRAPHS)).tables(_OPERATORS))
+        return list(zip(self.main.operators[first:last], tables[first:last], strict=True))
+
+    def _copy(self, network: _Lists, first: int, last: int) -> None:
+        for op in self.main.operators[first:last]:
+            network.operators.append(Existing(op.position))
+
+    def _copied(self, table: Table, inputs: Sequence[int], outputs: Sequence[int]) -> NewTable:
+        """An operator with its options, and other operands."""
+        fields: dict[int, Field] = {
+            0: Number("I", table.number(0, "I")),
+            1: Numbers("i", inputs),
+            2: Numbers("i", outputs),
+        }
+        if table.at(4) is not None:
+            fields[3] = Number("B", table.number(3, "B"))
+        return NewTable(fields | self._kept(table, (4, 5)))
+
+    def _operator(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: tuple[int, dict[int, Field]] | None = None,
+    ) -> NewTable:
+        fields: dict[int, Field] = {
+            0: Number("I", self.kinds[kind]),
+            1: Numbers("i", inputs),
+            2: Numbers("i", outputs),
+        }
+        if options is not None:
+            fields |= {3: Number("B", options[0]), 4: NewTable(options[1])}
+        return NewTable(fields)
+
+    def _code(self, kind: str) -> int:
+        number = OPERATORS.index(kind)
+        self.codes.append(
+            NewTable({0: Number("b", min(number, 127)), 2: Number("i", 1), 3: Number("i", number)})
+        )
+        return len(self.codes) - 1
+
+    def _like(self, tensor: int, rows: int, what: str = "") -> NewTable:
+        """A tensor of the same type and scales with another number of rows."""
+        known = self.main.tensors[tensor]
+        table = Table(self.file, known.position)
+        name = f"{known.name} ({what})" if what else known.name
+        fields: dict[int, Field] = {
+            0: Numbers("i", [1, rows, *known.shape[2:]]),
+            1: Number("b", table.number(1, "b")),
+            3: Text(name),
+        }
+        return NewTable(fields | self._kept(table, (4,)))
+
+    def _vector(self, values: Sequence[int]) -> NewTable:
+        return self._constant(
+            "sizes", struct.pack(f"<{len(values)}i", *values), "int32", (len(values),)
+        )
+
+    def _constant(self, name: str, content: bytes, dtype: str, shape: Sequence[int]) -> NewTable:
+        if content not in self.constants:
+            self.buffers.append(NewTable({0: Content(content)}))
+            self.constants[content] = len(self.buffers) - 1
+        return NewTable(
+            {
+                0: Numbers("i", shape),
+                1: Number("b", TYPES.index(dtype)),
+                2: Number("I", self.constants[content]),
+                3: Text(name),
+            }
+        )
+
+    def _kept(self, table: Table, fields: Sequence[int]) -> dict[int, Field]:
+        """Fields that point to what stays where it is."""
+        return {
+            each: Existing(self.file.follow(at))
+            for each in fields
+            if (at := table.at(each)) is not None
+        }

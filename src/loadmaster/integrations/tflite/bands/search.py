@@ -1,0 +1,179 @@
+"""Which regions run in how many bands: the least extra work for every size of the head.
+
+Minimise the multiply-accumulates of bands over those of the network, subject to
+
+    load of every operator that stays, and peak of every region <= target,
+
+a shortest path over positions between operators: an edge keeps an operator, or runs a region in
+bands. Targets go down from the load of the network as it is; each is just below what the path for
+the one before takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, divisors
+from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, element_bytes, needs_room
+
+_BAND_COST = 1e-5
+"""What a band more costs beside its work, as a share of that of the network."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Regions in bands, in their order, bytes of the head that they need at least, and
+    multiply-accumulates over those of the network."""
+
+    bands: tuple[Bands, ...]
+    load: int
+    work: float
+
+
+class BandSearch:
+    """Finds the choices of a network, for targets from large to small."""
+
+    def __init__(self, chain: Chain, alignment: int = UNIT) -> None:
+        self.chain, self.alignment = chain, alignment
+        tensors = chain.subgraph.tensors
+        self.size = [arena_bytes(t) if needs_room(t) else 0 for t in tensors]
+        count = len(chain.subgraph.operators)
+        self.born = dict.fromkeys(chain.subgraph.inputs, -1)
+        self.born |= {
+            t: number for number, op in enumerate(chain.subgraph.operators) for t in op.outputs
+        }
+        change = [0] * (count + 2)
+        for tensor, first in self.born.items():
+            change[max(first, 0)] += self.size[tensor]
+            change[min(chain.last_use.get(tensor, max(first, 0)), count - 1) + 1] -= self.size[
+                tensor
+            ]
+        self.load = [sum(change[: number + 1]) for number in range(count)]
+        self.edges: dict[int, list[tuple[Bands, int, float]]] = {}
+        total = max(1, chain.total_work)
+        for region in chain.regions():
+            for bands in self._divided(region):
+                work = self._work(bands) / total + _BAND_COST * bands.count
+                peak = self._peak(bands)
+                self.edges.setdefault(region.first, []).append((bands, peak, work))
+
+    def choices(self) -> Iterator[Choice]:
+        """Choices of ever smaller loads and ever more work, from none in bands on."""
+        target = max(self.load, default=0)
+        while True:
+            found = self._path(target)
+            if found is None:
+                return
+            yield found
+            target = found.load - 1
+
+    def _divided(self, region: Region) -> Iterator[Bands]:
+        chain = self.chain
+        row = self.size_of_row(region.result)
+        for count in divisors(chain.rows(region.result)):
+            if row * (chain.rows(region.result) // count) % self.alignment:
+                continue
+            bands = chain.bands(region, count)
+            if bands is not None:
+                yield bands
+
+    def size_of_row(self, tensor: int) -> int:
+        """Bytes of a row of a feature map."""
+        entry = self.chain.subgraph.tensors[tensor]
+        return element_bytes(entry) * entry.count // entry.shape[1]
+
+    def _work(self, bands: Bands) -> int:
+        """Multiply-accumulates that bands take beyond those of the region."""
+        extra = 0
+        for number in range(bands.region.first, bands.region.last):
+            (made,) = self.chain.subgraph.operators[number].outputs
+            rows = bands.count * bands.heights[made] - self.chain.rows(made)
+            extra += self.chain.work[number] * rows
+        return extra
+
+    def _peak(self, bands: Bands) -> int:
+        """Bytes that lie in the arena at once at some time while a region runs in bands."""
+        region, chain = bands.region, self.chain
+        ends = chain.last_use.get(region.source, 0)
+        own = {region.source} | {
+            t for op in chain.subgraph.operators[region.first : region.last] for t in op.outputs
+        }
+        across = sum(
+            self.size[t]
+            for t, first in self.born.items()
+            if t not in own and first < region.first and chain.last_use.get(t, -1) >= region.first
+        )
+        source, result = self.size_of_row(region.source), self.size_of_row(region.result)
+        inner = self._inner(bands)
+        slice_ = _rounded(bands.height * source)
+        most = 0
+        for band in range(bands.count):
+            last = band + 1 == bands.count
+            before = self.size[region.source] - bands.starts[band] * source
+            left = 0 if last else self.size[region.source] - bands.starts[band + 1] * source
+            if ends >= region.last:
+                before = left = self.size[region.source]
+            made = _rounded((band + 1) * bands.rows * result)
+            most = max(most, across + before + made - bands.rows * result + slice_)
+            most = max(most, across + left + made + inner)
+        return max(most, across + self.size[region.result])
+
+    def _inner(self, bands: Bands) -> int:
+        """The most bytes of a band's own tensors at once."""
+        region, chain = bands.region, self.chain
+        operators = chain.subgraph.operators[region.first : region.last]
+        last = {t: n for n, op in enumerate(operators) for t in op.inputs}
+        size = {t: _rounded(rows * self.size_of_row(t)) for t, rows in bands.heights.items()}
+        alive, most = {region.source: size[region.source]}, 0
+        for number, op in enumerate(operators):
+            (made,) = op.outputs
+            alive[made] = size[made]
+            most = max(most, sum(alive.values()))
+            alive = {t: each for t, each in alive.items() if last.get(t, -1) > number or t == made}
+        if bands.drops:
+            most = max(
+                most, sum(alive.values()) + _rounded(bands.rows * self.size_of_row(region.result))
+            )
+        return most
+
+    def _path(self, target: int) -> Choice | None:
+        count = len(self.load)
+        best: list[tuple[float, int, Bands | None, int] | None] = [None] * (count + 1)
+        best[0] = (1.0, 0, None, 0)
+        for at in range(count):
+            here = best[at]
+            if here is None:
+                continue
+            if self.load[at] <= target:
+                _offer(best, at + 1, (here[0], max(here[1], self.load[at]), None, at))
+            for bands, peak, work in self.edges.get(at, ()):
+                if peak <= target:
+                    _offer(best, bands.region.last, (here[0] + work, max(here[1], peak), bands, at))
+        end = best[count]
+        if end is None:
+            return None
+        chosen: list[Bands] = []
+        at = count
+        while at > 0:
+            entry = best[at]
+            assert entry is not None
+            if entry[2] is not None:
+                chosen.append(entry[2])
+            at = entry[3]
+        extra = end[0] - _BAND_COST * sum(each.count for each in chosen)
+        return Choice(tuple(reversed(chosen)), end[1], extra)
+
+
+def _offer(
+    best: list[tuple[float, int, Bands | None, int] | None],
+    at: int,
+    entry: tuple[float, int, Bands | None, int],
+) -> None:
+    known = best[at]
+    if known is None or entry[:2] < known[:2]:
+        best[at] = entry
+
+
+def _rounded(size: int) -> int:
+    return -(-size // UNIT) * UNIT

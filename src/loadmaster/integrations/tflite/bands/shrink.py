@@ -1,0 +1,214 @@
+"""From a ``.tflite`` file to one that runs in bands within a smaller arena, which is handed out only
+if TFLM's interpreter gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
+from loadmaster.core.units import format_bytes
+from loadmaster.integrations.tflite.arena import ArenaPlan, plan_arena, plan_entries
+from loadmaster.integrations.tflite.bands.plan import banded_problem
+from loadmaster.integrations.tflite.bands.regions import Chain
+from loadmaster.integrations.tflite.bands.rewrite import in_bands
+from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
+from loadmaster.integrations.tflite.export import ExportedModel
+from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
+from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
+from loadmaster.integrations.tflite.probe import probe
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
+
+MOST_WORK = 1.5
+"""Multiply-accumulates over those of the network up to which bands are offered."""
+_TAIL_OF_BAND = 248
+"""Bytes of the tail that a band takes where pointers have 64 bits; measured. With 32 bits, 136."""
+_WITH_ROUNDING = 64
+"""Bytes by which a choice must promise less to be offered beside the one before."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """What bands offer for a network: choices of ever smaller heads and ever more work, the first
+    without bands."""
+
+    model: TfliteModel
+    choices: tuple[Choice, ...]
+    alignment: int
+
+
+@dataclass(frozen=True)
+class Banded:
+    """A choice, written and planned, but not checked by running."""
+
+    choice: Choice
+    data: bytes
+    plan: ArenaPlan
+    found: Lifetimes
+    scratch: Scratch
+
+
+def front_of(data: bytes, alignment: int = UNIT) -> Front:
+    """Search for what bands offer.
+
+    Raises
+    ------
+    ModelError
+        If the network cannot run in bands: with the reason.
+    """
+    model = parse_model(data)
+    if len(model.subgraphs) > 1:
+        raise ModelError("has several subgraphs: only networks of one can run in bands")
+    if plan_in(data) is not None:
+        raise ModelError(
+            "has addresses for its tensors already, which bands would change: give the file"
+            " without a plan"
+        )
+    choices: list[Choice] = []
+    for choice in BandSearch(Chain(model), alignment).choices():
+        if choice.work > MOST_WORK:
+            break
+        if not choices or choice.load <= choices[-1].load - _WITH_ROUNDING:
+            choices.append(choice)
+    return Front(model, tuple(choices), alignment)
+
+
+def banded(front: Front, choice: Choice, *, probed: bool = False) -> Banded:
+    """Write and plan one choice; ``probed``: with the scratch buffers of TFLM's kernels."""
+    data, written = in_bands(front.model, choice.bands)
+    model = parse_model(data)
+    found = lifetimes(model)
+    scratch = probe(model, found) if probed else UNKNOWN
+    problem = banded_problem(model, found, scratch, written, front.alignment)
+    plan = plan_arena(found, scratch, front.alignment, (), problem)
+    planned = with_plan(model, plan_entries(found, plan.offsets))
+    return Banded(choice, planned, plan, found, scratch)
+
+
+def shrink_model(
+    source: str | Path,
+    *,
+    arena: int | None = None,
+    extra_work: float | None = None,
+    alignment: int = UNIT,
+    unchecked: bool = False,
+) -> ExportedModel:
+    """Run a network in bands, so that its arena is small enough, or as small as some work allows.
+
+    Parameters
+    ----------
+    source
+        The file.
+    arena
+        Bytes that head and tail may take together: the least extra work with which they do, as
+        TFLM's interpreter measures them.
+    extra_work
+        Instead: the smallest head for so many multiply-accumulates more, as a share.
+    alignment
+        Bytes of which every address is a multiple.
+    unchecked
+        Hand out a file that was not run: where there is no interpreter, and ``arena`` is then the
+        head alone.
+
+    Raises
+    ------
+    LoadmasterError
+        If the file cannot be read or run in bands, or no bands suffice; or if the new file gives
+        other bits than the old one, in which case it is not handed out.
+    """
+    try:
+        if not is_installed() and not unchecked:
+            raise ModelError(
+                "in bands is checked by running it: install the extra `tflite`, or write it"
+                " unchecked"
+            )
+        old = read_file(source)
+        front = front_of(old, alignment)
+        before = measure(old, front.choices[0].load, least=True) if is_installed() else None
+        found, after = _chosen(front, arena, extra_work, before)
+        if is_installed():
+            _check(front.model, old, found)
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+    plan = found.plan
+    if before is not None:
+        plan = replace(plan, head_before=before.head)
+    return ExportedModel(
+        Path(source).stem,
+        found.data,
+        plan,
+        found.found,
+        found.scratch,
+        before,
+        after,
+        found.choice.work,
+        tuple((b.region.first, b.region.last - 1, b.count) for b in found.choice.bands),
+    )
+
+
+def _chosen(
+    front: Front, arena: int | None, extra_work: float | None, before: Measured | None
+) -> tuple[Banded, Measured | None]:
+    if arena is None:
+        within = [c for c in front.choices if c.work <= 1 + (extra_work or 0.0) + 1e-9]
+        # Addresses may take a little more than a choice promises: of the last few the best.
+        tried = [banded(front, choice, probed=before is not None) for choice in within[-3:]]
+        best = min(tried, key=lambda each: (each.plan.head, each.choice.work))
+        return best, None if before is None else _measured(best)
+    least: int | None = None
+    tail = 0 if before is None else before.tail
+    for choice in front.choices:
+        bands = sum(each.count for each in choice.bands)
+        if choice.load + (tail + _TAIL_OF_BAND * bands // 2 if before else 0) > arena:
+            continue
+        found = banded(front, choice, probed=before is not None)
+        after = None if before is None else _measured(found)
+        needed = found.plan.head if after is None else after.least or after.head + after.tail
+        if needed <= arena:
+            return found, after
+        least = needed if least is None else min(least, needed)
+    most = front.choices[-1]
+    reached = "" if least is None else f"; the least that was reached is {format_bytes(least)}"
+    raise AllocationError(
+        f"no bands make the arena {format_bytes(arena)} or less: with"
+        f" {most.work - 1:.1%} more work what is planned alone takes {format_bytes(most.load)}"
+        f"{reached}: give a larger --arena, or make the input smaller"
+    )
+
+
+def _measured(found: Banded) -> Measured:
+    after = measure(found.data, found.plan.head, least=True)
+    if after.head != found.plan.head:
+        raise AllocationError(
+            f"TFLM's interpreter takes {after.head} bytes, not {found.plan.head} as planned:"
+            " please report it"
+        )
+    return after
+
+
+def _check(model: TfliteModel, old: bytes, found: Banded) -> None:
+    """Run both files: outputs of the planned one, and without a plan the feature maps behind every
+    region."""
+    maps = [each.region.result for each in found.choice.bands]
+    outputs = list(dict.fromkeys((*model.subgraphs[0].outputs, *maps)))
+    shown = [in_bands(model, bands, outputs)[0] for bands in ((), found.choice.bands)]
+    room = sum(each.bytes for each in found.found.tensors)
+    for pair in ((old, found.data), (shown[0], shown[1])):
+        difference = differing(*pair, head=room)
+        if difference is not None:
+            raise AllocationError(
+                f"in bands gives other results ({difference}): please report it; nothing is written"
+            )
+
+
+def summaries(front: Front, works: Sequence[float] = (0.01, 0.05, 0.15)) -> list[Choice]:
+    """The choices of the smallest head for some shares of extra work."""
+    found: list[Choice] = []
+    for work in works:
+        within = [c for c in front.choices[1:] if c.work <= 1 + work]
+        if within and (not found or within[-1] is not found[-1]):
+            found.append(within[-1])
+    return found

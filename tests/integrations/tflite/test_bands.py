@@ -1,0 +1,180 @@
+"""Networks in bands: the same bits from TFLM's interpreter, in the head that was foretold; and what
+is not right is found."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.tflite_bands import convolutional
+from tests.support.tflite_models import Model, b
+
+import loadmaster as lm
+from loadmaster.core.errors import AllocationError, ModelError
+from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
+from loadmaster.integrations.tflite.bands import shrink
+from loadmaster.integrations.tflite.bands.plan import banded_problem
+from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, divisors
+from loadmaster.integrations.tflite.bands.rewrite import in_bands
+from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
+from loadmaster.integrations.tflite.bands.search import BandSearch
+from loadmaster.integrations.tflite.bands.shrink import front_of, shrink_model
+from loadmaster.integrations.tflite.interpreter import measure
+from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.planned_file import with_plan
+from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+pytest.importorskip("tflite_micro")
+from tests.support.tflm import same_outputs
+
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
+
+
+def planned(data: bytes, chosen: list[Bands]) -> tuple[bytes, int]:
+    """The file in bands with a plan, and its head."""
+    banded, written = in_bands(parse_model(data), chosen)
+    model = parse_model(banded)
+    found = lifetimes(model)
+    plan = plan_arena(found, UNKNOWN, 16, (), banded_problem(model, found, UNKNOWN, written, 16))
+    return with_plan(model, plan_entries(found, plan.offsets)), plan.head
+
+
+def aligned_bands(data: bytes) -> list[Bands]:
+    search = BandSearch(Chain(parse_model(data)))
+    return [bands for edges in search.edges.values() for bands, _, _ in edges]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
+    """Strides, dilation, odd sizes, both paddings, PAD, pools and residuals; int8 and float."""
+    tried = 0
+    for seed in range(part * 25, part * 25 + 25):
+        old, rng = convolutional(seed), random.Random(seed)
+        every = aligned_bands(old)
+        for first in rng.sample(every, min(2, len(every))):
+            later = [each for each in every if each.region.first >= first.region.last]
+            chosen = [first, *(rng.sample(later, 1) if later and seed % 2 else ())]
+            new, head = planned(old, chosen)
+            assert same_outputs(old, new, seeds=(seed,)), (seed, chosen)
+            assert measure(new, head).head == head
+            tried += 1
+    assert tried > 20
+
+
+def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
+    model = parse_model(FIXTURE.read_bytes())
+    choices = list(BandSearch(Chain(model)).choices())
+    assert len(choices) > 5
+    for one, two in itertools.pairwise(choices):
+        assert (two.load, -two.work) <= (one.load - 1, -one.work)
+    for choice in choices[:3]:
+        new, head = planned(FIXTURE.read_bytes(), list(choice.bands))
+        assert choice.load <= head <= 1.05 * choice.load
+        assert measure(new, head).head == head
+
+
+def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
+    small = shrink_model(FIXTURE, arena=46 * 1024)
+    assert small.after is not None
+    assert small.after.least is not None
+    assert small.after.least <= 46 * 1024
+    assert small.plan.head == small.after.head == 36_864
+    assert small.work < 1.05
+    assert small.bands == ((0, 0, 6), (2, 3, 3))
+    allowed = shrink_model(FIXTURE, extra_work=0.0)
+    assert (allowed.plan.head, allowed.work) == (46_080, 1.0)
+    with pytest.raises(AllocationError, match="no bands make the arena"):
+        shrink_model(FIXTURE, arena=20 * 1024)
+
+
+def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a slice began a row too early, in each of the ways in which a writer could err."""
+    right = Chain.bands
+
+    def early(chain: Chain, region: Region, count: int) -> Bands | None:
+        bands = right(chain, region, count)
+        if bands is None or bands.starts[1] == 0:
+            return None
+        return replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
+
+    monkeypatch.setattr(Chain, "bands", early)
+    with pytest.raises(AllocationError, match="gives other results"):
+        shrink_model(FIXTURE, extra_work=0.05)
+
+
+def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = plan_entries
+
+    def moved(found, offsets):
+        wrong = list(offsets)
+        largest = max(range(len(wrong)), key=lambda at: found.tensors[at].bytes)
+        wrong[largest] = 0 if wrong[largest] else 16
+        return entries(found, wrong)
+
+    monkeypatch.setattr(shrink, "plan_entries", moved)
+    with pytest.raises(AllocationError, match=r"other results|not .* as planned"):
+        shrink_model(FIXTURE, extra_work=0.05)
+
+
+def test_what_cannot_run_in_bands_says_why(tmp_path: Path) -> None:
+    model = Model()
+    net = model.subgraph()
+    one = net.input((1, 4, 4, 8))
+    net.outputs.append(net.out("RELU", [one], (1, 4, 4, 8)))
+    model.note("OfflineMemoryAllocation", np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes())
+    with pytest.raises(ModelError, match="addresses for its tensors already"):
+        front_of(model.bytes())
+    model.subgraph()
+    with pytest.raises(ModelError, match="several subgraphs"):
+        front_of(model.bytes())
+    path = tmp_path / "dense.tflite"
+    dense = Model()
+    net = dense.subgraph()
+    value = net.input((1, 64))
+    weights = net.tensor((8, 64), data=np.zeros((8, 64)))
+    bias = net.tensor((8,), data=np.zeros(8))
+    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: b(0)}))
+    path.write_bytes(dense.bytes())
+    with pytest.raises(AllocationError, match="no bands make the arena"):
+        shrink_model(path, arena=64)
+
+
+def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole() -> None:
+    """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2 needs
+    slices that begin at even rows."""
+    rule = RowRule(stride=1, taps=3, same=True)
+    assert rule.applied(Slice(0, 4, 0, 4), 8) == Slice(0, 4, 0, 3)
+    assert rule.applied(Slice(2, 4, 2, 6), 8) == Slice(2, 4, 3, 5)
+    assert rule.applied(Slice(4, 4, 4, 8), 8) == Slice(4, 4, 5, 8)
+    halving = RowRule(stride=2, taps=3, same=True)
+    assert halving.applied(Slice(1, 4, 1, 5), 8) is None
+    assert halving.applied(Slice(2, 4, 2, 6), 8) == Slice(1, 2, 1, 2)
+
+
+def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
+    for seed in range(40):
+        chain = Chain(parse_model(convolutional(seed)))
+        for region in chain.regions():
+            for count in divisors(chain.rows(region.result)):
+                bands = chain.bands(region, count)
+                if bands is None:
+                    continue
+                assert bands.count * bands.rows == chain.rows(region.result)
+                assert max(bands.starts) + bands.height <= chain.rows(region.source)
+                for band, start in enumerate(bands.starts):
+                    found = chain.slices(region, start, bands.height)
+                    assert found is not None
+                    made = found[region.result]
+                    assert made.first <= band * bands.rows
+                    assert (band + 1) * bands.rows <= made.last
+
+
+def test_the_network_in_bands_is_read_by_every_command(tmp_path: Path) -> None:
+    path = tmp_path / "small.tflite"
+    path.write_bytes(shrink_model(FIXTURE, extra_work=0.05).data)
+    assert lm.load(path).ops

@@ -1,0 +1,126 @@
+"""Random convolutional networks, int8 and float, whose regions can run in bands."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from tests.support.tflite_models import Model, Subgraph, b, i
+
+_SAME, _VALID = 0, 1
+
+
+class _Maker:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.numpy = np.random.default_rng(seed)
+        self.model = Model()
+        self.net: Subgraph = self.model.subgraph()
+        self.is_int8 = self.rng.random() < 0.6
+
+    @property
+    def dtype(self) -> str:
+        return "int8" if self.is_int8 else "float32"
+
+    def quantised(self, scale: float = 0.05) -> dict[str, Any]:
+        return {"scale": (scale,), "zero": self.zero} if self.is_int8 else {}
+
+    zero = 3
+
+    def weights(self, *shape: int, axis: int) -> int:
+        channels = shape[axis]
+        if not self.is_int8:
+            return self.net.tensor(shape, "float32", self.numpy.normal(0, 0.4, shape))
+        values = self.numpy.integers(-90, 90, shape)
+        scales = tuple(self.numpy.uniform(0.005, 0.02, channels).tolist())
+        return self.net.tensor(
+            shape, "int8", values, scale=scales, axis=axis, name=f"w{len(self.net.tensors)}"
+        )
+
+    def bias(self, channels: int) -> int:
+        if not self.is_int8:
+            return self.net.tensor((channels,), "float32", self.numpy.normal(0, 1, channels))
+        scales = (0.0005,) * channels
+        values = self.numpy.integers(-200, 200, channels)
+        return self.net.tensor((channels,), "int32", values, scale=scales)
+
+    def window(self, height: int, width: int) -> tuple[int, int, int, int, int, int]:
+        """Padding, stride, taps, dilation, and the rows and columns that come of it."""
+        taps, stride = self.rng.choice((1, 3, 3, 5)), self.rng.choice((1, 1, 2))
+        spread = self.rng.choice((1, 1, 2)) if stride == 1 else 1
+        extent = (taps - 1) * spread + 1
+        padding = self.rng.choice((_SAME, _SAME, _VALID))
+        if padding == _VALID and min(height, width) < extent + 2:
+            padding = _SAME
+        if padding == _SAME:
+            return padding, stride, taps, spread, -(-height // stride), -(-width // stride)
+        return (
+            padding,
+            stride,
+            taps,
+            spread,
+            (height - extent) // stride + 1,
+            (width - extent) // stride + 1,
+        )
+
+    def layer(self, value: int) -> int:
+        _, height, width, channels = self.net.shapes[value]
+        kinds = ("conv", "conv", "depthwise", "pool", "pad", "relu", "residual")
+        return getattr(self, self.rng.choice(kinds))(value, height, width, channels)
+
+    def conv(self, value: int, height: int, width: int, channels: int) -> int:
+        padding, stride, taps, spread, rows, columns = self.window(height, width)
+        out = self.rng.choice((4, 8))
+        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: b(1), 4: i(spread), 5: i(spread)}
+        operands = [value, self.weights(out, taps, taps, channels, axis=0), self.bias(out)]
+        return self.out("CONV_2D", operands, (1, rows, columns, out), options)
+
+    def depthwise(self, value: int, height: int, width: int, channels: int) -> int:
+        padding, stride, taps, spread, rows, columns = self.window(height, width)
+        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: i(1), 5: i(spread), 6: i(spread)}
+        operands = [value, self.weights(1, taps, taps, channels, axis=3), self.bias(channels)]
+        return self.out("DEPTHWISE_CONV_2D", operands, (1, rows, columns, channels), options)
+
+    def pool(self, value: int, height: int, width: int, channels: int) -> int:
+        kind = self.rng.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
+        taps, stride = self.rng.choice(((2, 2), (3, 1), (3, 2)))
+        options = {0: b(_SAME), 1: i(stride), 2: i(stride), 3: i(taps), 4: i(taps)}
+        shape = (1, -(-height // stride), -(-width // stride), channels)
+        return self.out(kind, [value], shape, options)
+
+    def pad(self, value: int, height: int, width: int, channels: int) -> int:
+        top, bottom = self.rng.randrange(3), self.rng.randrange(3)
+        paddings = [[0, 0], [top, bottom], [1, 0], [0, 0]]
+        operands = [value, self.net.tensor((4, 2), "int32", paddings)]
+        return self.out("PAD", operands, (1, height + top + bottom, width + 1, channels), {})
+
+    def relu(self, value: int, height: int, width: int, channels: int) -> int:
+        return self.out("RELU", [value], (1, height, width, channels), {})
+
+    def residual(self, value: int, height: int, width: int, channels: int) -> int:
+        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(1), 5: i(1), 6: i(1)}
+        operands = [value, self.weights(1, 3, 3, channels, axis=3), self.bias(channels)]
+        shape = (1, height, width, channels)
+        made = self.out("DEPTHWISE_CONV_2D", operands, shape, options)
+        return self.out("ADD", [value, made], shape, {0: b(0)})
+
+    def out(
+        self, kind: str, operands: list[int], shape: tuple[int, ...], options: dict[int, Any]
+    ) -> int:
+        made = self.net.tensor(shape, self.dtype, **self.quantised())
+        self.net.op(kind, operands, [made], options or None)
+        return made
+
+
+def convolutional(seed: int) -> bytes:
+    """A network of a few layers on an image of up to 20 x 12."""
+    maker = _Maker(seed)
+    rows, columns = maker.rng.choice((8, 12, 15, 16, 20)), maker.rng.choice((4, 7, 12))
+    value = maker.net.input(
+        (1, rows, columns, maker.rng.choice((4, 8))), maker.dtype, **maker.quantised()
+    )
+    for _ in range(maker.rng.randint(2, 6)):
+        value = maker.layer(value)
+    maker.net.outputs.append(value)
+    return maker.model.bytes()
