@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import onnx
 
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
@@ -20,7 +22,14 @@ from loadmaster.workloads.frontends.onnx.order import (
 )
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
-from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
+from loadmaster.workloads.frontends.onnx.types import (
+    ELEMENT_BITS,
+    Node,
+    Value,
+    Work,
+    describe,
+    dtype_name,
+)
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.window import Window, operand_box, volume, whole
@@ -167,11 +176,28 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     """Make the operators for planning; those that compute constants which no other operator reads
     are left out."""
-    reads = [tuple(_reads(step)) for step in steps]
+    reads = []
+    for step in steps:
+        with _naming(step):
+            reads.append(tuple(_reads(step)))
     used = outputs | {access.tensor for accesses in reads for access in accesses}
-    return tuple(
-        _operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True)
-    )
+    ops = []
+    for step, accesses in zip(steps, reads, strict=True):
+        with _naming(step):
+            ops.append(_operator(step, accesses, used))
+    return tuple(ops)
+
+
+@contextmanager
+def _naming(step: Step) -> Iterator[None]:
+    """Errors name the operator."""
+    where = describe(step.kind or step.node.kind, step.node.name)
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from None
+    except Exception as error:
+        raise ModelError(defect(where, error)) from error
 
 
 def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:

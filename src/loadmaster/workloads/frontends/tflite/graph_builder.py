@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name, unique_names
 
 # Importing a family of operators registers its rules.
@@ -140,11 +140,7 @@ class _Walk:
         except ModelError as error:
             raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
         except Exception as error:
-            text = (
-                f"{describe(operator.kind, name)} has operands or options that do not fit"
-                f" ({type(error).__name__}: {error})"
-            )
-            raise ModelError(f"{text}: the file is damaged, convert the model again") from error
+            raise ModelError(defect(describe(operator.kind, name), error)) from error
         self.steps.append(step)
 
     def _add(self, value: Value) -> None:
