@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,19 +30,11 @@ from loadmaster.workloads.frontends.onnx.types import (
     dtype_name,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
 from loadmaster.workloads.window import Window, operand_box, volume, whole
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _SELECTIONS = ("Slice", "Gather")
-_PRECISION_NAMES = {
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "double": "fp64",
-    "int8": "int8",
-    "uint8": "int8",
-}
 
 
 @dataclass(frozen=True)
@@ -127,12 +118,13 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
     walk = network.walk
     ops = operators(walk.steps, set(network.outputs))
+    used = tensors(ops, walk.values, (*network.inputs, *network.outputs))
     return Graph(
         name=name,
         source=source,
-        precision=walk.precision or dominant_precision(ops, walk.values),
+        precision=dominant_precision(ops, used),
         ops=ops,
-        tensors=tensors(ops, walk.values, (*network.inputs, *network.outputs)),
+        tensors=used,
         inputs=network.inputs,
         outputs=network.outputs,
         batch=network.batch,
@@ -297,18 +289,3 @@ def tensors(
         for name, value in values.items()
         if name in used
     }
-
-
-def dominant_precision(ops: tuple[Op, ...], values: Mapping[str, Value]) -> str:
-    """Return the type of most multiply-accumulates; without any, the type of most bytes of
-    floating-point tensors."""
-    votes: Counter[str] = Counter()
-    for op in ops:
-        if op.op_class is OpClass.PRODUCT and op.reads:
-            votes[values[op.reads[0].tensor].stored] += op.macs
-    if not votes:
-        for value in values.values():
-            if value.stored in _PRECISION_NAMES and value.kind is not TensorKind.WEIGHT:
-                votes[value.stored] += value.bytes
-    best = max(votes, key=lambda dtype: votes[dtype], default="float32")
-    return _PRECISION_NAMES.get(best, best)
