@@ -25,7 +25,7 @@ def tflm_log(model: Path) -> str:
     """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
     them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
-    requests = [Request(tensor.bytes, *tensor.spans[-1]) for tensor in tensors]
+    requests = [Request(tensor.bytes, *tensor.span) for tensor in tensors]
     lines = [
         f"{number % 10} (id={number}): size={each.bytes}, offset={offset}, first_used={each.first}"
         f" last_used={each.last}"

@@ -79,7 +79,10 @@ Precision = Annotated[
     typer.Option(
         metavar="int8|fp16|fp32",
         rich_help_panel=NETWORK,
-        help="Plan floating-point tensors at this width. Default: as the file has them.",
+        help=(
+            "Plan floating-point tensors at this width; what is quantised in the file stays."
+            " Default: as the file has them."
+        ),
     ),
 ]
 MiniBatches = Annotated[

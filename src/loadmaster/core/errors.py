@@ -66,3 +66,10 @@ class BudgetError(LoadmasterError):
 
 class SlowMemoryError(LoadmasterError):
     """The slow memory of the runtime cannot be had, or failed."""
+
+
+def defect(where: str, error: Exception) -> str:
+    """Return what is said of an exception that nobody raised on purpose: it is never blamed on the
+    user's file."""
+    reason = f"{type(error).__name__}: {str(error)[:300]}"
+    return f"{where}: a defect of Loadmaster ({reason}): please report it with the file"

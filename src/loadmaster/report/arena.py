@@ -85,7 +85,8 @@ def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
 
 def _count(figures: Mapping[str, Any]) -> str:
     shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
-    return f"{figures['tensors']} tensors{shared}"
+    fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
+    return f"{figures['tensors']} tensors{shared}{fixed}"
 
 
 def _scratch(figures: Mapping[str, Any]) -> str:

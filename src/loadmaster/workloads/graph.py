@@ -5,6 +5,8 @@ Frontends produce a :class:`Graph`; nothing after them knows a file format.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +16,18 @@ from loadmaster.core.shown import Shown
 
 if TYPE_CHECKING:
     from loadmaster.workloads.window import Window
+
+
+_PRECISIONS = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "double": "fp64",
+    "float64": "fp64",
+    "int8": "int8",
+    "uint8": "int8",
+}
+"""Names of precisions, by type of element; other types are precisions under their own names."""
 
 
 class TensorKind(StrEnum):
@@ -232,3 +246,33 @@ class Graph(Shown):
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""
         return sum(t.bytes for t in self.tensors.values() if t.kind is kind and t.alias_of is None)
+
+
+def dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str:
+    """Return the precision of most multiply-accumulates: among operands as wide as the arithmetic,
+    the most frequent type.
+
+    Without any, it is the type of most bytes of inputs and activations. What a file holds
+    quantised is counted so, whatever floating-point tensors are replanned at.
+    """
+    widths: Counter[int] = Counter()
+    types: dict[int, Counter[str]] = {}
+    for op in ops:
+        if op.macs:
+            widths[op.bits] += op.macs
+            read = [tensors[access.tensor].dtype for access in op.reads]
+            dtype = next((name for name in read if _width(name) == op.bits), f"int{op.bits}")
+            types.setdefault(op.bits, Counter())[_PRECISIONS.get(dtype, dtype)] += op.macs
+    if widths:
+        return types[widths.most_common(1)[0][0]].most_common(1)[0][0]
+    total: Counter[str] = Counter()
+    for tensor in tensors.values():
+        if tensor.kind is not TensorKind.WEIGHT and tensor.dtype in _PRECISIONS:
+            total[_PRECISIONS[tensor.dtype]] += tensor.bytes
+    return total.most_common(1)[0][0] if total else "fp32"
+
+
+def _width(dtype: str) -> int:
+    """Bits of an element, which the names of most types say."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) if bits else {"double": 64, "bool": 8}.get(dtype, 0)

@@ -1,23 +1,26 @@
-"""When tensors are in the arena: scopes counted by hand, and what TFLM forgets."""
+"""When tensors are in the arena: scopes counted by hand, and heads as TFLM has them."""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 import pytest
 from tests.support.tflite_models import Model, Subgraph, b, i
-from tests.support.tflm import outputs_of
+from tests.support.tflm import same_outputs
 
-from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.tflite.arena import _settled, arena_problem, plan_arena, plan_entries
-from loadmaster.integrations.tflite.lifetimes import NEVER, ArenaTensor, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
+from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
 from loadmaster.integrations.tflite.online_planner import Request, head_of, online_offsets
-from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
-from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch, ScratchBuffer
+from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
+from loadmaster.integrations.tflite.probe import probe
+from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
-def spans(model: Model) -> dict[str, tuple[tuple[int, int], ...]]:
-    return {tensor.name: tensor.spans for tensor in lifetimes(parse_model(model.bytes())).tensors}
+def spans(model: Model) -> dict[str, tuple[int, int]]:
+    return {tensor.name: tensor.span for tensor in lifetimes(parse_model(model.bytes())).tensors}
 
 
 def test_inputs_begin_at_scope_0_and_every_operator_is_one_more() -> None:
@@ -32,11 +35,11 @@ def test_inputs_begin_at_scope_0_and_every_operator_is_one_more() -> None:
     main.tensor((0, 4), name="empty")
     main.tensor((1, 4), "float32", np.ones(4), name="constant")
     assert spans(model) == {
-        "x": ((0, 2),),
-        "y": ((1, 3),),
-        "z": ((2, 3),),
-        "end": ((3, 3),),
-        "unused": ((NEVER, NEVER),),
+        "x": (0, 2),
+        "y": (1, 3),
+        "z": (2, 3),
+        "end": (3, 3),
+        "unused": (NEVER, NEVER),
     }
 
 
@@ -66,14 +69,14 @@ def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place() -> None:
     found = spans(model)
     # Scope 1 is the branch, 2 to 4 its first subgraph, 5 to 7 its second, 8 what follows.
     assert (found["c"], found["x"], found["y"], found["end"]) == (
-        ((0, 7),),
-        ((0, 7),),
-        ((1, 8),),
-        ((8, 8),),
+        (0, 7),
+        (0, 7),
+        (1, 8),
+        (8, 8),
     )
-    assert found["RELU in of subgraph 1"] == ((2, 3),)
-    assert found["RELU out of subgraph 1"] == ((4, 4),)
-    assert found["TANH middle of subgraph 2"] == ((6, 7),)
+    assert found["RELU in of subgraph 1"] == (2, 3)
+    assert found["RELU out of subgraph 1"] == (4, 4)
+    assert found["TANH middle of subgraph 2"] == (6, 7)
     visits = lifetimes(parse_model(model.bytes())).visits
     assert [(visit.subgraph, visit.operator, visit.span) for visit in visits][-2:] == [
         (0, 0, (1, 7)),
@@ -96,38 +99,59 @@ def shared_bodies() -> Model:
     return model
 
 
-def test_a_subgraph_that_is_run_twice_keeps_clear_of_both() -> None:
-    """TFLM knows the last run only; its own addresses may lie over tensors of the first."""
+def test_a_subgraph_that_is_run_twice_is_there_from_its_first_run_to_its_last() -> None:
+    """Counted by hand: the bodies run at scopes 3 to 8, and again at 11 to 16."""
+    model = parse_model(shared_bodies().bytes())
+    found = {tensor.name: tensor.span for tensor in lifetimes(model).tensors}
+    assert found["RELU in of subgraph 1"] == (3, 12)
+    assert found["RELU middle of subgraph 1"] == (4, 13)
+    assert found["TANH out of subgraph 2"] == (8, 16)
+
+
+def chain_of_branches(seed: int) -> bytes:
+    """A random model in which branches run the same two subgraphs several times; means ask for
+    scratch."""
+    rng = random.Random(seed)
+    model = Model()
+    main = model.subgraph()
+    c, values = main.input((1,), "bool"), [main.input((1, 16))]
+    for _ in range(rng.randint(2, 6)):
+        kind, value = rng.random(), rng.choice(values)
+        values.append(
+            branches(main, c, value, (1, 2), f"branch {len(values)}")
+            if kind < 0.6
+            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: b(0)})
+        )
+    main.outputs = [branches(main, c, values[-1], (1, 2), "last")]
+    for kind in ("RELU", "TANH"):
+        inner = model.subgraph()
+        made = [inner.input((1, 16))]
+        for _ in range(rng.randint(1, 4)):
+            made.append(inner.out(kind, [rng.choice(made)], (1, 16)))
+        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: i(1)})
+        shape = inner.tensor((3,), "int32", [1, 2, 16])
+        rows = inner.out("RESHAPE", [pair, shape], (1, 2, 16), {})
+        axis = inner.tensor((1,), "int32", [1])
+        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: b(0)})]
+    return model.bytes()
+
+
+def test_heads_of_models_that_run_subgraphs_several_times_are_foretold() -> None:
+    """Scratch of the subgraphs' operators included."""
     pytest.importorskip("tflite_micro")
-    data = shared_bodies().bytes()
-    model = parse_model(data)
-    found = lifetimes(model)
-    by_name = {tensor.name: tensor for tensor in found.tensors}
-    assert by_name["RELU in of subgraph 1"].spans == ((3, 4), (11, 12))
-    plan = plan_arena(found, UNKNOWN)
-    file = with_plan(model, plan_entries(found, plan.offsets))
-    x = np.linspace(-1, 1, 16, dtype=np.float32)[None]
-    for condition in (True, False):
-        inner = (lambda v: -np.maximum(v, 0)) if condition else (lambda v: -np.tanh(v))
-        expected = inner(inner(x) + x * x)
-        ((result,),) = outputs_of(file, [[np.array([condition]), x]])
-        assert np.allclose(result, expected, atol=1e-6)
-
-
-def test_addresses_under_which_tflm_would_put_scratch_over_a_tensor_do_not_count() -> None:
-    """Scratch in a subgraph that is run twice: TFLM places it for the last run, wherever it then
-    lies in the first."""
-    found = Lifetimes((ArenaTensor(0, "tensor", 64, ((1, 1),)),), (), 1)
-    scratch = Scratch((ScratchBuffer("scratch", 32, ((1, 1), (5, 5))),), "log")
-    problem = arena_problem(found, scratch)
-    assert _settled(problem, found, scratch, [0]) is None
-    assert _settled(problem, found, scratch, [32]) == (96, [32, 0])
-
-
-def test_a_plan_that_tflm_would_spoil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.integrations.tflite.arena._settled", lambda *_: None)
-    with pytest.raises(AllocationError, match="forgets all runs of a subgraph but the last"):
-        plan_arena(lifetimes(parse_model(shared_bodies().bytes())), UNKNOWN)
+    files = [shared_bodies().bytes(), *map(chain_of_branches, range(12))]
+    plans = []
+    for data in files:
+        model = parse_model(data)
+        found = lifetimes(model)
+        plan = plan_arena(found, probe(model, found))
+        plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
+    measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
+    heads = [each.head for each in measured if isinstance(each, Measured)]
+    assert heads[: len(files)] == [plan.head_before for plan, _ in plans]
+    assert heads[len(files) :] == [plan.head for plan, _ in plans]
+    assert heads[0] == 592
+    assert all(same_outputs(data, file) for data, (_, file) in zip(files, plans, strict=True))
 
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last() -> None:
@@ -154,4 +178,6 @@ def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing() -> None:
     found = lifetimes(parsed)
     plan = plan_arena(found, UNKNOWN)
     assert (plan.head, plan.head_before, plan.growth, plan.status) == (0, 0, 0, "optimal")
-    assert plan_in(with_plan(parsed, plan_entries(found, plan.offsets))) == (-1,)
+    assert planned_offsets(parse_model(with_plan(parsed, plan_entries(found, plan.offsets)))) == (
+        -1,
+    )

@@ -86,7 +86,9 @@ def read_models(
                 f"network {network.name!r} is planned at {network.precision}, and the program"
                 " computes in float32"
             )
-            raise PlanError(f"{text}: plan it with --precision fp32")
+            raise PlanError(
+                f"{text}: plan a network of floating-point tensors, with --precision fp32"
+            )
     if len(sources) != len(plan.networks):
         names = ", ".join(repr(network.name) for network in plan.networks)
         raise PlanError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
+from loadmaster.core.violation import Violation
 from loadmaster.integrations.tflite.lifetimes import (
     LARGEST_OFFSET,
     UNIT,
@@ -25,7 +26,6 @@ from loadmaster.integrations.tflite.lifetimes import (
     Span,
 )
 from loadmaster.integrations.tflite.online_planner import Request, head_of, online_offsets
-from loadmaster.integrations.tflite.planned_file import ONLINE
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
 
@@ -37,8 +37,8 @@ class ArenaPlan:
     Attributes
     ----------
     head, head_before
-        Bytes that TFLM takes for what is planned: with this plan, and without any. Exact if scratch
-        is known.
+        Bytes that TFLM takes for what is planned: with this plan, and for the file as it was. Exact
+        if scratch is known.
     lower_bound
         Bytes that no plan of the same tensors, scratch buffers and in-place pairs can do without.
     status
@@ -48,6 +48,8 @@ class ArenaPlan:
         plan, at most.
     in_place
         Results that lie where an operand lay.
+    fixed
+        Tensors that the file has an address for, which they keep.
     """
 
     offsets: tuple[int, ...]
@@ -58,13 +60,14 @@ class ArenaPlan:
     status: str
     growth: int
     in_place: int
+    fixed: int
 
 
 def arena_problem(
     found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
-    """The packing problem of an arena: tensors in the order of the file, then scratch buffers;
-    instant 0 is TFLM's scope -1.
+    """The packing problem of an arena: tensors in the order of the file and scratch buffers, then
+    what the file has addresses for; instant 0 is TFLM's scope -1.
 
     Raises
     ------
@@ -72,7 +75,8 @@ def arena_problem(
         For an alignment that is not a power of two of at least 16.
     """
     buffers = arena_buffers(found, scratch, alignment)
-    chosen = list(pairs)
+    place = {id(owner): index for index, owner in enumerate(_free(found, scratch))}
+    chosen = [tuple(place[id(found.tensors[index])] for index in pair) for pair in pairs]
     return problem_of(buffers, in_place=chosen) if chosen else problem_of(buffers)
 
 
@@ -82,16 +86,21 @@ def arena_buffers(found: Lifetimes, scratch: Scratch, alignment: int = UNIT) -> 
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
-    owners = _owners(found, scratch)
-    names = unique_names(owner.name for owner in owners)
-    return [
-        Buffer.during(
+    free = _free(found, scratch)
+    fixed = _fixed([tensor for tensor in found.tensors if tensor.offset is not None])
+    names = unique_names([owner.name for owner in free] + [buffer.id for buffer in fixed])
+    buffers = [
+        Buffer(
             name,
-            [(first + 1, last + 2) for first, last in _merged(owner.spans)],
+            owner.span[0] + 1,
+            owner.span[1] + 2,
             owner.bytes,
-            alignment=alignment if isinstance(owner, ArenaTensor) else UNIT,
+            alignment if isinstance(owner, ArenaTensor) else UNIT,
         )
-        for name, owner in zip(names, owners, strict=True)
+        for name, owner in zip(names, free, strict=False)
+    ]
+    return buffers + [
+        replace(buffer, id=name) for buffer, name in zip(fixed, names[len(free) :], strict=True)
     ]
 
 
@@ -100,11 +109,44 @@ def _owners(found: Lifetimes, scratch: Scratch) -> tuple[ArenaTensor | ScratchBu
     return (*found.tensors, *scratch.buffers)
 
 
+def _free(found: Lifetimes, scratch: Scratch) -> list[ArenaTensor | ScratchBuffer]:
+    """Everything that the file has no address for."""
+    return [owner for owner in _owners(found, scratch) if getattr(owner, "offset", None) is None]
+
+
+def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
+    """Pinned buffers that take just the bytes of tensors with addresses, while any of these is
+    there: overlaps that a file has are meant. O(tensors^2) comparisons of arrays."""
+    low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
+    high = low + [tensor.bytes for tensor in tensors]
+    first, last = (np.array([tensor.span[end] for tensor in tensors]) for end in (0, 1))
+    seen = np.zeros(len(tensors), dtype=bool)
+    buffers = []
+    for start in range(len(tensors)):
+        group, waiting = [], [] if seen[start] else [start]
+        seen[start] = True
+        while waiting:
+            one = waiting.pop()
+            group.append(one)
+            meets = (low < high[one]) & (low[one] < high) & ~seen
+            meets &= (first <= last[one]) & (first[one] <= last)
+            waiting += np.flatnonzero(meets).tolist()
+            seen |= meets
+        ends = sorted({int(end) for one in group for end in (low[one], high[one])})
+        for begin, end in pairwise(ends):
+            there = [tensors[one] for one in sorted(group) if low[one] <= begin < high[one]]
+            if there:
+                spans = _merged([(each.span[0] + 1, each.span[1] + 2) for each in there])
+                name = "+".join(each.name for each in there)
+                buffers.append(Buffer.during(name, spans, end - begin, offset=begin))
+    return buffers
+
+
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Spans that meet, as one."""
+    """Half-open spans that meet, as one."""
     merged: list[Span] = []
     for first, last in sorted(spans):
-        if merged and first <= merged[-1][1] + 1:
+        if merged and first <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
             merged.append((first, last))
@@ -118,36 +160,35 @@ def plan_arena(
     pairs: Sequence[tuple[int, int]] = (),
     problem: Problem | None = None,
 ) -> ArenaPlan:
-    """Find addresses; of the plan and TFLM's own addresses the better. ``problem`` is that of
-    :func:`arena_problem`, or one that knows more.
+    """Find addresses for the tensors that the file has none for; of the plan and TFLM's own
+    addresses the better. ``problem`` is that of :func:`arena_problem`, or one that knows more.
 
     Raises
     ------
     AllocationError
-        If no addresses hold, as where scratch buffers of subgraphs that are run more than once
-        leave no way, or need 2 GiB.
+        If the arena would take 2 GiB.
     """
     problem = problem or arena_problem(found, scratch, alignment, pairs)
     answer = allocate(problem)
-    count = len(found.tensors)
-    own = online_offsets(_requests(found, scratch))[:count]
-    planned = [] if answer.offsets is None else [answer.offsets[:count].tolist()]
+    tried = [[tensor.offset for tensor in found.tensors]]
+    if answer.offsets is not None:
+        planned = iter(answer.offsets.tolist())
+        tried.append([next(planned) if at is None else at for at in tried[0]])
     settled = [
         placed
-        for offsets in (*planned, own)
+        for offsets in reversed(tried)
         if (placed := _settled(problem, found, scratch, offsets)) is not None
     ]
     if not settled:
-        raise AllocationError(
-            "TFLM would put scratch buffers over tensors, as it forgets all runs of a subgraph but"
-            " the last: leave the plan to TFLM"
-        )
+        raise AllocationError("no addresses were found that hold: please report it with the file")
     head, offsets = min(settled, key=lambda placed: placed[0])
     if head >= LARGEST_OFFSET:
         raise AllocationError(
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
+    count = len(found.tensors)
+    free = len(_free(found, scratch)) - len(scratch.buffers)
     return ArenaPlan(
         offsets=tuple(offsets[:count]),
         scratch_offsets=tuple(offsets[count:]),
@@ -159,40 +200,48 @@ def plan_arena(
             if head == answer.lower_bound or (answer.status == "optimal" and head == answer.peak)
             else "feasible"
         ),
-        growth=0 if scratch.known else _growth(found, offsets),
+        growth=0 if scratch.known or not free else _growth(found, offsets),
         in_place=len({other for one, other in pairs if offsets[one] == offsets[other]}),
+        fixed=count - free,
     )
 
 
 def head_without_plan(found: Lifetimes, scratch: Scratch) -> int:
-    """Bytes that TFLM takes if everything is left to it."""
-    requests = _requests(found, scratch)
+    """Bytes that TFLM takes for the file as it is, with what addresses it has."""
+    requests = _requests(found, scratch, [tensor.offset for tensor in found.tensors])
     return head_of(requests, online_offsets(requests))
 
 
-def _requests(
-    found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None] = ()
-) -> list[Request]:
-    """What TFLM's planner is asked for, with the lifetimes that it knows, and addresses as far as
-    they are given."""
+def _requests(found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None]) -> list[Request]:
+    """What TFLM's planner is asked for, with addresses as far as they are given."""
     owners = _owners(found, scratch)
     return [
-        Request(owner.bytes, owner.spans[-1][0], owner.spans[-1][1], offset)
+        Request(owner.bytes, owner.span[0], owner.span[1], offset)
         for owner, offset in zip_longest(owners, offsets)
     ]
 
 
 def _settled(
-    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int]
+    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None]
 ) -> tuple[int, list[int]] | None:
-    """Head and addresses once TFLM has placed scratch buffers around a plan; None if anything then
-    lies over something else."""
+    """Head and addresses once TFLM has placed what a plan leaves to it; None if anything then lies
+    over something else."""
     requests = _requests(found, scratch, offsets)
     placed = online_offsets(requests)
     head = head_of(requests, placed)
-    return (
-        None if verify_buffers(problem, np.array(placed, dtype=np.int64), head) else (head, placed)
-    )
+    return None if arena_violations(problem, found, scratch, placed, head) else (head, placed)
+
+
+def arena_violations(
+    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int], head: int
+) -> Sequence[Violation]:
+    """What is wrong with addresses of all tensors and scratch buffers; those that the file has are
+    right, and are those of its buffers in the problem."""
+    owners = _owners(found, scratch)
+    free = {id(owner) for owner in _free(found, scratch)}
+    moved = [at for owner, at in zip(owners, offsets, strict=True) if id(owner) in free]
+    pins = problem.pin[len(free) :].tolist()
+    return verify_buffers(problem, np.array([*moved, *pins], dtype=np.int64), head)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
@@ -206,7 +255,7 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
     change: Counter[int] = Counter()
     born: dict[int, list[tuple[int, int]]] = {}
     for tensor, offset in zip(found.tensors, offsets, strict=False):
-        first, last = tensor.spans[-1]
+        first, last = tensor.span
         change[first] += tensor.bytes
         change[last + 1] -= tensor.bytes
         born.setdefault(first, []).append((-offset - tensor.bytes, last))
@@ -223,8 +272,8 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
 
 
 def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
-    """Addresses of all tensors of a file: constants and variables are left to TFLM."""
-    entries = [ONLINE] * found.tensor_count
+    """Addresses of all tensors of a file: what is not planned keeps the file's entry."""
+    entries = list(found.entries)
     for tensor, offset in zip(found.tensors, offsets, strict=True):
         entries[tensor.number] = offset
     return tuple(entries)

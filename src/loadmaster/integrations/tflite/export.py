@@ -4,22 +4,25 @@ been checked."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.files import replace_file
-from loadmaster.integrations.tflite.arena import ArenaPlan, arena_problem, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import (
+    ArenaPlan,
+    arena_problem,
+    arena_violations,
+    plan_arena,
+    plan_entries,
+)
 from loadmaster.integrations.tflite.c_struct import buffer_plan
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.interpreter import Measured, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
 from loadmaster.integrations.tflite.memory_log import read_memory_log
-from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
+from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
@@ -88,10 +91,17 @@ def export_model(
     except LoadmasterError as error:
         raise type(error)(" ".join(f"{source}: {error}".split())) from None
     before, after = measurements or (None, None)
-    if after is not None and after.head != plan.head:
+    if before is not None and after is not None:
+        if after.head > plan.head or (after.head < plan.head and not known.bounds):
+            raise AllocationError(
+                f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as"
+                " planned: please report it"
+            )
+        plan = replace(plan, head=after.head, head_before=before.head)
+    if plan.head > plan.head_before:
         raise AllocationError(
-            f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as planned:"
-            " please report it"
+            f"{source}: the head would grow from {plan.head_before} to {plan.head} bytes: leave the"
+            " file as it is"
         )
     return ExportedModel(Path(source).stem, data, plan, found, known, before, after)
 
@@ -138,12 +148,13 @@ def check_file(
         raise AllocationError(
             "the file with the plan does not hold what it held before: please report it"
         )
-    found = lifetimes(after)
-    entries = plan_in(data)
-    offsets = [-1 if entries is None else entries[tensor.number] for tensor in found.tensors]
+    found, entries = lifetimes(before), planned_offsets(after)
+    if any(old not in (ONLINE, new) for old, new in zip(found.entries, entries, strict=True)):
+        raise AllocationError("the plan moves what the file has an address for: please report it")
+    offsets = [entries[tensor.number] for tensor in found.tensors]
     problem = arena_problem(found, scratch, alignment, pairs)
-    violations = verify_buffers(
-        problem, np.array([*offsets, *plan.scratch_offsets], dtype=np.int64), plan.head
+    violations = arena_violations(
+        problem, found, scratch, [*offsets, *plan.scratch_offsets], plan.head
     )
     if violations:
         raise AllocationError(f"the plan does not hold ({violations[0].message}): please report it")

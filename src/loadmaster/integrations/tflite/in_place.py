@@ -54,8 +54,9 @@ def in_place_pairs(
 ) -> Iterator[tuple[int, int]]:
     """Pairs of positions in ``found.tensors``: an operand, and the result that may take its place.
 
-    The operand is used last by the operator, which runs once; both have as many elements and bytes,
-    so that nothing is broadcast to the shared place. O(operands).
+    The operand is used last by the operator, which makes the result; the file has no address for
+    either. Both have as many elements and bytes, so that nothing is broadcast to the shared place.
+    O(operands).
     """
     first_number = [0]
     for subgraph in model.subgraphs:
@@ -72,13 +73,11 @@ def in_place_pairs(
             if source is None or result is None or source == result:
                 continue
             one, other = found.tensors[source], found.tensors[result]
-            ends_here = (
-                len(one.spans) == len(other.spans) == 1
-                and one.spans[0][1] == visit.span[1]
-                and other.spans[0][0] == visit.span[0]
-            )
             if (
-                ends_here
+                one.offset is None
+                and other.offset is None
+                and one.span[1] == visit.span[1]
+                and other.span[0] == visit.span[0]
                 and subgraph.tensors[operand].count == subgraph.tensors[operator.outputs[0]].count
                 and one.bytes == other.bytes
             ):

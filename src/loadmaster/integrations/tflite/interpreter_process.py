@@ -113,15 +113,24 @@ def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
     return {name: int(size) for name, size in _REPORT.findall(log)} if found else {}, log
 
 
+def _fits(data: bytes, arena: int) -> bool:
+    """Whether a model can be allocated, tried in a process of its own: some kernels end it where
+    they are given no room."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _allocated(data, arena)[0] else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def _least(data: bytes, low: int, high: int) -> int:
     """The smallest arena in units, which is at least ``low`` and less than ``high``; allocation
     itself may need more than what remains."""
     few, many = -(-low // _UNIT), -(-high // _UNIT)
-    if _allocated(data, few * _UNIT)[0]:
+    if _fits(data, few * _UNIT):
         return few * _UNIT
     while many - few > 1:
         middle = (few + many) // 2
-        if _allocated(data, middle * _UNIT)[0]:
+        if _fits(data, middle * _UNIT):
             many = middle
         else:
             few = middle

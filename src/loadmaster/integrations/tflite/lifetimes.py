@@ -3,14 +3,16 @@
 
 Scope 0 is before the first operator and holds the inputs; every operator is one more. A subgraph
 that an operator runs is one more and is walked in its place. A tensor is there from the scope that
-makes it to the last that uses it, both included.
+first makes it to the last that uses it, both included; those of a subgraph that is run several
+times from its first run to its last.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
+from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets
 from loadmaster.workloads.frontends.tflite.model import TensorEntry, TfliteModel
 
 UNIT = 16
@@ -44,14 +46,14 @@ class ArenaTensor:
     """A tensor that needs room in the arena.
 
     ``number`` counts the tensors of all subgraphs in their order. ``bytes`` are rounded up to
-    :data:`UNIT`. Of several ``spans`` TFLM knows the last only: the others are from subgraphs that
-    are run more than once, or results that are written again.
+    :data:`UNIT`. ``offset`` is the address that the file has for it, if it has one.
     """
 
     number: int
     name: str
     bytes: int
-    spans: tuple[Span, ...]
+    span: Span
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,11 @@ class Visit:
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """Tensors that need room, in the order of the file; every run of an operator, in the order of
-    time; tensors of all kinds."""
+    time; the file's plan, an address or :data:`ONLINE` for each tensor of any kind."""
 
     tensors: tuple[ArenaTensor, ...]
     visits: tuple[Visit, ...]
-    tensor_count: int
+    entries: tuple[int, ...]
 
 
 @dataclass
@@ -79,7 +81,7 @@ class _Life:
     """What is known so far of one tensor's life; ``marked`` says that its span is only TFLM's mark
     of an output at the start."""
 
-    spans: list[list[int]] = field(default_factory=list)
+    span: Span | None = None
     marked: bool = False
 
 
@@ -90,8 +92,10 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     Raises
     ------
     ModelError
-        If subgraphs run each other in a circle, or a tensor is of a type or size that TFLM has not.
+        If subgraphs run each other in a circle, a tensor is of a type or size that TFLM has not, or
+        the file's plan is not one of its tensors.
     """
+    entries = planned_offsets(model)
     walk = _Walk(model)
     walk.enter(0)
     found: list[ArenaTensor] = []
@@ -104,9 +108,6 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
             for output in operator.outputs
         }
         for position, tensor in enumerate(subgraph.tensors):
-            spans = tuple((first, last) for first, last in walk.lives[index][position].spans) or (
-                (NEVER, NEVER),
-            )
             if needs_room(tensor) and position not in handles:
                 name = tensor.name or f"tensor {position}"
                 found.append(
@@ -114,11 +115,12 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                         number,
                         name if index == 0 else f"{name} of subgraph {index}",
                         arena_bytes(tensor),
-                        spans,
+                        walk.lives[index][position].span or (NEVER, NEVER),
+                        None if entries[number] == ONLINE else entries[number],
                     )
                 )
             number += 1
-    return Lifetimes(tuple(found), tuple(walk.visits), number)
+    return Lifetimes(tuple(found), tuple(walk.visits), entries)
 
 
 def needs_room(tensor: TensorEntry) -> bool:
@@ -198,20 +200,15 @@ class _Walk:
         self._open.pop()
 
     def _create(self, life: _Life) -> None:
-        """Begin a span, in place of one that is a mark only."""
-        if life.marked:
-            life.spans.pop()
-        life.spans.append([self._scope, self._scope])
-        life.marked = False
+        """Begin a span, in place of one that is a mark only, or go on with one that has begun."""
+        first = self._scope if life.span is None or life.marked else life.span[0]
+        life.span, life.marked = (first, self._scope), False
 
     def _mark(self, life: _Life) -> None:
-        """Mark an output, which matters if no operator writes it; what is an input as well is there
+        """Mark an output, which matters if no operator writes it; what has begun is there
         already."""
-        if not life.spans or life.spans[-1][0] != self._scope:
-            life.spans.append([self._scope, self._scope])
-            life.marked = True
+        if life.span is None:
+            life.span, life.marked = (self._scope, self._scope), True
 
     def _use(self, life: _Life) -> None:
-        if not life.spans:
-            life.spans.append([NEVER, NEVER])
-        life.spans[-1][1] = self._scope
+        life.span = (NEVER if life.span is None else life.span[0], self._scope)

@@ -70,29 +70,18 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
             " plan: it is of another model"
         )
     for line, tensor in zip(plan, found.tensors, strict=False):
-        if (line.size, (line.first, line.last)) != (tensor.bytes, tensor.spans[-1]):
+        if (line.size, (line.first, line.last)) != (tensor.bytes, tensor.span):
             raise ModelError(
                 f"{path}: buffer {line.id} has {line.size} bytes in scopes {line.first} to"
-                f" {line.last}, but tensor {tensor.name!r} {tensor.bytes} in {tensor.spans[-1][0]}"
-                f" to {tensor.spans[-1][1]}: the log is of another model"
+                f" {line.last}, but tensor {tensor.name!r} {tensor.bytes} in {tensor.span[0]}"
+                f" to {tensor.span[1]}: the log is of another model"
             )
     rest = plan[len(found.tensors) :]
     return Scratch(
         tuple(
-            ScratchBuffer(f"scratch {line.id}", line.size, _spans(line, found))
+            ScratchBuffer(f"scratch {line.id}", line.size, (line.first, line.last))
             for line in rest
             if line.size
         ),
         "log",
     )
-
-
-def _spans(line: _Logged, found: Lifetimes) -> tuple[tuple[int, int], ...]:
-    """All runs of the operator that asked for a buffer; the log has the last."""
-    last = (line.first, line.last)
-    owner = next(
-        ((visit.subgraph, visit.operator) for visit in found.visits if visit.span == last), None
-    )
-    return tuple(
-        visit.span for visit in found.visits if (visit.subgraph, visit.operator) == owner
-    ) or (last,)

@@ -23,7 +23,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     write_before,
 )
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, TfliteModel, parse_model
+from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 PLAN = "OfflineMemoryAllocation"
@@ -73,16 +73,34 @@ def plan_bytes(offsets: Sequence[int]) -> bytes:
     return struct.pack(f"<{3 + len(offsets)}i", 1, 0, len(offsets), *offsets)
 
 
-def plan_in(data: bytes) -> tuple[int, ...] | None:
-    """The addresses that a file has for all tensors, as TFLM finds them; None if it has none."""
-    root = parse_model(data).root
-    contents = [table.content(0) for table in root.tables(_BUFFERS)]
-    found = None
+def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
+    """The addresses that a file has for the tensors of all subgraphs, as TFLM finds them;
+    :data:`ONLINE` where it has none.
+
+    Raises
+    ------
+    ModelError
+        If the file's plan is of other tensors, which TFLM refuses, or of impossible addresses.
+    """
+    root, count = model.root, sum(len(subgraph.tensors) for subgraph in model.subgraphs)
+    found: tuple[int, ...] = (ONLINE,) * count
+    buffers = list(root.tables(_BUFFERS))
     for note in root.tables(_METADATA):
         if note.text(0) == PLAN:
-            at, length = contents[note.number(1, "I")]
-            numbers = struct.unpack_from(f"<{length // 4}i", data, at)
-            found = numbers[3 : 3 + numbers[2]]
+            number = note.number(1, "I")
+            at, length = buffers[number].content(0) if number < len(buffers) else (0, 0)
+            numbers = struct.unpack_from(f"<{length // 4}i", root.file.data, at)
+            if numbers[2:3] != (count,) or len(numbers) < 3 + count:
+                raise ModelError(
+                    f"holds a plan ({PLAN}) that is not of its {count} tensors, and that TFLM"
+                    " refuses: convert the model again, without it"
+                )
+            found = numbers[3 : 3 + count]
+    if min(found, default=ONLINE) < ONLINE:
+        raise ModelError(
+            f"holds a plan ({PLAN}) with the address {min(found)}: convert the model again,"
+            " without it"
+        )
     return found
 
 

@@ -1,16 +1,16 @@
 """How many bytes of scratch each operator asks for, measured with TFLM's interpreter.
 
 A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of
-the largest tensor and the operator's scratch buffers above it.
+the largest tensor and the operator's scratch buffers above it. Where the interpreter cannot load
+such a copy, the whole model with all tensors at address 0 bounds the scratch of the operator.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Content,
     Existing,
@@ -22,9 +22,9 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Text,
     write_before,
 )
-from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.interpreter import Measured, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
-from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes
+from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes, with_plan
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import (
@@ -50,7 +50,7 @@ class Trial:
     name: str
     front: bytes
     head: int
-    spans: tuple[Span, ...]
+    span: Span
 
 
 def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
@@ -59,7 +59,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
     Raises
     ------
     ModelError
-        If the interpreter does not know an operator.
+        If the interpreter can load neither an operator by itself nor the whole model.
     """
     tried = trials(model, found)
     answers = measure_each(
@@ -67,18 +67,42 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
         [trial.front for trial in tried],
         max((trial.head for trial in tried), default=0),
     )
-    return scratch_of(tried, answers)
+    known = [answer if isinstance(answer, Measured) else None for answer in answers]
+    if None not in known:
+        return scratch_of(tried, [answer for answer in known if answer])
+    whole = with_plan(model, _all_at_0(found))
+    head = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
+    bounded = []
+    for trial, answer in zip(tried, known, strict=True):
+        # All tensors lie at address 0, and scratch above those that are there at the same time.
+        first, last = trial.span
+        largest = max(
+            (
+                tensor.bytes
+                for tensor in found.tensors
+                if tensor.span[0] <= last and first <= tensor.span[1]
+            ),
+            default=0,
+        )
+        bounded.append(answer or Measured(trial.head + max(0, head - largest), 0))
+    return replace(scratch_of(tried, bounded), bounds=True)
+
+
+def _all_at_0(found: Lifetimes) -> list[int]:
+    planned = {tensor.number for tensor in found.tensors}
+    return [0 if number in planned else ONLINE for number in range(len(found.entries))]
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
     """A copy for each operator that is run; those that run subgraphs ask for no scratch.
     O(operators x buffers)."""
     buffers = [table.position for table in model.root.tables(4)]
-    spans: dict[tuple[int, int], list[Span]] = {}
+    spans: dict[tuple[int, int], Span] = {}
     for visit in found.visits:
-        spans.setdefault((visit.subgraph, visit.operator), []).append(visit.span)
+        key = (visit.subgraph, visit.operator)
+        spans[key] = (spans.get(key, visit.span)[0], visit.span[1])
     made = []
-    for (number, index), runs in spans.items():
+    for (number, index), span in spans.items():
         subgraph = model.subgraphs[number]
         operator = subgraph.operators[index]
         if not operator.bodies:
@@ -88,27 +112,22 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
                     name,
                     _front(model, subgraph, operator, buffers),
                     _largest(subgraph, operator),
-                    tuple(runs),
+                    span,
                 )
             )
     return made
 
 
-def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured | str]) -> Scratch:
+def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
     """What trials say, by the answers to them: whatever the head has beyond the largest tensor."""
-    buffers = []
-    for trial, answer in zip(tried, answers, strict=True):
-        if not isinstance(answer, Measured):
-            raise ModelError(
-                f"{trial.name}: TFLM's interpreter cannot load it, so that its scratch is not known"
-                f" ({answer}): give the log of a target's build with --scratch FILE, or plan"
-                " without with --scratch none"
-            )
-        if answer.head > trial.head:
-            buffers.append(
-                ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.spans)
-            )
-    return Scratch(tuple(buffers), "probed")
+    return Scratch(
+        tuple(
+            ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.span)
+            for trial, answer in zip(tried, answers, strict=True)
+            if answer.head > trial.head
+        ),
+        "probed",
+    )
 
 
 def _operands(operator: OperatorEntry) -> list[int]:

@@ -15,21 +15,21 @@ from loadmaster.integrations.tflite.lifetimes import Span
 
 @dataclass(frozen=True, slots=True)
 class ScratchBuffer:
-    """Bytes, rounded up, that an operator needs while it runs; of several ``spans`` TFLM knows the
-    last only."""
+    """Bytes, rounded up, that an operator needs from its first run to its last."""
 
     name: str
     bytes: int
-    spans: tuple[Span, ...]
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """Scratch buffers of a model, and where they are known from: ``probed``, a ``log``, or not at
-    all."""
+    all. ``bounds``: some are bounds, not sizes."""
 
     buffers: tuple[ScratchBuffer, ...]
     source: Literal["probed", "log", "unknown"]
+    bounds: bool = False
 
     @property
     def known(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ class Frontend:
     suffixes: tuple[str, ...] = ()
     holds: Callable[[object], bool] = lambda _: False
     read_held: Reader | None = None
+
+
+@contextmanager
+def labelled(label: str) -> Iterator[None]:
+    """Errors are one line that begins with the source's name."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+    except Exception as error:
+        raise ModelError(" ".join(defect(label, error).split())) from error
 
 
 FRONTENDS: Registry[Frontend] = Registry(

@@ -53,8 +53,9 @@ def load(
         Sizes of an ONNX file's unknown dimensions: by symbol, or as ``TENSOR.AXIS`` for those
         without one.
     precision
-        ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) of an ONNX
-        file at that width. ``None`` keeps the file's types.
+        ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) of a file at
+        that width. What is quantised in the file stays, and ``Graph.precision`` says so where most
+        of the arithmetic is. ``None`` keeps the file's types.
     name
         Name of the network; from the file's or the factory's by default.
     training

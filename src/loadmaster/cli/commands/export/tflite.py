@@ -186,6 +186,7 @@ def _as_json(exported: ExportedModel) -> dict[str, Any]:
         "lower_bound": plan.lower_bound,
         "tensors": len(plan.offsets),
         "in_place": plan.in_place,
+        "fixed": plan.fixed,
         "scratch": exported.scratch.source,
         "scratch_buffers": [
             {"name": buffer.name, "bytes": buffer.bytes} for buffer in exported.scratch.buffers

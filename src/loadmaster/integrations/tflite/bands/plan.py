@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loadmaster.allocation.problem import Gap, Problem
+from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.integrations.tflite.arena import arena_buffers
 from loadmaster.integrations.tflite.bands.rewrite import Written
-from loadmaster.integrations.tflite.lifetimes import Lifetimes, element_bytes
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, element_bytes
 from loadmaster.integrations.tflite.scratch import Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
@@ -33,17 +33,22 @@ def banded_problem(
     for subgraph in model.subgraphs:
         first.append(first[-1] + len(subgraph.tensors))
     place = {tensor.number: at for at, tensor in enumerate(found.tensors)}
-    begins = {visit.operator: visit.span[0] for visit in found.visits if visit.subgraph == 0}
+    spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
+    begins = {operator: span[0] for operator, span in spans.items()}
     aliases: list[tuple[tuple[int, int], ...]] = []
     for each in written:
         region, bands = each.bands.region, each.bands
         operand = place[first[each.subgraph] + each.operand]
         slices = [place[tensor] for tensor in each.slices]
-        for tensor, call in zip(slices, each.calls, strict=True):
-            # IF copies its operands before it runs anything, and needs them no more.
-            own = buffers[tensor]
-            end = begins[call + 1] + 2
-            buffers[tensor] = replace(own, upper=min(own.upper, end))
+        runs = [spans[call + 1] for call in each.calls]
+        for position, lives in _lives(model, found, each.subgraph, runs).items():
+            at = place[first[each.subgraph] + position]
+            own = buffers[at]
+            buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
+        for tensor, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
+            # IF copies its operands before it runs anything, and its results after everything.
+            buffers[tensor] = replace(buffers[tensor], upper=begin + 2)
+            buffers[place[part]] = replace(buffers[place[part]], lower=end + 1)
         aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
         row = _row_bytes(model, region.result)
         aliases.append(
@@ -65,6 +70,32 @@ def banded_problem(
                     gaps.append(Gap(begins[call] + 2, begins[each.calls[band + 1]] + 2, window))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
     return problem_of(buffers, aliases=tuple(aliases))
+
+
+def _lives(
+    model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span]
+) -> dict[int, list[tuple[int, int]]]:
+    """When each tensor of a subgraph is there in each run of it, half-open: TFLM counts from the
+    first run to the last, but nothing stays from one run to the next."""
+    entry = model.subgraphs[subgraph]
+    scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
+    count = len(entry.operators)
+    lives: dict[int, list[tuple[int, int]]] = {}
+    for run, (begin, end) in enumerate(runs):
+        # TFLM counts both branches of IF, which are one subgraph and run once: as the second.
+        own = scopes[(2 * run + 1) * count : (2 * run + 2) * count]
+        span = {tensor: [begin, begin] for tensor in entry.inputs}
+        for operator, scope in zip(entry.operators, own, strict=True):
+            for tensor in operator.outputs:
+                span.setdefault(tensor, [scope, scope])
+            for tensor in (*operator.inputs, *operator.outputs):
+                if tensor in span:
+                    span[tensor][1] = scope
+        for tensor in entry.outputs:
+            span[tensor][1] = end
+        for tensor, (born, last) in span.items():
+            lives.setdefault(tensor, []).append((born + 1, last + 2))
+    return lives
 
 
 def _row_bytes(model: TfliteModel, tensor: int) -> int:

@@ -125,17 +125,16 @@ class BandSearch:
         operators = chain.subgraph.operators[region.first : region.last]
         last = {t: n for n, op in enumerate(operators) for t in op.inputs}
         size = {t: _rounded(rows * self.size_of_row(t)) for t, rows in bands.heights.items()}
-        alive, most = {region.source: size[region.source]}, 0
+        alive, loads = {region.source: size[region.source]}, []
         for number, op in enumerate(operators):
             (made,) = op.outputs
             alive[made] = size[made]
-            most = max(most, sum(alive.values()))
+            loads.append(sum(alive.values()))
             alive = {t: each for t, each in alive.items() if last.get(t, -1) > number or t == made}
         if bands.drops:
-            most = max(
-                most, sum(alive.values()) + _rounded(bands.rows * self.size_of_row(region.result))
-            )
-        return most
+            kept = _rounded(bands.rows * self.size_of_row(region.result))
+            loads.append(sum(alive.values()) + kept)
+        return max(loads)
 
     def _path(self, target: int) -> Choice | None:
         count = len(self.load)

@@ -17,7 +17,7 @@ from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
 from loadmaster.integrations.tflite.export import ExportedModel
 from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
-from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
+from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
@@ -62,7 +62,7 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     model = parse_model(data)
     if len(model.subgraphs) > 1:
         raise ModelError("has several subgraphs: only networks of one can run in bands")
-    if plan_in(data) is not None:
+    if any(offset != ONLINE for offset in planned_offsets(model)):
         raise ModelError(
             "has addresses for its tensors already, which bands would change: give the file"
             " without a plan"

@@ -7,11 +7,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Value, dtype_name
+from loadmaster.workloads.frontends.onnx.types import (
+    Node,
+    Shape,
+    Value,
+    broadcast_shapes,
+    dtype_name,
+)
 
 Result = tuple[str, Shape]
 ShapeRule = Callable[[Node], list[Result]]
@@ -119,7 +124,7 @@ def broadcast(*indices: int, dtype: str = "") -> ShapeRule:
     type unless another is named."""
 
     def shapes(node: Node) -> list[Result]:
-        shape = tuple(np.broadcast_shapes(*(node.shape(index) for index in indices)))
+        shape = broadcast_shapes(*(node.shape(index) for index in indices))
         return [(dtype or node.operand(indices[-1]).dtype, shape)]
 
     return shapes
@@ -141,7 +146,7 @@ def matrix_shapes(node: Node) -> tuple[Shape, Shape]:
 def product_shape(a: Shape, b: Shape) -> Shape:
     """Shape of a matrix product by numpy's rules."""
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
-    lead = tuple(np.broadcast_shapes(left[:-2], right[:-2]))
+    lead = broadcast_shapes(left[:-2], right[:-2])
     return lead + ((left[-2],) if len(a) > 1 else ()) + ((right[-1],) if len(b) > 1 else ())
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -15,6 +14,7 @@ import onnx
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
+from loadmaster.workloads.frontends.frontend import labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.inline import inline_functions
 from loadmaster.workloads.frontends.onnx.types import PRECISIONS
@@ -43,7 +43,7 @@ def load_onnx(
     :func:`loadmaster.workloads.frontends.load.load`."""
     label = _one_line(source)
     network, _ = walk_onnx(source, batch=batch, dims=dims, precision=precision)
-    with _labelled(label):
+    with labelled(label):
         return graph_of(network, name or network_name(label), label)
 
 
@@ -58,7 +58,7 @@ def load_model(
     """Read a network from a model in memory, which stays as it is; parameters and errors as in
     :func:`load_onnx`."""
     label = _one_line(f"model {source.graph.name}")
-    with _labelled(label):
+    with labelled(label):
         model = onnx.ModelProto()
         model.CopyFrom(source)
         network = _walked(model, batch, dims, precision)[0]
@@ -78,7 +78,7 @@ def walk_onnx(
     Returns the network and the model, in which functions are inlined.
     """
     label = _one_line(source)
-    with _labelled(label):
+    with labelled(label):
         return _walked(parse_model(read_bytes(label)), batch, dims, precision)
 
 
@@ -89,20 +89,6 @@ def _walked(
         raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
     model = inline_functions(given)
     return walk_network(model, batch=batch, dims=dims or {}, precision=precision), model
-
-
-@contextmanager
-def _labelled(label: str) -> Iterator[None]:
-    """Errors are one line that begins with the file's name."""
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(_one_line(f"{label}: {error}")) from error.__cause__
-    except Exception as error:
-        text = f"{label}: cannot be understood ({type(error).__name__}: {str(error)[:300]})"
-        raise ModelError(
-            _one_line(f"{text}: check the file with onnx.checker.check_model")
-        ) from error
 
 
 def network_name(source: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import onnx
 
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
@@ -20,21 +21,20 @@ from loadmaster.workloads.frontends.onnx.order import (
 )
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
-from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
+from loadmaster.workloads.frontends.onnx.types import (
+    ELEMENT_BITS,
+    Node,
+    Value,
+    Work,
+    describe,
+    dtype_name,
+)
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
 from loadmaster.workloads.window import Window, operand_box, volume, whole
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _SELECTIONS = ("Slice", "Gather")
-_PRECISION_NAMES = {
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "double": "fp64",
-    "int8": "int8",
-    "uint8": "int8",
-}
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,13 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
     walk = network.walk
     ops = operators(walk.steps, set(network.outputs))
+    used = tensors(ops, walk.values, (*network.inputs, *network.outputs))
     return Graph(
         name=name,
         source=source,
-        precision=walk.precision or dominant_precision(ops, walk.values),
+        precision=dominant_precision(ops, used),
         ops=ops,
-        tensors=tensors(ops, walk.values, (*network.inputs, *network.outputs)),
+        tensors=used,
         inputs=network.inputs,
         outputs=network.outputs,
         batch=network.batch,
@@ -167,11 +168,28 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     """Make the operators for planning; those that compute constants which no other operator reads
     are left out."""
-    reads = [tuple(_reads(step)) for step in steps]
+    reads = []
+    for step in steps:
+        with _naming(step):
+            reads.append(tuple(_reads(step)))
     used = outputs | {access.tensor for accesses in reads for access in accesses}
-    return tuple(
-        _operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True)
-    )
+    ops = []
+    for step, accesses in zip(steps, reads, strict=True):
+        with _naming(step):
+            ops.append(_operator(step, accesses, used))
+    return tuple(ops)
+
+
+@contextmanager
+def _naming(step: Step) -> Iterator[None]:
+    """Errors name the operator."""
+    where = describe(step.kind or step.node.kind, step.node.name)
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from None
+    except Exception as error:
+        raise ModelError(defect(where, error)) from error
 
 
 def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
@@ -271,18 +289,3 @@ def tensors(
         for name, value in values.items()
         if name in used
     }
-
-
-def dominant_precision(ops: tuple[Op, ...], values: Mapping[str, Value]) -> str:
-    """Return the type of most multiply-accumulates; without any, the type of most bytes of
-    floating-point tensors."""
-    votes: Counter[str] = Counter()
-    for op in ops:
-        if op.op_class is OpClass.PRODUCT and op.reads:
-            votes[values[op.reads[0].tensor].stored] += op.macs
-    if not votes:
-        for value in values.values():
-            if value.stored in _PRECISION_NAMES and value.kind is not TensorKind.WEIGHT:
-                votes[value.stored] += value.bytes
-    best = max(votes, key=lambda dtype: votes[dtype], default="float32")
-    return _PRECISION_NAMES.get(best, best)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.contrib import (
     MICROSOFT,
@@ -16,7 +14,7 @@ from loadmaster.workloads.frontends.onnx.contrib import (
     matrix_shapes,
 )
 from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
+from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, broadcast_shapes
 from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, folded
 from loadmaster.workloads.graph import LoopNest, OpClass
 
@@ -153,7 +151,7 @@ def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
             f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is"
             " damaged, export it again"
         )
-    lead = np.broadcast_shapes(left[:-2], right[:-2])
+    lead = broadcast_shapes(left[:-2], right[:-2])
     shared = (1,) * (len(lead) - len(right) + 2) + right[:-2]
     batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
     groups = math.prod(lead) // batch

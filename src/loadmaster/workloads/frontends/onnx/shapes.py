@@ -95,6 +95,17 @@ class Shapes:
             problem = " ".join(str(error).split())[:300]
         return [self._merged(name, inferred.get(name), problem) for name in proto.output]
 
+    def damage(self, proto: onnx.NodeProto) -> str:
+        """What onnx's checker has against a node; empty if nothing."""
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version = onnx.IR_VERSION
+        context.opset_imports = {**self.opsets, "": self.opset("")}
+        try:
+            onnx.checker.check_node(proto, context)
+        except Exception as error:
+            return " ".join(str(error).split())[:300]
+        return ""
+
     def _infer(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> dict[str, Guess]:
         shapes = CONTRIB_SHAPES.get((proto.domain, proto.op_type))
         if shapes is not None:

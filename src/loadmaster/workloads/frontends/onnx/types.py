@@ -86,10 +86,21 @@ def storage_bytes(count: int, dtype: str) -> int:
     return -(-count * ELEMENT_BITS[dtype] // 8)
 
 
-@dataclass(frozen=True, slots=True)
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape of operands that are broadcast to each other by numpy's rules."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        given = " and ".join(str(list(shape)) for shape in shapes)
+        raise ModelError(
+            f"its operands of shapes {given} do not broadcast: the file is damaged, export it again"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or
-    replanned at another precision).
+    replanned at another precision). Values compare and hash by identity.
 
     ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes.
     """
@@ -129,7 +140,7 @@ class Value:
         return [int(item) for item in self.data.ravel()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator of the file with its operands; ``None`` stands for an optional operand that is
     absent or an output nobody needs."""

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Array
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 
 # Importing a family of operators registers its rules.
@@ -119,11 +119,11 @@ class Walk:
         except ModelError:
             raise
         except Exception as error:
-            text = (
-                f"{describe(proto.op_type, proto.name)} has operands or attributes that do not fit"
-                f" ({type(error).__name__}: {error})"
-            )
-            raise ModelError(f"{text}: the file is damaged, export it again") from error
+            where = describe(proto.op_type, proto.name)
+            damage = self.shapes.damage(proto)
+            raise ModelError(
+                f"{where} is not valid: {damage}" if damage else defect(where, error)
+            ) from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
         if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
@@ -296,6 +296,15 @@ class Walk:
             )
         except ModelError as error:
             raise ModelError(f"{describe(node.kind, node.name)}: {error}") from None
+        except ZeroDivisionError:
+            # Rules divide by sizes alone.
+            empty = next((value for value in node.present if not value.count), None)
+            if empty is None:
+                raise
+            raise ModelError(
+                f"{describe(node.kind, node.name)} cannot work on tensor {empty.name!r}, which is"
+                f" empty, of shape {list(empty.shape)}: export the network again"
+            ) from None
 
 
 def checked(value: Value) -> Value:
@@ -382,9 +391,14 @@ def _moved(node: Node, value: Value | None) -> Value | None:
     )
 
 
+class _Attributes(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        raise ModelError(f"attribute {name!r} is missing: the file is damaged, export it again")
+
+
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
     """Attributes as Python values; bodies are left to those who count them."""
-    attributes = {}
+    attributes = _Attributes()
     for attribute in proto.attribute:
         if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             content = onnx.helper.get_attribute_value(attribute)

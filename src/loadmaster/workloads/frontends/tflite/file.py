@@ -6,6 +6,7 @@ from pathlib import Path
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import labelled
 from loadmaster.workloads.frontends.onnx.types import PRECISIONS
 from loadmaster.workloads.frontends.tflite.graph_builder import build_graph
 from loadmaster.workloads.frontends.tflite.model import parse_model, read_file
@@ -17,18 +18,15 @@ def load_tflite(
 ) -> Graph:
     """Read a network from a ``.tflite`` file; parameters and errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
-    try:
+    with labelled(source):
         if precision is not None and precision not in PRECISIONS:
             raise ModelError(
                 f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}"
             )
-        model = parse_model(read_file(source))
         return build_graph(
-            model,
+            parse_model(read_file(source)),
             name=name or Path(source).stem or "network",
             source=source,
             batch=batch,
             precision=precision,
         )
-    except ModelError as error:
-        raise ModelError(" ".join(f"{source}: {error}".split())) from error.__cause__

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name, unique_names
 
 # Importing a family of operators registers its rules.
@@ -21,7 +21,6 @@ from loadmaster.workloads.frontends.onnx import elementwise, products  # noqa: F
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE
 from loadmaster.workloads.frontends.onnx.graph_builder import (
     division_of,
-    dominant_precision,
     operators,
     tensors,
 )
@@ -41,7 +40,7 @@ from loadmaster.workloads.frontends.tflite.layouts import in_file_order
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.operators import meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind, dominant_precision
 
 _STORED_AS = {"resource": "uint32", "variant": "uint64"}
 """What a handle is stored as."""
@@ -83,12 +82,13 @@ def build_graph(
                 " model again"
             )
     ops = operators(walk.steps, set(outputs))
+    used = tensors(ops, walk.values, (*inputs, *outputs))
     return Graph(
         name=name,
         source=source,
-        precision=precision or dominant_precision(ops, walk.values),
+        precision=dominant_precision(ops, used),
         ops=ops,
-        tensors=tensors(ops, walk.values, (*inputs, *outputs)),
+        tensors=used,
         inputs=inputs,
         outputs=outputs,
         batch=leading,
@@ -140,11 +140,7 @@ class _Walk:
         except ModelError as error:
             raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
         except Exception as error:
-            text = (
-                f"{describe(operator.kind, name)} has operands or options that do not fit"
-                f" ({type(error).__name__}: {error})"
-            )
-            raise ModelError(f"{text}: the file is damaged, convert the model again") from error
+            raise ModelError(defect(describe(operator.kind, name), error)) from error
         self.steps.append(step)
 
     def _add(self, value: Value) -> None:

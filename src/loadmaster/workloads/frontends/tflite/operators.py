@@ -21,6 +21,8 @@ from loadmaster.workloads.frontends.tflite.layouts import (
     reshaped,
 )
 
+_REDUCES_SOMEHOW = "TopK"
+"""Counts as a reduction does, and nothing is known of what divides."""
 _SAME = 0
 """``Padding``: 0 is SAME, 1 is VALID."""
 
@@ -79,7 +81,6 @@ _ALIKE = {
     "LOGICAL_AND": "And",
     "LOGICAL_OR": "Or",
     "LOGICAL_NOT": "Not",
-    "SELECT": "Where",
     "SELECT_V2": "Where",
     "ABS": "Abs",
     "NEG": "Neg",
@@ -113,13 +114,10 @@ _ALIKE = {
     "L2_NORMALIZATION": "LpNormalization",
     "TOPK_V2": "TopK",
     "CUMSUM": "CumSum",
-    "GATHER": "Gather",
     "GATHER_ND": "GatherND",
     "SCATTER_ND": "ScatterND",
     "TILE": "Tile",
     "BROADCAST_TO": "Expand",
-    "RESIZE_BILINEAR": "Resize",
-    "RESIZE_NEAREST_NEIGHBOR": "Resize",
     "REVERSE_SEQUENCE": "ReverseSequence",
     "PACK": "ReverseSequence",
     "DYNAMIC_UPDATE_SLICE": "ReverseSequence",
@@ -208,24 +206,30 @@ def _deep_convolution(call: Call) -> Meaning:
 
 @_rule("TRANSPOSE_CONV")
 def _transposed_convolution(call: Call) -> Meaning:
-    """Weights are (out, height, width, in); the first operand only says the shape."""
-    weight, bias = _with_order(call.operand(1), (3, 0, 1, 2)), call.optional(3)
-    return Meaning(
-        "ConvTranspose",
-        (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)),
-        channels_second(call.result),
-    )
+    """Weights are (out, height, width, in)."""
+    return _transposing(call, (3, 0, 1, 2), (2, 1), ())
 
 
 @_rule("CONV_3D_TRANSPOSE")
 def _deep_transposed_convolution(call: Call) -> Meaning:
-    """Weights are (depth, height, width, out, in); the first operand only says the shape."""
-    weight, bias = _with_order(call.operand(1), (4, 3, 0, 1, 2)), call.optional(3)
-    return Meaning(
-        "ConvTranspose",
-        (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)),
-        channels_second(call.result),
-    )
+    """Weights are (depth, height, width, out, in)."""
+    return _transposing(call, (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6))
+
+
+def _transposing(
+    call: Call, order: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Meaning:
+    """A transposed convolution, with options and order as those of a convolution; the first operand
+    only says the shape."""
+    attributes: dict[str, Any] = {
+        "strides": [call.option(field) for field in stride],
+        "auto_pad": _padding(call),
+    }
+    if dilation:
+        attributes["dilations"] = [call.option(field, 1) for field in dilation]
+    weight, bias = _with_order(call.operand(1), order), call.optional(3)
+    operands = (channels_second(call.operand(2)), weight, _as_is_or_absent(bias))
+    return Meaning("ConvTranspose", operands, channels_second(call.result), attributes)
 
 
 @_rule("FULLY_CONNECTED")
@@ -314,7 +318,54 @@ def _reduction(call: Call) -> Meaning:
 
 @_rule("ARG_MAX", "ARG_MIN")
 def _position(call: Call) -> Meaning:
-    return Meaning("ArgMax", (as_is(call.operand(0)),), as_is(call.result))
+    """The axis is the second operand, and is not kept."""
+    axis = call.integers(1)
+    attributes = {"axis": axis[0], "keepdims": 0} if axis else {}
+    kind = "ArgMax" if axis else _REDUCES_SOMEHOW
+    return Meaning(kind, (as_is(call.operand(0)),), as_is(call.result), attributes)
+
+
+@_rule("GATHER")
+def _gather(call: Call) -> Meaning:
+    """Along an axis; with dimensions of batches, each selects for itself."""
+    batched = call.option(1) != 0
+    return Meaning(
+        "GatherND" if batched else "Gather",
+        (as_is(call.operand(0)), as_is(call.operand(1))),
+        as_is(call.result),
+        {} if batched else {"axis": call.option(0)},
+    )
+
+
+@_rule("RESIZE_BILINEAR")
+def _interpolation(call: Call) -> Meaning:
+    return _resized(call, 2, {"mode": "linear"}, "half_pixel")
+
+
+@_rule("RESIZE_NEAREST_NEIGHBOR")
+def _nearest(call: Call) -> Meaning:
+    rounding = "round_prefer_ceil" if call.option(0, code="b") else "floor"
+    return _resized(call, 0, {"mode": "nearest", "nearest_mode": rounding}, "tf_half_pixel_for_nn")
+
+
+def _resized(call: Call, field: int, attributes: dict[str, Any], centred: str) -> Meaning:
+    """Options from ``field`` on say which positions belong together: corners, or centres."""
+    aligned, centres = (call.option(field + more, code="b") for more in (0, 1))
+    mode = "align_corners" if aligned else centred if centres else "asymmetric"
+    return Meaning(
+        "Resize",
+        (as_is(call.operand(0)),),
+        as_is(call.result),
+        attributes | {"coordinate_transformation_mode": mode},
+    )
+
+
+@_rule("SELECT")
+def _selection(call: Call) -> Meaning:
+    """A condition of one dimension chooses whole rows of the first dimension."""
+    condition, result = call.operand(0), call.result
+    laid = as_is(condition) if condition.shape == result.shape else Laid(condition, None)
+    return Meaning("Where", (laid, *map(as_is, (call.operand(1), call.operand(2)))), as_is(result))
 
 
 @_rule("LOCAL_RESPONSE_NORMALIZATION")

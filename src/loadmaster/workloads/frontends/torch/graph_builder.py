@@ -10,7 +10,6 @@ updates in place where the operator's signature says so.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -35,10 +34,17 @@ from loadmaster.workloads.frontends.torch.ops import (
     elementwise,
 )
 from loadmaster.workloads.frontends.torch.windows import division, in_storage
-from loadmaster.workloads.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import (
+    Access,
+    Graph,
+    Invocation,
+    Op,
+    OpClass,
+    Tensor,
+    TensorKind,
+    dominant_precision,
+)
 from loadmaster.workloads.window import Window
-
-_PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 
 
 @dataclass(frozen=True)
@@ -233,7 +239,7 @@ class Recording:
         return Graph(
             name=name,
             source=source,
-            precision=self._precision(ops),
+            precision=dominant_precision(ops, self._tensors),
             ops=ops,
             tensors=self._used(ops, names),
             inputs=tuple(self._inputs),
@@ -377,19 +383,6 @@ class Recording:
         }
         used |= {self._tensors[name].storage for name in used}
         return {name: tensor for name, tensor in self._tensors.items() if name in used}
-
-    def _precision(self, ops: tuple[Op, ...]) -> str:
-        """Type in which most multiply-accumulates happen; without any, the floating type of most
-        bytes."""
-        votes: Counter[str] = Counter()
-        for op in ops:
-            if op.nests:
-                votes[self._tensors[op.reads[0].tensor].dtype] += op.macs
-        if not votes:
-            for tensor in self._tensors.values():
-                votes[tensor.dtype] += tensor.bytes if tensor.dtype in _PRECISIONS else 0
-        best = max(votes, key=lambda dtype: votes[dtype], default="float32")
-        return _PRECISIONS.get(best, best)
 
 
 def _work(call: Call, signature: _Signature) -> Work:

@@ -15,7 +15,7 @@ def _resize(node: Node) -> Division:
     """The neighbours of every position: one, two or four along a dimension."""
     data, result = node.shape(0), node.result.shape
     scales = _scales(node, data, result)
-    if scales is None or node.attrs.get("antialias", 0) or len(data) != len(result):
+    if scales is None or 0 in scales or node.attrs.get("antialias", 0) or len(data) != len(result):
         return WHOLE
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
@@ -44,7 +44,7 @@ def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
         stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
         return (
             [Fraction(after, before) for before, after in zip(data, result, strict=True)]
-            if stretched
+            if stretched and all(data)
             else None
         )
     axes = node.integers("axes") or list(range(len(data)))

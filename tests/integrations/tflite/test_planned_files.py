@@ -1,0 +1,164 @@
+"""Files that hold a plan already: what they fix stays, overlaps included, and only the rest is
+planned. And probes that fail."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.tflite_models import Model, b, i
+from tests.support.tflm import same_outputs
+
+import loadmaster as lm
+from loadmaster.core.errors import ModelError
+from loadmaster.integrations.tflite import probe as probing
+from loadmaster.integrations.tflite.export import export_model, tflite_problem
+from loadmaster.integrations.tflite.interpreter import measure
+from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+
+def compiled_for_a_processor() -> Model:
+    """As Vela writes a network: input and output lie in the scratch tensor of one operator."""
+    model = Model()
+    main = model.subgraph()
+    commands = main.tensor((64,), "uint8", np.zeros(64))
+    weights = main.tensor((256,), "uint8", np.zeros(256))
+    scratch = main.tensor((4096,), "uint8", name="scratch")
+    source = main.input((1, 32, 32, 1), "int8", name="input")
+    result = main.tensor((1, 16), "int8", name="output")
+    main.op("CUSTOM:ethos-u", [commands, weights, scratch, scratch, source], [result])
+    main.outputs = [result]
+    model.note("OfflineMemoryAllocation", plan_bytes([-1, -1, 0, 1024, 0]))
+    return model
+
+
+def saved(folder: Path, data: bytes) -> Path:
+    path = folder / "net.tflite"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path: Path) -> None:
+    path = saved(tmp_path, compiled_for_a_processor().bytes())
+    exported = export_model(path, scratch="none")
+    plan = exported.plan
+    assert (plan.head_before, plan.head, plan.lower_bound, plan.fixed) == (4096, 4096, 4096, 3)
+    assert plan.growth == 0
+    assert planned_offsets(parse_model(exported.data)) == (-1, -1, 0, 1024, 0)
+
+
+def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path: Path) -> None:
+    answer = lm.allocate(tflite_problem(saved(tmp_path, compiled_for_a_processor().bytes())))
+    assert (answer.status, answer.peak) == ("optimal", 4096)
+
+
+def chain(offsets: list[int]) -> bytes:
+    model = Model()
+    main = model.subgraph()
+    value = main.input((1, 64))
+    for kind in ("RELU", "ABS", "NEG", "SQUARE"):
+        value = main.out(kind, [value], (1, 64))
+    main.outputs = [value]
+    model.note("OfflineMemoryAllocation", plan_bytes(offsets))
+    return model.bytes()
+
+
+def test_tensors_without_an_address_are_planned_around_those_with_one(tmp_path: Path) -> None:
+    """The first two lie high, one within the other's bytes; 256 bytes below are free."""
+    pytest.importorskip("tflite_micro")
+    data = chain([-1, 512, 512, -1, -1])
+    exported = export_model(saved(tmp_path, data))
+    assert exported.before is not None
+    assert exported.after is not None
+    assert planned_offsets(parse_model(exported.data))[1:3] == (512, 512)
+    assert exported.plan.fixed == 2
+    assert exported.plan.head == exported.plan.lower_bound == exported.after.head == 768
+    assert exported.before.head == exported.plan.head_before == 768
+    assert same_outputs(data, exported.data)
+
+
+def test_a_file_that_was_exported_is_exported_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro")
+    data = chain([-1] * 5)
+    once = export_model(saved(tmp_path, data), in_place="reference")
+    again = export_model(saved(tmp_path, once.data))
+    assert once.plan.head == again.plan.head == again.plan.head_before == 256
+    assert planned_offsets(parse_model(once.data)) == planned_offsets(parse_model(again.data))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (plan_bytes([0, 0]), "that is not of its 5 tensors, and that TFLM refuses"),
+        (plan_bytes([0, 0, 0, 0, -7]), "with the address -7"),
+        (struct.pack("<3i", 1, 0, 5), "that is not of its 5 tensors"),
+        (b"", "that is not of its 5 tensors"),
+    ],
+)
+def test_a_plan_that_tflm_refuses_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    model = compiled_for_a_processor()
+    model.metadata.clear()
+    model.note("OfflineMemoryAllocation", content)
+    with pytest.raises(ModelError, match=reason):
+        export_model(saved(tmp_path, model.bytes()), scratch="none")
+
+
+def filters() -> bytes:
+    """Eight operators with states of 16-bit elements. Their kernels end the interpreter's process
+    where the arena is a little too small."""
+    model = Model()
+    main = model.subgraph()
+    rng = np.random.default_rng(0)
+    value = main.input((1, 96), "int8", scale=(0.1,))
+    for width, features in ((96, 64), *[(64, 64)] * 7):
+        weights = main.tensor(
+            (features, width), "int8", rng.integers(-9, 9, (features, width)), scale=(0.1,)
+        )
+        times = main.tensor(
+            (features, 8), "int16", rng.integers(-9, 9, (features, 8)), scale=(0.1,)
+        )
+        bias = main.tensor((features,), "int32", np.zeros(features), scale=(0.01,))
+        state = main.tensor((1, features * 8), "int16", variable=True, scale=(0.1,))
+        value = main.out(
+            "SVDF",
+            [value, weights, times, bias, state],
+            (1, features),
+            {0: i(1), 1: b(1)},
+            dtype="int8",
+            scale=(0.1,),
+        )
+    main.outputs = [value]
+    return model.bytes()
+
+
+def test_a_model_whose_kernels_end_the_interpreter_in_small_arenas_is_measured(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("tflite_micro")
+    exported = export_model(saved(tmp_path, filters()))
+    assert exported.after is not None
+    assert exported.after.head == exported.plan.head
+    assert exported.after.least is not None
+    assert exported.after.least >= exported.after.head + exported.after.tail
+
+
+def test_where_a_probe_fails_the_whole_model_bounds_its_scratch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tflite_micro")
+    data = filters()
+    model = parse_model(data)
+    exact = probing.probe(model, lifetimes(model))
+    real = probing.measure_each
+    monkeypatch.setattr(
+        probing, "measure_each", lambda *given: ["it ended with signal 11", *real(*given)[1:]]
+    )
+    bounded = probing.probe(model, lifetimes(model))
+    assert (exact.bounds, bounded.bounds) == (False, True)
+    assert [each.bytes for each in bounded.buffers] == [each.bytes for each in exact.buffers]
+    exported = export_model(saved(tmp_path, data))
+    assert exported.plan.head == measure(exported.data, 2**12).head <= exported.plan.head_before

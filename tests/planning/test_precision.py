@@ -1,0 +1,85 @@
+"""A precision says what floating-point tensors become; what a file holds quantised stays so, and
+the plan says so and holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from tests.support.onnx_builder import constant, info, model, node, save
+from tests.support.tflite_models import Model, b, i
+
+import loadmaster as lm
+from loadmaster.workloads.graph import Graph
+
+PRECISIONS = ["fp32", "fp16", "int8"]
+WEIGHTS = [
+    constant("s", 0.1, "float32"),
+    constant("z", 0, "int8"),
+    constant("w", np.zeros((16, 8, 3, 3)), "int8"),
+]
+
+
+def quantised(kind: str) -> onnx.ModelProto:
+    """A convolution of eight bits as quantisers write it: as one operator, or between pairs of
+    operators that quantise."""
+    first = node("QuantizeLinear", ["x", "s", "z"], "xq")
+    last = node("DequantizeLinear", ["yq", "s", "z"], "y")
+    if kind == "operator":
+        conv = [node("QLinearConv", ["xq", "s", "z", "w", "s", "z", "s", "z"], "yq")]
+    else:
+        conv = [
+            node("DequantizeLinear", ["xq", "s", "z"], "xd"),
+            node("DequantizeLinear", ["w", "s", "z"], "wd"),
+            node("Conv", ["xd", "wd"], "c"),
+            node("QuantizeLinear", ["c", "s", "z"], "yq"),
+        ]
+    return model([first, *conv, last], {"x": (1, 8, 16, 16)}, ["y"], WEIGHTS)
+
+
+def tflite(folder: Path) -> Path:
+    made = Model()
+    main = made.subgraph()
+    x = main.input((1, 16, 16, 8), "int8", name="x")
+    weight = main.tensor((16, 3, 3, 8), "int8", np.ones((16, 3, 3, 8)))
+    options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+    main.outputs = [main.out("CONV_2D", [x, weight], (1, 14, 14, 16), options, dtype="int8")]
+    path = folder / "net.tflite"
+    path.write_bytes(made.bytes())
+    return path
+
+
+def planned(graphs: list[Graph]) -> lm.Plan:
+    target = lm.target("edge-npu")
+    plan = lm.plan(graphs, target, rounds=0)
+    assert lm.verify(plan) == ()
+    assert lm.verify_against(plan, graphs, target) == ()
+    return plan
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", ["operator", "pairs", "tflite"])
+def test_a_quantised_network_stays_quantised(kind: str, precision: str, tmp_path: Path) -> None:
+    path = tflite(tmp_path) if kind == "tflite" else save(tmp_path, quantised(kind))
+    graph = lm.load(path, precision=precision)
+    plan = planned([graph])
+    assert graph.precision == plan.networks[0].precision == "int8"
+
+
+def test_networks_of_both_kinds_are_planned_together(tmp_path: Path) -> None:
+    floating = model([node("MatMul", ["x", "v"], "y")], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
+    sources = [save(tmp_path, quantised("operator")), save(tmp_path, floating, "floating.onnx")]
+    plan = planned([lm.load(path, precision="fp16") for path in sources])
+    assert [network.precision for network in plan.networks] == ["int8", "fp16"]
+
+
+def test_the_precision_is_that_of_the_arithmetic(tmp_path: Path) -> None:
+    """A floating-point operand that is quantised at run time comes first, and weights decide."""
+    product = node("DynamicQuantizeMatMul", ["x", "w", "s"], "y", domain="com.microsoft")
+    weights = [constant("w", np.zeros((64, 64)), "int8"), constant("s", 0.1, "float32")]
+    proto = model([product], [info("x", (4, 64), TensorProto.FLOAT)], ["y"], weights)
+    graph = lm.load(save(tmp_path, proto))
+    assert graph.precision == planned([graph]).networks[0].precision == "int8"

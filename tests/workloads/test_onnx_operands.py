@@ -1,0 +1,200 @@
+"""Operators whose operands are constant, empty, or one tensor twice: what a file says decides, and
+an exception that nobody raised on purpose is never blamed on it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from tests.support.onnx_builder import constant, graph_of, node, only
+from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.onnx.division.table import RULES
+from loadmaster.workloads.frontends.onnx.types import Node
+
+
+def test_a_constant_is_concatenated(tmp_path: Path):
+    """As the class token of a vision transformer is."""
+    nodes = [node("Concat", ["token", "x"], "c", axis=1), node("MatMul", ["c", "w"], "y")]
+    weights = [
+        constant("token", np.zeros((1, 1, 8)), "float32"),
+        constant("w", np.zeros((8, 8)), "float32"),
+    ]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 8)}, ["y"], weights)
+    assert (graph.macs, graph.tensors["c"].shape) == (320, (1, 5, 8))
+    assert only(graph, "Concat").copies
+
+
+@pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
+def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(
+    tmp_path: Path, operands: list[str]
+):
+    """An operand that stands in two places of the result cannot be read where it lies."""
+    weights = [constant("k", np.zeros((1, 2, 8)), "float32")]
+    graph = graph_of(
+        tmp_path, [node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights
+    )
+    assert graph.tensors["y"].shape == (1, sum({"x": 4, "k": 2}[name] for name in operands), 8)
+    assert not only(graph, "Concat").copies
+
+
+@pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
+def test_an_empty_constant_adds_nothing(tmp_path: Path, operands: list[str]):
+    nodes = [node("Concat", operands, "c", axis=1), node("Relu", ["c"], "y")]
+    graph = graph_of(
+        tmp_path,
+        nodes,
+        {"x": (1, 4)},
+        ["y"],
+        [constant("none", np.zeros((1, 0)), "float32")],
+    )
+    assert graph.tensors["c"].shape == (1, 4)
+    assert [access.tensor for access in graph.ops[0].reads] == ["x"]
+
+
+def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(_: Node) -> Any:
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setitem(RULES, "Tile", broken)
+    with pytest.raises(ModelError) as caught:
+        graph_of(
+            tmp_path,
+            [node("Tile", ["x", "n"], "y", name="t")],
+            {"x": (1, 4)},
+            ["y"],
+            [constant("n", [1, 2])],
+        )
+    assert str(caught.value).endswith(
+        "operator 't' (Tile): a defect of Loadmaster (IndexError: tuple index out of range):"
+        " please report it with the file"
+    )
+
+
+def test_what_the_checker_refuses_is_said_in_its_words(tmp_path: Path):
+    with pytest.raises(ModelError, match=r"'t' \(Conv\) is not valid: .*t : strides") as caught:
+        graph_of(
+            tmp_path,
+            [node("Conv", ["x", "w"], "y", name="t", strides="two")],
+            {"x": (1, 4, 8, 8)},
+            ["y"],
+            {"w": (4, 4, 3, 3)},
+            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 6, 6))],
+        )
+    assert "defect" not in str(caught.value)
+
+
+def inputs_of(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
+    """Element type and shape of the inputs that are tensors of numbers."""
+    found = {}
+    for item in model.graph.input:
+        tensor = item.type.tensor_type
+        if tensor.HasField("shape") and tensor.elem_type != TensorProto.STRING:
+            shape = [dim.dim_value for dim in tensor.shape.dim]
+            found[item.name] = (tensor.elem_type, shape)
+    return found
+
+
+def with_constants(
+    model: onnx.ModelProto, constants: dict[str, tuple[int, list[int]]]
+) -> onnx.ModelProto:
+    """A copy in which some inputs are constants of ones."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    kept = [item for item in made.graph.input if item.name not in constants]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    for name, (dtype, shape) in constants.items():
+        ones = np.ones(shape).astype(helper.tensor_dtype_to_np_dtype(dtype))
+        made.graph.initializer.append(numpy_helper.from_array(ones, name))
+    return made
+
+
+def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """The model with each input a constant, all of them, each without elements, and each the same
+    as another of its type and shape."""
+    yield model
+    inputs = inputs_of(model)
+    yield with_constants(model, inputs)
+    for name, (dtype, shape) in inputs.items():
+        yield with_constants(model, {name: (dtype, shape)})
+        for axis in range(len(shape)):
+            empty = [0 if axis == other else size for other, size in enumerate(shape)]
+            yield with_constants(model, {name: (dtype, empty)})
+    firsts: dict[str, str] = {}
+    for name, kind in inputs.items():
+        first = firsts.setdefault(str(kind), name)
+        if first != name:
+            twice = with_constants(model, {})
+            kept = [item for item in twice.graph.input if item.name != name]
+            del twice.graph.input[:]
+            twice.graph.input.extend(kept)
+            for each in twice.graph.node:
+                each.input[:] = [first if operand == name else operand for operand in each.input]
+            yield twice
+            yield with_constants(twice, {first: kind})
+
+
+def assert_loads_or_is_refused(model: onnx.ModelProto) -> None:
+    reason = ""
+    try:
+        load(model)
+    except ModelError as error:
+        reason = str(error)
+    assert "defect" not in reason, onnx.printer.to_text(model)
+
+
+@pytest.mark.slow
+def test_no_operand_of_any_operator_meets_a_defect():
+    """Four of ONNX's own tests of each operator."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = load_model_tests(kind="node")
+    tried: Counter[str] = Counter()
+    for case in cases:
+        kind = case.model.graph.node[0].op_type
+        tried[kind] += 1
+        if tried[kind] > 4:
+            continue
+        for model in variants(case.model):
+            assert_loads_or_is_refused(model)
+
+
+@pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
+def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind: str):
+    for name, operands, attributes, results, _ in CASES:
+        if name == kind:
+            inputs = [
+                helper.make_tensor_value_info(
+                    f"x{index}", operand[0], [size for size in operand[1:] if size != "weight"]
+                )
+                for index, operand in enumerate(operands)
+                if operand is not None and operand not in (S, Z)
+            ]
+            names = [
+                "" if operand is None else operand[0] if operand in (S, Z) else f"x{index}"
+                for index, operand in enumerate(operands)
+            ]
+            outputs = [f"y{index}" for index in range(len(results))]
+            graph = helper.make_graph(
+                [node(name, names, outputs, domain=MS, **attributes)],
+                "g",
+                inputs,
+                [onnx.ValueInfoProto(name=output) for output in outputs],
+                [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)],
+            )
+            opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+            for model in variants(helper.make_model(graph, opset_imports=opsets)):
+                assert_loads_or_is_refused(model)
