@@ -178,3 +178,19 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: P
         files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied"))
         == "Permission denied"
     )
+
+
+def test_nothing_of_a_directory_is_written_over_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_inputs", set())
+    source = tmp_path / "mapping.json"
+    source.write_text("old")
+    files.protect([str(source), "no file", str(tmp_path), "a\0b"])
+    with files.output_directory(tmp_path) as directory:
+        directory.write("mapping.json", "new")
+        directory.write("report.html", "new")
+        with pytest.raises(OutputError, match="is an input of this command"):
+            directory.publish()
+    assert [path.name for path in tmp_path.iterdir()] == ["mapping.json"]
+    assert source.read_text() == "old"
