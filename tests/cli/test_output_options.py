@@ -215,3 +215,21 @@ def test_two_plans_are_compared(folder: Path) -> None:
         run("report", "512KiB/plan.json", "4MiB/plam.json", cwd=folder),
         "did you mean 4MiB/plan.json?",
     )
+
+
+def test_no_command_writes_over_its_input(tmp_path: Path) -> None:
+    """By its name, by another path, or by a link; an old output is replaced as ever."""
+    fixtures = Path(__file__).parents[2] / "fixtures"
+    model = tmp_path / "net.tflite"
+    model.write_bytes((fixtures / "wake-words.tflite").read_bytes())
+    before = model.read_bytes()
+    (tmp_path / "link.tflite").hardlink_to(model)
+    (tmp_path / "soft.tflite").symlink_to(model)
+    export = ("export", "tflite", model, "--scratch", "none", "--out")
+    for out in ("net.tflite", "../" + tmp_path.name + "/net.tflite", "link.tflite", "soft.tflite"):
+        done = run(*export, tmp_path / out)
+        assert done.returncode == 2
+        assert "is an input of this command, and would be overwritten" in done.stderr
+        assert model.read_bytes() == before
+    for _ in range(2):
+        assert run(*export, tmp_path / "planned.tflite").returncode == 0

@@ -199,3 +199,19 @@ def test_drafts_of_processes_that_were_killed_are_removed(tmp_path: Path) -> Non
     with output_directory(tmp_path):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_nothing_of_a_directory_is_written_over_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_inputs", set())
+    source = tmp_path / "mapping.json"
+    source.write_text("old")
+    files.protect([str(source), "no file", str(tmp_path), "a\0b"])
+    with files.output_directory(tmp_path) as directory:
+        directory.write("mapping.json", "new")
+        directory.write("report.html", "new")
+        with pytest.raises(OutputError, match="is an input of this command"):
+            directory.publish()
+    assert [path.name for path in tmp_path.iterdir()] == ["mapping.json"]
+    assert source.read_text() == "old"

@@ -198,3 +198,31 @@ def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind: str):
             opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
             for model in variants(helper.make_model(graph, opset_imports=opsets)):
                 assert_loads_or_is_refused(model)
+
+
+def test_axes_of_an_old_slice_may_be_in_any_order(tmp_path: Path):
+    cut = node("Slice", ["x"], "y", axes=[2, 1], starts=[1, 0], ends=[5, 3])
+    graph = graph_of(tmp_path, [cut], {"x": (1, 4, 8, 8)}, ["y"], opset=9)
+    assert graph.tensors["y"].shape == (1, 3, 4, 8)
+
+
+def test_a_wrong_output_padding_is_named(tmp_path: Path):
+    with pytest.raises(ModelError, match=r"'t' \(ConvTranspose\): its output_padding \[1\] is not"):
+        graph_of(
+            tmp_path,
+            [
+                node(
+                    "ConvTranspose",
+                    ["x", "w"],
+                    "y",
+                    name="t",
+                    output_padding=[1],
+                    auto_pad="SAME_UPPER",
+                    strides=[2, 2],
+                )
+            ],
+            {"x": (1, 4, 8, 8)},
+            ["y"],
+            {"w": (4, 4, 3, 3)},
+            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 16, 16))],
+        )

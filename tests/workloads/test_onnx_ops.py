@@ -352,9 +352,9 @@ def test_a_loop_takes_the_shapes_that_inference_leaves_open_from_the_file(tmp_pa
     graph = graph_of(
         tmp_path,
         [node("Loop", ["n", "", "x"], "y", body=body)],
-        {"x": (4, 4)},
+        [info("x", (4, 4)), info("n", (), TensorProto.INT64)],
         ["y"],
-        [constant("n", 3), absent("w", (4, 4))],
+        [absent("w", (4, 4))],
         value_info=[info("y", (4, 4))],
     )
     assert graph.tensors["y"].shape == (4, 4)

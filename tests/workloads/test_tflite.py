@@ -605,3 +605,52 @@ def test_a_writer_of_flatbuffers_aligns_every_number() -> None:
     assert root.at(4) is None
     assert (root.at(1) or 1) % 8 == 0
     assert (root.at(9) or 1) % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "options", "shape"),
+    [
+        ("RELU", [], None, (1, 8, 9, 16)),
+        ("ADD", [(1, 1, 1, 16)], {0: b(0)}, (1, 8, 9, 16)),
+        ("SOFTMAX", [], {}, (1, 8, 9, 16)),
+        ("CONV_2D", [(5, 3, 3, 16)], {0: b(SAME), 1: i(2), 2: i(1)}, (1, 8, 5, 5)),
+        ("CONV_2D", [(5, 3, 3, 16)], {0: b(VALID), 1: i(1), 2: i(2), 5: i(2)}, (1, 2, 7, 5)),
+        ("DEPTHWISE_CONV_2D", [(1, 3, 3, 32)], {0: b(VALID), 1: i(1), 2: i(1)}, (1, 6, 7, 32)),
+        ("MAX_POOL_2D", [], {0: b(VALID), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}, (1, 4, 4, 16)),
+    ],
+)
+def test_a_shape_that_the_converter_left_open_is_worked_out(
+    tmp_path: Path,
+    kind: str,
+    weights: list[tuple[int, ...]],
+    options: Fields | None,
+    shape: tuple[int, ...],
+) -> None:
+    model = one_operator(kind, [(1, 8, 9, 16)], weights, (), options)
+    main = model.subgraphs[0]
+    main.outputs = [main.out("ABS", main.outputs, (), name="z")]
+    graph = graph_of(tmp_path, model)
+    assert graph.tensors["y"].shape == graph.tensors["z"].shape == shape
+    assert graph.ops[0].writes[0].bytes == 4 * np.prod(shape)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "weights", "options", "missing"),
+    [
+        ("CONV_2D", (), [(5, 3, 3, 16)], CONV, "x0"),
+        ("MAX_POOL_2D", (), [], {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}, "x0"),
+        ("RESIZE_BILINEAR", (1, 8, 8, 16), [], {}, "y"),
+        ("BATCH_MATMUL", (1, 8, 8), [(1, 8, 8)], {}, "y"),
+    ],
+)
+def test_a_shape_that_is_not_to_be_known_is_named(
+    tmp_path: Path,
+    kind: str,
+    shape: tuple[int, ...],
+    weights: list[tuple[int, ...]],
+    options: Fields,
+    missing: str,
+) -> None:
+    model = one_operator(kind, [shape], weights, (), options)
+    with pytest.raises(ModelError, match=f"the shape of tensor '{missing}' is not in the file"):
+        graph_of(tmp_path, model)

@@ -6,6 +6,7 @@ import atexit
 import gc
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -30,6 +31,7 @@ from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import LoadmasterError, OutputError
+from loadmaster.core.files import protect
 from loadmaster.core.packages import missing
 
 app = typer.Typer(
@@ -76,6 +78,8 @@ app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)
 app.add_typer(export_group, name="export")
 
+_OUTPUTS = ("--out", "--c-struct")
+
 # What typer raises for a command line that it cannot parse; it exports the subclass only.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -92,6 +96,7 @@ def main() -> NoReturn:
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
         check_streams()
+        protect(_inputs(sys.argv[1:]))
         with rare_collection():
             answer = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         code = answer if isinstance(answer, int) else 0
@@ -112,6 +117,18 @@ def main() -> NoReturn:
     if code == 128 + signal.SIGINT:
         _complain("interrupted")
     sys.exit(code)
+
+
+def _inputs(words: Sequence[str]) -> Iterator[str]:
+    """What a command line may name as inputs: all its words, and their parts at commas and behind
+    equals signs, but the values of options for outputs."""
+    before = ""
+    for word in words:
+        option = word.partition("=")[0]
+        if before not in _OUTPUTS and option not in _OUTPUTS:
+            yield word
+            yield from (part.rpartition("=")[2] for part in word.split(","))
+        before = word
 
 
 def _end_properly_at(*signals: signal.Signals) -> None:

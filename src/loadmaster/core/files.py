@@ -8,8 +8,9 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +20,30 @@ from loadmaster.core.errors import OutputError
 _ALIKE = 0.75
 """How much two file names must have in common for one to be taken for a misspelling of the
 other."""
+
+
+_inputs: set[tuple[int, int]] = set()
+"""Device and number of files that the command reads, which nothing is written over."""
+
+
+def protect(paths: Iterable[str]) -> None:
+    """Have files that are there refused as outputs from now on: a command never writes over its
+    inputs."""
+    for path in paths:
+        with suppress(OSError, ValueError):
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode):
+                _inputs.add((found.st_dev, found.st_ino))
+
+
+def _require_no_input(path: Path) -> None:
+    with suppress(OSError, ValueError):
+        found = os.stat(path)
+        if (found.st_dev, found.st_ino) in _inputs:
+            raise OutputError(
+                f"{path}: is an input of this command, and would be overwritten: choose another"
+                " --out"
+            )
 
 
 def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
@@ -34,6 +59,7 @@ def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
         If the file cannot be written; the old one is as it was, and nothing else is left behind.
     """
     path = Path(path)
+    _require_no_input(path)
     try:
         content = data.encode() if isinstance(data, str) else data
         if path.exists() and not path.is_file():
@@ -120,6 +146,7 @@ class OutputDirectory:
         something is in the way."""
         names = sorted(file.name for file in self.draft.iterdir())
         for name in names:
+            _require_no_input(self.final / name)
             if (self.final / name).is_dir():
                 raise OutputError(
                     f"{self.final / name}: a directory is in the way: remove it, or choose another"

@@ -65,10 +65,10 @@ def walk_network(
         if item.type.WhichOneof("value")
     }
     shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
-    needed = frozenset(name for node in graph.node for name in dependencies(node)) | {
-        item.name for item in graph.output
-    }
-    walk = Walk(shapes, precision, needed, frozenset(item.name for item in graph.output))
+    names, notes = operator_names(graph)
+    outputs = frozenset(item.name for item in graph.output)
+    needed = {name for node in graph.node for name in dependencies(node)} | outputs
+    walk = Walk(shapes, precision, needed, outputs, set(names))
     for item in inputs:
         tensor = (
             item.type.sparse_tensor_type
@@ -80,7 +80,6 @@ def walk_network(
         walk.add_constant(initialiser.name, initialiser)
     for sparse in graph.sparse_initializer:
         walk.add_constant(sparse.values.name, sparse.values, sparse.dims)
-    names, notes = operator_names(graph)
     for index in order:
         walk.visit(graph.node[index], names[index])
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)

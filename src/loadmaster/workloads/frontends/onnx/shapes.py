@@ -311,6 +311,8 @@ def _screen(node: Node, proto: onnx.NodeProto) -> None:
 
 def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
     """A vendor's variant as the standard operator that gives the same shapes."""
+    if proto.op_type == "Slice" and any(item.name == "axes" for item in proto.attribute):
+        return _with_axes_in_order(proto)
     if proto.op_type == schema.name and proto.domain == schema.domain:
         return proto
     twin = STANDARD_TWINS.get((proto.domain, proto.op_type), Twin(schema.name))
@@ -325,6 +327,18 @@ def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
         attribute for attribute in proto.attribute if attribute.name in schema.attributes
     )
     return standard
+
+
+def _with_axes_in_order(proto: onnx.NodeProto) -> onnx.NodeProto:
+    """A slice of the first opsets with ascending axes, as inference wants them."""
+    ordered = onnx.NodeProto()
+    ordered.CopyFrom(proto)
+    lists = {item.name: item.ints for item in ordered.attribute}
+    names = [name for name in ("axes", "starts", "ends") if name in lists]
+    rows = sorted(zip(*(lists[name] for name in names), strict=True))
+    for name, numbers in zip(names, zip(*rows, strict=True), strict=False):
+        lists[name][:] = numbers
+    return ordered
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:

@@ -28,10 +28,16 @@ from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     recurrent,
     signal,
 )
+from loadmaster.workloads.frontends.onnx.control_flow import expanded
 from loadmaster.workloads.frontends.onnx.division.table import Division
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
-from loadmaster.workloads.frontends.onnx.order import captured, nested_nodes, subgraphs
+from loadmaster.workloads.frontends.onnx.order import (
+    captured,
+    dependencies,
+    nested_nodes,
+    subgraphs,
+)
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, Shapes, unshaped
 from loadmaster.workloads.frontends.onnx.types import (
@@ -84,8 +90,9 @@ class Walk:
 
     shapes: Shapes
     precision: str | None
-    needed: frozenset[str]
+    needed: set[str]
     delivered: frozenset[str]
+    operators: set[str]
     values: dict[str, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     subgraph_ops: Counter[str] = field(default_factory=Counter)
@@ -132,7 +139,19 @@ class Walk:
             )
             self.steps.append(Step(node, Work(OpClass.SHAPE)))
             return
-        inputs = tuple(self.values[item] if item else None for item in proto.input)
+        inner = (
+            expanded(proto, name, self.values, self.shapes.opset(""), self._free)
+            if proto.domain in STANDARD_DOMAINS and subgraphs(proto)
+            else None
+        )
+        if inner is not None:
+            self.needed |= {item for each in inner for item in dependencies(each)}
+            for each in inner:
+                label = free_name(each.name, self.operators)
+                self.operators.add(label)
+                self.visit(each, label)
+            return
+        inputs = tuple(self._value(proto, item) if item else None for item in proto.input)
         node = Node(
             name,
             proto.op_type,
@@ -154,6 +173,15 @@ class Walk:
             node = replace(node, outputs=tuple(_moved(node, value) for value in node.outputs))
         self.values.update((value.name, value) for value in node.outputs if value)
         self.steps.append(Step(node, work, outer))
+
+    def _value(self, proto: onnx.NodeProto, name: str) -> Value:
+        """A tensor that a node reads; those of expanded bodies may lack a maker."""
+        if name not in self.values:
+            raise ModelError(
+                f"{describe(proto.op_type, proto.name)} reads tensor {name!r}, which nothing"
+                " produces before: export the network again"
+            )
+        return self.values[name]
 
     def _inner_weights(self, proto: onnx.NodeProto, name: str) -> tuple[Value, ...]:
         """Constants of all bodies of a node, registered under the node's name: bodies may use a

@@ -40,6 +40,7 @@ from loadmaster.workloads.frontends.tflite.layouts import in_file_order
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.operators import meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
+from loadmaster.workloads.frontends.tflite.shapes import completed
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind, dominant_precision
 
 _STORED_AS = {"resource": "uint32", "variant": "uint64"}
@@ -131,9 +132,8 @@ class _Walk:
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
-            step = self._step(
-                operator, Call(operator.kind, operator.options, inputs, outputs), name
-            )
+            call = completed(Call(operator.kind, operator.options, inputs, outputs))
+            step = self._step(operator, call, name)
             for value in step.node.outputs:
                 if value is not None:
                     self._add(value)

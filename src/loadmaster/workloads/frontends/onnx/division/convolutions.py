@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.division.table import (
     WHOLE,
     Division,
@@ -99,6 +100,12 @@ def _transposed_convolution(node: Node) -> Division:
     groups, rank = node.attrs.get("group", 1), len(filters) - 2
     strides = node.integers("strides") or [1] * rank
     dilations = node.integers("dilations") or [1] * rank
+    more = node.integers("output_padding") or [0] * rank
+    if len(more) != rank:
+        raise ModelError(
+            f"its output_padding {more} is not of its {rank} dimensions: the file is damaged, export"
+            " it again"
+        )
     pads = _transposed_pads(node, filters[2:], data[2:], result[2:], strides, dilations)
     if not len(strides) == len(dilations) == len(pads) == rank:
         return WHOLE

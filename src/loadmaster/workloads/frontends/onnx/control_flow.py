@@ -1,0 +1,269 @@
+"""Control flow that is known before the first inference, as the operators that it runs: an ``If``
+whose condition is known is its branch; a ``Loop`` or ``Scan`` of known count is so many bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from loadmaster.core.arrays import Array
+from loadmaster.workloads.frontends.onnx.order import subgraphs
+from loadmaster.workloads.frontends.onnx.types import Value
+
+MOST_OPERATORS = 1000
+"""Operators that a loop may become; a longer one is planned as one operator."""
+_FREE_OF_BATCHES = 9
+"""The opset from which on the operands of ``Scan`` have no dimension of batches."""
+_AXES_ARE_OPERANDS = 13
+
+Names = dict[str, str]
+
+
+def expanded(
+    proto: onnx.NodeProto,
+    name: str,
+    values: Mapping[str, Value],
+    opset: int,
+    free: Callable[[str], str],
+) -> list[onnx.NodeProto] | None:
+    """The operators that a node of control flow runs, in order; None where that is not known.
+
+    ``name`` is the node's own, and ``free`` makes names of tensors that no tensor has.
+    """
+    bodies = {
+        attribute.name: attribute.g for attribute in proto.attribute if attribute.HasField("g")
+    }
+    expansion = _Expansion(name, free, opset)
+    operands = [values.get(operand) for operand in proto.input]
+    if proto.op_type == "If":
+        condition = _known(operands[0] if operands else None)
+        if condition is None or not {"then_branch", "else_branch"} <= bodies.keys():
+            return None
+        branch = bodies["then_branch" if condition else "else_branch"]
+        made = expansion.run(branch, expansion.constants(branch), "")
+    elif proto.op_type in ("Loop", "Scan") and "body" in bodies:
+        body = bodies["body"]
+        looped = (
+            _loop(proto, body, operands, expansion)
+            if proto.op_type == "Loop"
+            else _scan(proto, body, operands, expansion)
+        )
+        if looped is None:
+            return None
+        made = looped
+    else:
+        return None
+    if len(made) < len(proto.output):
+        return None
+    for inner, outer in zip(made, proto.output, strict=False):
+        if outer:
+            expansion.add("Identity", [inner], outer)
+    return expansion.nodes
+
+
+def _known(value: Value | None) -> int | None:
+    """The one number of a constant; None where it is not known."""
+    numbers = value.integers() if value is not None else None
+    return numbers[0] if numbers and len(numbers) == 1 else None
+
+
+class _Expansion:
+    def __init__(self, name: str, free: Callable[[str], str], opset: int) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.opset = opset
+        self._name, self._free = name, free
+        self._taken: set[str] = set()
+
+    def tensor(self, label: str) -> str:
+        """A new tensor's name."""
+        name = self._free(f"{self._name}/{label}")
+        while name in self._taken:
+            name = self._free(f"{name}_")
+        self._taken.add(name)
+        return name
+
+    def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add an operator and return the name of its result."""
+        label = f"{self._name}/{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=label, **attributes))
+        return output
+
+    def constant(self, label: str, value: Array) -> str:
+        """A new constant."""
+        return self.add("Constant", [], self.tensor(label), value=numpy_helper.from_array(value))
+
+    def constants(self, graph: onnx.GraphProto) -> Names:
+        """The constants of a body, which all its runs share."""
+        names = {}
+        for item in graph.initializer:
+            names[item.name] = self.add("Constant", [], self.tensor(item.name), value=item)
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            names[name] = self.add("Constant", [], self.tensor(name), sparse_value=sparse)
+        for node in graph.node:
+            if node.op_type == "Constant" and not node.domain:
+                names[node.output[0]] = self.tensor(node.output[0])
+                self._copy(node, names, "")
+        return names
+
+    def run(self, graph: onnx.GraphProto, names: Names, label: str) -> list[str]:
+        """Add a run of a body, whose operands are among ``names``; returns its results."""
+        names = dict(names)
+        for node in graph.node:
+            if node.op_type == "Constant" and not node.domain:
+                continue
+            names |= {made: self.tensor(label + made) for made in node.output if made}
+            self._copy(node, names, label)
+        return [names.get(output.name, output.name) for output in graph.output]
+
+    def _copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
+        copy = _renamed(node, names)
+        own = node.name or f"{node.op_type}_{len(self.nodes)}"
+        copy.name = f"{self._name}/{label}{own}"
+        self.nodes.append(copy)
+
+    def stacked(self, parts: list[str], axis: int, label: str) -> str:
+        """Results of all runs, one behind the other along a new axis."""
+        rows = [self._unsqueezed(part, axis) for part in parts]
+        return self.add("Concat", rows, self.tensor(label), axis=axis)
+
+    def _unsqueezed(self, part: str, axis: int) -> str:
+        if self.opset < _AXES_ARE_OPERANDS:
+            return self.add("Unsqueeze", [part], self.tensor(f"{part}/row"), axes=[axis])
+        axes = self.constant("axes", np.array([axis]))
+        return self.add("Unsqueeze", [part, axes], self.tensor(f"{part}/row"))
+
+
+def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
+    """A copy of a node, with its tensors and those that its bodies capture under other names."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(item, item) for item in node.input]
+    copy.output[:] = [names.get(item, item) for item in node.output]
+    for graph in subgraphs(copy):
+        own = {item.name for item in (*graph.input, *graph.initializer)}
+        own |= {item.values.name for item in graph.sparse_initializer}
+        own |= {made for inner in graph.node for made in inner.output}
+        outer = {item: name for item, name in names.items() if item not in own}
+        nodes = [_renamed(inner, outer) for inner in graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        for output in graph.output:
+            output.name = outer.get(output.name, output.name)
+    return copy
+
+
+def _loop(
+    proto: onnx.NodeProto,
+    body: onnx.GraphProto,
+    operands: list[Value | None],
+    expansion: _Expansion,
+) -> list[str] | None:
+    """Runs of a body as often as a number says, where no condition ends them early."""
+    count = _known(operands[0] if operands else None)
+    if (
+        len(operands) < 2
+        or count is None
+        or not 1 <= count * max(1, len(body.node)) <= MOST_OPERATORS
+        or (operands[1] is not None and not _known(operands[1]))
+        or (proto.input[1] and operands[1] is None)
+        or not _goes_on(body)
+    ):
+        return None
+    shared = expansion.constants(body)
+    goes_on = expansion.constant("goes on", np.array(True))
+    carried, rows = list(proto.input[2:]), []
+    formal = [item.name for item in body.input]
+    if len(formal) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+        return None
+    for turn in range(count):
+        number = expansion.constant(f"{turn}/number", np.array(turn))
+        names = shared | dict(zip(formal, (number, goes_on, *carried), strict=True))
+        _, *made = expansion.run(body, names, f"{turn}/")
+        carried, more = made[: len(carried)], made[len(carried) :]
+        rows.append(more)
+    return carried + [
+        expansion.stacked(list(parts), 0, f"rows {index}")
+        for index, parts in enumerate(zip(*rows, strict=True))
+    ]
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """Whether the condition that a body returns is the one that it gets, or is true."""
+    if len(body.input) < 2 or not body.output:
+        return False
+    makers = {made: node for node in body.node for made in node.output}
+    known = {item.name: item for item in body.initializer}
+    at = body.output[0].name
+    for _ in range(len(body.node) + 1):
+        if at == body.input[1].name:
+            return True
+        maker = makers.get(at)
+        if maker is None or maker.op_type not in ("Identity", "Constant"):
+            break
+        if maker.op_type == "Constant":
+            values = [item.t for item in maker.attribute if item.name == "value"]
+            return bool(values) and bool(numpy_helper.to_array(values[0]).all())
+        at = maker.input[0]
+    return at in known and bool(numpy_helper.to_array(known[at]).all())
+
+
+def _scan(
+    proto: onnx.NodeProto,
+    body: onnx.GraphProto,
+    operands: list[Value | None],
+    expansion: _Expansion,
+) -> list[str] | None:
+    """A run of a body for each element along an axis of the operands that are scanned."""
+    attributes = {
+        attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
+    }
+    scanned = attributes.get("num_scan_inputs", 0)
+    carried = list(proto.input[: len(operands) - scanned])
+    sources = operands[len(carried) :]
+    results = len(body.output) - len(carried)
+    axes = attributes.get("scan_input_axes") or [0] * scanned
+    if (
+        expansion.opset < _FREE_OF_BATCHES
+        or not 1 <= scanned <= len(operands)
+        or None in sources
+        or results < 0
+        or len(body.input) != len(operands)
+        or len(axes) != scanned
+    ):
+        return None
+    counts = {
+        value.shape[axis]
+        for value, axis in zip(sources, axes, strict=True)
+        if value is not None and -len(value.shape) <= axis < len(value.shape)
+    }
+    count = counts.pop() if len(counts) == 1 else 0
+    if not 1 <= count * max(1, len(body.node)) <= MOST_OPERATORS:
+        return None
+    backwards = attributes.get("scan_input_directions") or [0] * scanned
+    shared, rows = expansion.constants(body), []
+    formal = [item.name for item in body.input]
+    for turn in range(count):
+        parts = []
+        for index, axis in enumerate(axes):
+            at = count - 1 - turn if backwards[index] else turn
+            number = expansion.constant(f"{turn}/number", np.array(at))
+            source = proto.input[len(carried) + index]
+            part = expansion.tensor(f"{turn}/part {index}")
+            parts.append(expansion.add("Gather", [source, number], part, axis=axis))
+        names = shared | dict(zip(formal, (*carried, *parts), strict=True))
+        made = expansion.run(body, names, f"{turn}/")
+        carried, more = made[: len(carried)], made[len(carried) :]
+        rows.append(more)
+    ends = attributes.get("scan_output_axes") or [0] * results
+    turned = attributes.get("scan_output_directions") or [0] * results
+    return carried + [
+        expansion.stacked(
+            list(made)[::-1] if turned[index] else list(made), ends[index], f"rows {index}"
+        )
+        for index, made in enumerate(zip(*rows, strict=True))
+    ]

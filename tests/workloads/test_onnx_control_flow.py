@@ -1,0 +1,180 @@
+"""Control flow that is known before the first inference is planned as the operators that it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.support.onnx_builder import constant, graph_of, info, node
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.graph import OpClass
+
+
+def body(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[str],
+    weights: list[onnx.TensorProto] | None = None,
+) -> onnx.GraphProto:
+    results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    return helper.make_graph(nodes, "body", inputs, results, weights or [])
+
+
+WEIGHTS = [
+    constant("w1", np.zeros((8, 4)), "float32"),
+    constant("w2", np.zeros((8, 6)), "float32"),
+]
+
+
+def choice(condition: str) -> onnx.NodeProto:
+    branches = {
+        name: body([node("MatMul", ["x", weight], "r", name="product")], [], ["r"])
+        for name, weight in (("then_branch", "w1"), ("else_branch", "w2"))
+    }
+    return node("If", [condition], "y", name="if", **branches)
+
+
+@pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
+def test_a_branch_whose_condition_is_constant_is_taken(
+    tmp_path: Path, value: bool, macs: int, width: int
+):
+    weights = [*WEIGHTS, constant("c", value, "bool")]
+    graph = graph_of(tmp_path, [choice("c")], {"x": (1, 8)}, ["y"], weights)
+    assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
+    assert [op.name for op in graph.ops if op.macs] == ["if/product"]
+
+
+@pytest.mark.parametrize(("length", "rank"), [(4, 2), (8, 3)])
+def test_a_branch_that_shapes_decide_is_taken(tmp_path: Path, length: int, rank: int):
+    """As torch writes ``squeeze`` of a dimension that is symbolic."""
+    nodes = [
+        node("Conv", ["x", "w"], "p", kernel_shape=[4], strides=[4]),
+        node("Shape", ["p"], "shape"),
+        node("Gather", ["shape", "two"], "length"),
+        node("Equal", ["length", "one"], "is one"),
+        node(
+            "If",
+            ["is one"],
+            "y",
+            then_branch=body([node("Squeeze", ["p", "axis"], "s")], [], ["s"]),
+            else_branch=body([node("Identity", ["p"], "i")], [], ["i"]),
+        ),
+    ]
+    weights = [
+        constant("w", np.zeros((8, 1, 4)), "float32"),
+        constant("two", 2),
+        constant("one", 1),
+        constant("axis", [2]),
+    ]
+    graph = graph_of(
+        tmp_path,
+        nodes,
+        {"x": ("batch", 1, "length")},
+        ["y"],
+        weights,
+        options={"batch": 2, "dims": {"length": length}},
+    )
+    assert graph.tensors["y"].shape == (2, 8, length // 4)[:rank]
+    assert graph.macs == 2 * 8 * 4 * (length // 4)
+
+
+def test_a_branch_that_a_value_decides_stays_one_operator(tmp_path: Path):
+    inputs = [info("x", (1, 8)), info("c", (), TensorProto.BOOL)]
+    weights = [WEIGHTS[0], constant("w2", np.zeros((8, 4)), "float32")]
+    graph = graph_of(tmp_path, [choice("c")], inputs, ["y"], weights)
+    assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
+    assert graph.subgraph_ops == {"MatMul": 2}
+
+
+def loop(count: str, condition: str) -> onnx.NodeProto:
+    """A product with a weight of the body's own, each result kept as a row."""
+    inner = body(
+        [
+            node("MatMul", ["a", "v"], "b"),
+            node("Identity", ["go"], "on"),
+            node("Identity", ["b"], "row"),
+        ],
+        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("a", (1, 8))],
+        ["on", "b", "row"],
+        [constant("v", np.zeros((8, 8)), "float32")],
+    )
+    return node("Loop", [count, condition, "x"], ["y", "rows"], name="loop", body=inner)
+
+
+@pytest.mark.parametrize("condition", ["", "t"])
+@pytest.mark.parametrize("opset", [11, 21])
+def test_a_loop_of_known_count_is_so_many_bodies(tmp_path: Path, condition: str, opset: int):
+    weights = [constant("n", 10), constant("t", True, "bool")]
+    graph = graph_of(
+        tmp_path, [loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset
+    )
+    assert graph.macs == 10 * 8 * 8
+    assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
+    weight = {op.nests[0].weight for op in graph.ops if op.macs}
+    assert len(weight) == 1
+    assert graph.tensors[weight.pop()].bytes == 4 * 64
+
+
+def test_a_loop_that_may_end_early_or_is_long_stays_one_operator(tmp_path: Path):
+    early = graph_of(
+        tmp_path,
+        [loop("n", "t")],
+        [info("x", (1, 8)), info("t", (), TensorProto.BOOL)],
+        ["y"],
+        [constant("n", 10)],
+        value_info=[info("y", (1, 8))],
+    )
+    assert early.ops[0].op_class is OpClass.CONTROL_FLOW
+    long = graph_of(
+        tmp_path,
+        [loop("n", "")],
+        {"x": (1, 8)},
+        ["y"],
+        [constant("n", 10**9)],
+        value_info=[info("y", (1, 8))],
+    )
+    assert long.ops[0].op_class is OpClass.CONTROL_FLOW
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_is_a_body_for_each_element(tmp_path: Path, axis: int):
+    inner = body(
+        [node("Add", ["s", "e"], "sum"), node("MatMul", ["sum", "v"], "t")],
+        [info("s", (1, 8)), info("e", (1, 8))],
+        ["t", "sum"],
+    )
+    shape = [1, 8]
+    shape.insert(axis, 20)
+    scan = node(
+        "Scan",
+        ["s0", "x"],
+        ["last", "all"],
+        body=inner,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_output_axes=[axis],
+    )
+    inputs = {"s0": (1, 8), "x": tuple(shape)}
+    weights = [constant("v", np.zeros((8, 8)), "float32")]
+    graph = graph_of(tmp_path, [scan], inputs, ["last", "all"], weights)
+    assert graph.macs == 20 * 64
+    assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), tuple(shape)]
+
+
+def test_control_flow_within_known_control_flow_is_expanded_too(tmp_path: Path):
+    inner = body([choice("c")], [], ["y"])
+    outer = node("If", ["c"], "z", name="outer", then_branch=inner, else_branch=inner)
+    weights = [*WEIGHTS, constant("c", True, "bool")]
+    graph = graph_of(tmp_path, [outer], {"x": (1, 8)}, ["z"], weights)
+    assert (graph.macs, graph.tensors["z"].shape) == (32, (1, 4))
+
+
+def test_a_body_that_reads_what_comes_later_is_refused(tmp_path: Path):
+    late = body([node("Relu", ["b"], "a"), node("Relu", ["x"], "b")], [], ["a"])
+    choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
+    with pytest.raises(ModelError, match="which nothing produces before"):
+        graph_of(tmp_path, [choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
