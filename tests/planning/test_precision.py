@@ -54,7 +54,7 @@ def tflite(folder: Path) -> Path:
 
 def planned(graphs: list[Graph]) -> lm.Plan:
     target = lm.target("edge-npu")
-    plan = lm.plan(graphs, target, rounds=0)
+    plan = lm.plan(graphs, target, effort="test")
     assert lm.verify(plan) == ()
     assert lm.verify_against(plan, graphs, target) == ()
     return plan

@@ -49,6 +49,7 @@ def aligned_bands(data: bytes) -> list[Bands]:
     return [bands for edges in search.edges.values() for bands, _, _ in edges]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
     """Strides, dilation, odd sizes, both paddings, PAD, pools and residuals; int8 and float."""
@@ -66,6 +67,7 @@ def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
     assert tried > 20
 
 
+@pytest.mark.slow
 def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
     model = parse_model(FIXTURE.read_bytes())
     choices = list(BandSearch(Chain(model)).choices())
@@ -78,6 +80,7 @@ def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
         assert measure(new, head).head == head
 
 
+@pytest.mark.slow
 def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
     small = shrink_model(FIXTURE, arena=46 * 1024)
     assert small.after is not None
@@ -92,6 +95,7 @@ def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
         shrink_model(FIXTURE, arena=20 * 1024)
 
 
+@pytest.mark.slow
 def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
     right = Chain.bands
@@ -107,6 +111,7 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.M
         shrink_model(FIXTURE, extra_work=0.05)
 
 
+@pytest.mark.slow
 def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = plan_entries
 
@@ -174,6 +179,7 @@ def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
                     assert (band + 1) * bands.rows <= made.last
 
 
+@pytest.mark.slow
 def test_the_network_in_bands_is_read_by_every_command(tmp_path: Path) -> None:
     path = tmp_path / "small.tflite"
     path.write_bytes(shrink_model(FIXTURE, extra_work=0.05).data)
