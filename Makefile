@@ -29,6 +29,7 @@ test: lint
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	git ls-files 'src/native/*' 'tests/native/*' | grep -E '\.(cpp|hpp|h)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/mypy
 
 # The site, in build/site; warnings are errors, so that a broken link or a faulty docstring fails.

@@ -28,8 +28,7 @@ class CutProblem {
   public:
     CutProblem(Ints option_first, Ints piece_first, Ints need_first, Array<double, 2> alone,
         Floats link, Boxes made, Boxes needed, Ints source_first, Ints source, Floats fetch,
-        Floats stream, double copied, Ints given, Ints room,
-        std::int64_t mini_batches)
+        Floats stream, double copied, Ints given, Ints room, std::int64_t mini_batches)
         : option_first_(option_first), piece_first_(piece_first), need_first_(need_first),
           source_first_(source_first), source_(source), given_(given), room_(room), alone_(alone),
           link_(link), fetch_(fetch), stream_(stream), made_(made), needed_(needed) {
@@ -121,8 +120,7 @@ void bind_cutting(nb::module_ &module) {
             nb::kw_only(), nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"),
             nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"),
-            nb::arg("copied"), nb::arg("given"), nb::arg("room"),
-            nb::arg("mini_batches"))
+            nb::arg("copied"), nb::arg("given"), nb::arg("room"), nb::arg("mini_batches"))
         .def("improve", &CutProblem::better<cutting::improve>, nb::arg("option"), nb::arg("most"))
         .def("explore", &CutProblem::better<cutting::explore>, nb::arg("option"), nb::arg("most"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));

@@ -24,7 +24,7 @@ struct Network {
     std::span<const double>
         fetch; // seconds of the main link for what each piece, and none before it, needs to begin
     std::span<const double> stream; // seconds of the main link that each piece takes while it runs
-    double copied;     // seconds of the near link that each second of fetching takes
+    double copied;                  // seconds of the near link that each second of fetching takes
     std::span<const std::int64_t> given; // bytes of weights and inputs of each operator
     std::span<const std::int64_t> room;  // bytes of such that can be there while each operator runs
 };
