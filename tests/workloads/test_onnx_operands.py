@@ -19,7 +19,7 @@ from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.frontends.onnx.division.table import RULES
+from loadmaster.workloads.frontends.onnx.division.divide import RULES
 from loadmaster.workloads.frontends.onnx.types import Node
 
 
@@ -226,3 +226,15 @@ def test_a_wrong_output_padding_is_named(tmp_path: Path):
             {"w": (4, 4, 3, 3)},
             value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 16, 16))],
         )
+
+
+@pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
+def test_operators_of_qonnx_keep_the_shape_of_what_they_round(tmp_path: Path, kind: str):
+    nodes = [
+        node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"),
+        node("MatMul", ["q", "w"], "y"),
+    ]
+    weights = [constant("s", 0.5, "float32"), constant("w", np.zeros((8, 4)), "float32")]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 8)}, ["y"], weights)
+    assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})
+    assert graph.ops[0].elements == 16

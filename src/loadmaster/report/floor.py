@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+_LONGEST_NAME = 32
+"""Characters up to which names of arenas stay on one line."""
 _COLUMNS = ("Arena", "Buffers", "Theirs", "Loadmaster", "Bound", "Status", "")
 
 
@@ -16,12 +18,15 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
     ``--json``, figures in bytes."""
     table = Table(box=None, padding=(0, 2, 0, 0))
+    longest = max((len(arena["name"]) for arena in arenas), default=0)
     for heading in _COLUMNS:
         table.add_column(
             heading,
             justify="left" if heading in ("Arena", "Status", "") else "right",
             overflow="fold",
-            no_wrap=heading != "Arena",
+            # Words of the verdict go to the next line before a name is broken.
+            no_wrap=heading not in ("Arena", ""),
+            min_width=min(longest, _LONGEST_NAME) if heading == "Arena" else None,
         )
     notes = []
     for arena in arenas:

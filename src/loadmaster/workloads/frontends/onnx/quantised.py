@@ -149,6 +149,13 @@ rule("QEmbedLayerNormalization", domain=MICROSOFT)(summed_embeddings)
 rule("QAttention", domain=MICROSOFT)(lambda node: projected(node, 1, past=8))
 
 
+for _domain in ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"):
+    # Rounding to few bits whose results stay floating-point numbers, as QONNX writes it.
+    _kinds = ("Quant", "IntQuant", "BipolarQuant", "FloatQuant", "Trunc")
+    set_shapes(like(0), *_kinds, domain=_domain)
+    rule(*_kinds, domain=_domain)(elementwise)
+
+
 @rule("DynamicQuantizeMatMul", domain=MICROSOFT)
 def _dynamic_matmul(node: Node) -> Work:
     """The floating operand is quantised at run time, and the weight's width is that of the

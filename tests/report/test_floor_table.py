@@ -1,0 +1,26 @@
+"""The table of other planners' arenas in a narrow terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from loadmaster.report.floor import floor_table
+
+
+def test_names_of_arenas_are_not_broken_at_80_columns() -> None:
+    row = {
+        "buffers": 1234,
+        "theirs": 123_456_789,
+        "theirs_stated": None,
+        "peak": 120_456_789,
+        "lower_bound": 120_456_789,
+        "status": "optimal",
+        "verdict": "below the bound: buffers share memory in a way that the dump does not show",
+        "violations": [],
+    }
+    names = ["allocation 3: preallocated-temp", "parameter 1"]
+    console = Console(width=80, record=True)
+    console.print(floor_table([row | {"name": name} for name in names]))
+    shown = console.export_text()
+    assert all(name in shown for name in names)
+    assert "123,456,789" in shown
