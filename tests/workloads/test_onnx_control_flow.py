@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.support.onnx_builder import constant, graph_of, info, node
 
+import loadmaster as lm
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import OpClass
 
@@ -178,3 +179,24 @@ def test_a_body_that_reads_what_comes_later_is_refused(tmp_path: Path):
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(ModelError, match="which nothing produces before"):
         graph_of(tmp_path, [choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
+
+
+@pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_the_value_of_an_input_of_one_element_decides(
+    rate: int, macs: int, shape: tuple[int, ...]
+) -> None:
+    """As voice activity detectors choose their network by the rate of the samples."""
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8)),
+        helper.make_tensor_value_info("sr", TensorProto.INT64, shape),
+    ]
+    nodes = [node("Equal", ["sr", "known"], "is known"), choice("is known")]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weights = [*WEIGHTS, constant("known", 16_000)]
+    graph = helper.make_graph(nodes, "rates", inputs, [output], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert lm.load(model, dims={"sr": rate}).macs == macs
+    assert set(lm.load(model, dims={"sr": rate}).inputs) == {"x"}
+    with pytest.raises(ModelError, match="sr=-"):
+        lm.load(model, dims={"x": -1, "sr": 16_000 * 10**18 * -1})

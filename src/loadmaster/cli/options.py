@@ -55,11 +55,13 @@ Batch = Annotated[
 Dim = Annotated[
     list[str] | None,
     typer.Option(
+        "--dim",
+        "--value",
         metavar="NAME=N",
         rich_help_panel=NETWORK,
         help=(
-            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory. May be"
-            " repeated."
+            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or the"
+            " value of an input of one element, such as `--value sr=16000`. May be repeated."
         ),
     ),
 ]
@@ -335,14 +337,14 @@ def by_network(
 
 
 def sizes_of(options: list[str]) -> dict[str, int]:
-    """Parse `--dim NAME=N` into sizes by name. Raises `ModelError`."""
+    """Parse `--dim NAME=N` and `--value NAME=N` into whole numbers by name. Raises `ModelError`."""
     sizes = {}
     for option in options:
         name, _, size = option.rpartition("=")
-        if not name or not size.strip().isascii() or not size.strip().isdecimal() or int(size) < 1:
+        digits = size.strip().removeprefix("-")
+        if not name or not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
             raise ModelError(
-                f"--dim {option!r}: write NAME=N with a whole number of at least 1, such as"
-                " sequence=128"
+                f"--dim {option[:80]!r}: write NAME=N with a whole number, such as sequence=128"
             )
         sizes[name.strip()] = int(size)
     return sizes

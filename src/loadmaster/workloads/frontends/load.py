@@ -51,7 +51,7 @@ def load(
         A torch factory is called with it.
     dims
         Sizes of an ONNX file's unknown dimensions: by symbol, or as ``TENSOR.AXIS`` for those
-        without one.
+        without one. An input of one element may be given its value by its name.
     precision
         ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) of a file at
         that width. What is quantised in the file stays, and ``Graph.precision`` says so where most

@@ -12,7 +12,7 @@ from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
-from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
+from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, values_given
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
     dependencies,
@@ -58,6 +58,9 @@ def walk_network(
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
     inputs = [item for item in graph.input if item.name not in initialised]
+    values = values_given(inputs, dims)
+    inputs = [item for item in inputs if item.name not in values]
+    dims = {name: size for name, size in dims.items() if name not in values}
     sizes, input_shapes = bind_inputs(graph, inputs, batch, dims, spent_inputs(graph))
     noted = {
         item.name: item.type
@@ -76,7 +79,7 @@ def walk_network(
             else item.type.tensor_type
         )
         walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])
-    for initialiser in graph.initializer:
+    for initialiser in (*graph.initializer, *values.values()):
         walk.add_constant(initialiser.name, initialiser)
     for sparse in graph.sparse_initializer:
         walk.add_constant(sparse.values.name, sparse.values, sparse.dims)

@@ -104,6 +104,27 @@ def _tensor(item: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | onnx.TypeProto
     )
 
 
+def values_given(
+    inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
+) -> dict[str, onnx.TensorProto]:
+    """The inputs of one element that the caller gives by name, as constants."""
+    found = {}
+    for item in inputs:
+        shape = [dim.dim_value for dim in _dims(item)]
+        if item.name in dims and all(size == 1 for size in shape):
+            kind = _tensor(item).elem_type
+            try:
+                found[item.name] = onnx.helper.make_tensor(
+                    item.name, kind, shape, [dims[item.name]]
+                )
+            except (OverflowError, TypeError, ValueError):
+                raise ModelError(
+                    f"--value {item.name}={dims[item.name]}: input {item.name!r} cannot have this"
+                    " value"
+                ) from None
+    return found
+
+
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
     dims: Sequence[Dimension] = _tensor(item).shape.dim
     return dims
