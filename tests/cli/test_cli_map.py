@@ -205,7 +205,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         (["jobs.csv", "--target", "m3e-s2", "--cost", "guess"], ["guess"]),
         (
             ["jobs.csv", "--target", "m3e-s2", "--warm-start", "jobs.csv"],
-            ["line 1, column 1", "not JSON", "--out"],
+            ["not JSON from line 1, column 1"],
         ),
         (
             ["jobs.csv", "--target", "m3e-s2", "--set", "magma.mutation=0.1"],

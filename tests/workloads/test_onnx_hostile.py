@@ -74,6 +74,9 @@ def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "bomb.onnx.gz"
     path.write_bytes(gzip.compress(bytes(2**22)))
     assert "larger than" in complaint(path)
+    monkeypatch.setattr(onnx_file, "_FIRST_BYTES", 2**21)
+    monkeypatch.setattr(onnx_file, "_LARGEST_RATIO", 64)
+    assert "unpacks to more than 64 times its size" in complaint(path)
 
 
 def test_a_circle_names_the_operators_on_it(tmp_path: Path):

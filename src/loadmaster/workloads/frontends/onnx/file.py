@@ -120,7 +120,8 @@ def read_bytes(source: str) -> bytes:
 def _unzipped(file: BinaryIO) -> BinaryIO:
     """The contents of a gzipped file; refused early if they are a great deal larger than it."""
     content = gzip.GzipFile(fileobj=file)
-    if len(content.read(_FIRST_BYTES)) > _LARGEST_RATIO * file.tell():
+    begin = len(content.read(_FIRST_BYTES))
+    if begin == _FIRST_BYTES > _LARGEST_RATIO * file.tell():
         raise ModelError(
             f"unpacks to more than {_LARGEST_RATIO} times its size: if it is a network, unpack it"
             " first"
