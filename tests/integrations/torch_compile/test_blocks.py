@@ -176,14 +176,14 @@ def test_blocks_cover_a_dimension_once():
     assert blocks(2, 5) == [(0, 1), (1, 1)]
 
 
-CLASSES, STEP_BUDGET = 60_000, 14_000 << 10
+VOCABULARY, STEP_BUDGET = 60_000, 14_000 << 10
 """Matrix libraries have buffers of their own, up to 9 MiB of them on some processors."""
 
 
 class Tied(nn.Module):
     """An embedding that is the last layer, too, as in GPT-2; most of the memory is that layer's."""
 
-    def __init__(self, classes=CLASSES, width=64):
+    def __init__(self, classes=VOCABULARY, width=64):
         super().__init__()
         torch.manual_seed(0)
         self.tokens, self.layer = nn.Embedding(classes, width), nn.Linear(width, width)
@@ -222,11 +222,11 @@ def trained(budget, tokens, adam, steps=3):
 
 @pytest.mark.parametrize("adam", [False, True])
 def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
-    tokens = torch.randint(CLASSES, (1, 48))
+    tokens = torch.randint(VOCABULARY, (1, 48))
     right, losses, _ = trained(None, tokens, adam)
     made, mine, model = trained(f"{STEP_BUDGET >> 10} KiB", tokens, adam)
     (plan,) = model.plans
-    assert plan.placed_peak <= STEP_BUDGET < CLASSES * 64 * 4
+    assert plan.placed_peak <= STEP_BUDGET < VOCABULARY * 64 * 4
     assert {
         c.target.whole.kind for c in plan.program.captured.calls if isinstance(c.target, BlockCall)
     } >= {
@@ -244,7 +244,7 @@ def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
 
 
 def test_kernels_stay_whole_where_the_budget_has_room_for_them():
-    tokens = torch.randint(CLASSES, (1, 48))
+    tokens = torch.randint(VOCABULARY, (1, 48))
     right, _, _ = trained(None, tokens, False)
     made, _, model = trained("90%", tokens, False)
     assert same(made, right)
