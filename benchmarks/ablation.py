@@ -52,6 +52,16 @@ CASES: dict[str, tuple[Sequence[Any], str, Sequence[str], Mapping[str, Any]]] = 
     "three networks x 2": ([SQUEEZENET, SHUFFLENET, NCF], "edge-npu", [], {"mini_batches": 2}),
     "mobilenetv2 @ 256 KiB": ([MOBILENET], "edge-npu", small("256 KiB", "4 GB/s"), {}),
     "resnet50 @ 512 KiB": ([RESNET], "edge-npu", small("512 KiB"), {}),
+    "resnet50 @ small buffers": (
+        [RESNET],
+        "edge-npu",
+        [
+            *small("512 KiB", "8 GB/s"),
+            "cores.ws.buffer=32KiB",
+            "cores.lb.buffer=32KiB",
+        ],
+        {"cut": "none"},
+    ),
     "squeezenet @ 256 KiB": ([SQUEEZENET], "edge-npu", small("256 KiB", "8 GB/s"), {}),
     "unet @ 512 KiB": (["unet"], "edge-npu", small("512 KiB"), {}),
     "fsrcnn @ 512 KiB": (["fsrcnn"], "edge-npu", small("512 KiB"), {}),
@@ -101,6 +111,7 @@ def _dependent_ways(cores: int, wide: bool) -> Iterator[Any]:
 
 
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
+    "retiling": [replaced("contest.retiled", lambda planner, solution: (planner, solution))],
     "halves": [replaced("cutting.candidates._halves", _nothing)],
     "exact search in packing": [replaced("packing._Units._searched", lambda *_: None)],
     "mends in packing": [replaced("packing._MENDS_A_PACKING", 0)],

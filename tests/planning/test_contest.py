@@ -27,6 +27,8 @@ class Planner:
     jobs: int = 1
     is_polished: bool = False
     interrupted: bool = False
+    tilings: int = 0
+    """What a choice of tilings takes off the end."""
     tiled: bool = False
     large: bool = False
     goal: Any = field(
@@ -70,6 +72,16 @@ def contest_of(planners: Sequence[Planner]) -> Contest:
         NO_DEADLINE,
         no_progress,
     )
+
+
+@pytest.fixture(autouse=True)
+def _tilings_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "retiled", lambda planner, ends: (planner, ends - planner.tilings))
+
+
+def test_plans_are_compared_with_tilings_of_their_own() -> None:
+    whole, cut = Planner(500, 100, tilings=20), Planner(60, 95, tilings=1)
+    assert contest_of([whole, cut]).best() == (whole, 80)
 
 
 @pytest.mark.parametrize("few", [False, True])

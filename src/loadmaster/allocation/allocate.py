@@ -186,9 +186,12 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
         reduced = reduce(problem, capacity)
         proof = explain(problem, reduced, capacity)
     elif found.status == "optimal":
-        ranges = (f"(reserved {low}-{high})" for low, high in joined(problem.reserved))
-        called = [*map(problem.name, range(len(problem))), *ranges]
-        names = tuple(called[buffer] for buffer in found.witnesses.tolist())
+        # Reserved ranges are numbered on from the buffers.
+        ranges, count = joined(problem.reserved), len(problem)
+        names = tuple(
+            problem.name(at) if at < count else "(reserved {}-{})".format(*ranges[at - count])
+            for at in found.witnesses.tolist()
+        )
         instant = None if found.proof == "pairs" else found.instant
         proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, instant, names)
     lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound

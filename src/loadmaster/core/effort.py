@@ -49,10 +49,9 @@ class Effort:
         return replace(self, evaluations=self.evaluations // 8, packings=1)
 
     @property
-    def scale(self) -> float:
-        """Evaluations for one of a normal search: what budgets that count something else are
-        multiplied by."""
-        return self.evaluations / Effort.NORMAL.evaluations
+    def one_packing(self) -> Effort:
+        """What leads to the first packing."""
+        return replace(self, evaluations=self.evaluations // self.packings, packings=1)
 
     @staticmethod
     def of(effort: Effort | str, error: type[LoadmasterError] = LoadmasterError) -> Effort:

@@ -212,6 +212,14 @@ class WorkloadPlanner:
             )
         return self._bounds
 
+    def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
+        """A planner of the same jobs with other tilings; bounds are those of any."""
+        heir = replace(
+            self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings
+        )
+        heir._bounds = self._bounds
+        return heir
+
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses
         in main memory."""
@@ -236,6 +244,22 @@ class WorkloadPlanner:
             late=self.is_late,
         )
         return min(begun.score, search.run(few.effort.evaluations).evaluation.judged)
+
+    def resumed(self, solution: Solution) -> Solution:
+        """A plan no worse than a complete one, by a round of the joint search from its order."""
+        if not self._joins():
+            return solution
+        begun = Draft(
+            solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution)
+        )
+        few = replace(self, effort=self.effort.one_packing)
+        found = few._jointly(begun, solution)
+        self.interrupted |= few.interrupted
+        made = max((step[0] for step in solution.search), default=0)
+        return replace(
+            found,
+            search=(*solution.search, *((made + more, score) for more, score in found.search[1:])),
+        )
 
     def _joins(self) -> bool:
         fast = self.target.fast

@@ -49,8 +49,8 @@ class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any,
     operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of
-    all mini-batches. In ``independent`` ones bands may recompute what they share, so as to wait for
+    ``chosen`` are options of a ``choice``, if it is from one. ``pieces`` are those of all
+    mini-batches. In ``independent`` ones bands may recompute what they share, so as to wait for
     no other; ``tiled`` are stacks of rows and columns together. ``large`` pieces are as few as suit
     the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
     """

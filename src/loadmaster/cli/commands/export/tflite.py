@@ -163,16 +163,19 @@ def _in_bands(
 def _front(
     model: Path, alignment: int, exported: ExportedModel, *, curve: bool
 ) -> list[dict[str, Any]]:
-    """What bands offer: all, or a few; nothing where the network cannot run in bands."""
+    """What bands offer: all, or if it does not run in bands already a few; nothing where the network
+    cannot run in bands."""
     from loadmaster.core.errors import ModelError
     from loadmaster.integrations.tflite.bands.shrink import front_of, summaries
     from loadmaster.workloads.frontends.tflite.model import read_file
 
+    if exported.bands and not curve:
+        return []
     try:
         front = front_of(read_file(model), alignment)
     except ModelError:
         return []
-    choices = front.choices if curve else () if exported.bands else summaries(front)
+    choices = front.choices if curve else summaries(front)
     return [{"head_at_least": choice.load, "work": choice.work} for choice in choices]
 
 

@@ -50,11 +50,6 @@ class Bands:
         """Whether rows of what a band makes are dropped."""
         return self.heights[self.region.result] != self.rows
 
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """What tells it from others of the same network."""
-        return self.region.first, self.region.last, self.count
-
 
 class Chain:
     """The operators of a network's first subgraph, as regions see them."""

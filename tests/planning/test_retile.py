@@ -1,0 +1,81 @@
+"""Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the
+networks, and read back as they were."""
+
+from pathlib import Path
+
+import pytest
+
+import loadmaster as lm
+from loadmaster.planning import contest
+from loadmaster.planning.decisions import Solution
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.verify_against import verify_against
+from loadmaster.planning.workload_planner import WorkloadPlanner
+
+SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
+"""A machine on which tilings of few cycles and of few bytes differ."""
+
+
+def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tuple[Plan, Plan]:
+    """Plans without and with a choice of tilings."""
+
+    def as_it_is(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
+        return planner, solution
+
+    graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
+    chosen = lm.plan([graph], target, cut="none", effort="test", **more)
+    with monkeypatch.context() as patched:
+        patched.setattr(contest, "retiled", as_it_is)
+        return lm.plan([graph], target, cut="none", effort="test", **more), chosen
+
+
+def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = plans(monkeypatch, "onnx:squeezenet")
+    assert after.metrics.makespan.value < 0.99 * before.metrics.makespan.value
+    assert {job.tiling for job in before.jobs} == {"all streamed"}
+    assert len({job.tiling for job in after.jobs}) > 1
+    assert after.metrics.makespan.lower_bound <= after.metrics.makespan.value
+    assert verify_against(after, [lm.load("onnx:squeezenet", precision="int8")], after.target) == ()
+    assert lm.Plan.load(after.save(tmp_path / "plan.json")) == after
+    values = [step.value for step in after.search]
+    assert values == sorted(values, reverse=True)
+
+
+def test_energy_is_no_higher_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = plans(monkeypatch, "onnx:squeezenet", objective="energy")
+    assert after.objective.value <= before.objective.value
+    assert lm.verify(after) == ()
+
+
+def test_a_plan_for_stated_energies_holds() -> None:
+    stated = (
+        'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1'
+        ' pJ/B" }'
+    )
+    usual, frugal = (
+        lm.plan(
+            [lm.load("onnx:squeezenet", precision="int8")],
+            lm.target("edge-npu", more),
+            cut="none",
+            effort="test",
+        )
+        for more in ([], [stated])
+    )
+    assert lm.verify(frugal) == ()
+    assert frugal.metrics.energy.value < usual.metrics.energy.value
+    assert frugal.byte_energy["ws0"] == 1e-12
+
+
+def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, plan = plans(monkeypatch, "onnx:squeezenet")
+    graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
+    text = path.read_text()
+    for wrong in ("all streamed", "nowhere"):
+        path.write_text(text.replace('"tiling": "all near"', f'"tiling": "{wrong}"'))
+        changed = lm.Plan.load(path)
+        assert changed != plan
+        assert verify_against(changed, [graph], plan.target)
