@@ -390,18 +390,20 @@ TOKENS = {
     "planning": 121_300,
     "report": 45_500,
     "targets": 4_900,
-    "workloads": 83_900,
+    "workloads": 84_500,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""
 
 
 def tokens_of(text: str) -> int:
-    """Tokens without comments, docstrings and layout."""
+    """Tokens without comments, docstrings and layout; an f-string is one, as before Python 3.12."""
     layout = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    count, begins = 0, True
+    opens, closes = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
+    count, begins, depth = 0, True, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in layout:
+        depth += (token.type == opens) - (token.type == closes)
+        if token.type in (*layout, closes) or depth - (token.type == opens) > 0:
             continue
         if token.type == tokenize.NEWLINE or (token.type == tokenize.STRING and begins):
             begins = token.type == tokenize.NEWLINE

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import constant, graph_of, info, node
+from tests.support.onnx_builder import constant, graph_of, info, node, reads
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
@@ -120,8 +120,8 @@ def test_a_loop_of_known_count_is_so_many_bodies(tmp_path: Path, condition: str,
     assert graph.tensors[weight.pop()].bytes == 4 * 64
 
 
-def test_a_loop_that_may_end_early_or_is_long_stays_one_operator(tmp_path: Path):
-    early = graph_of(
+def test_a_loop_that_may_end_early_stays_one_operator(tmp_path: Path):
+    graph = graph_of(
         tmp_path,
         [loop("n", "t")],
         [info("x", (1, 8)), info("t", (), TensorProto.BOOL)],
@@ -129,16 +129,34 @@ def test_a_loop_that_may_end_early_or_is_long_stays_one_operator(tmp_path: Path)
         [constant("n", 10)],
         value_info=[info("y", (1, 8))],
     )
-    assert early.ops[0].op_class is OpClass.CONTROL_FLOW
-    long = graph_of(
-        tmp_path,
-        [loop("n", "")],
-        {"x": (1, 8)},
-        ["y"],
-        [constant("n", 10**9)],
-        value_info=[info("y", (1, 8))],
+    assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
+    assert graph.subgraph_ops == {"MatMul": 1, "Identity": 2}
+
+
+@pytest.mark.parametrize(("count", "macs"), [(5000, 5000 * 64), (10**9, 10**9 * 64), (2**62, 0)])
+def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(
+    tmp_path: Path, count: int, macs: int
+):
+    weights, shapes = [constant("n", count)], [info("y", (1, 8))]
+    graph = graph_of(tmp_path, [loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
+    (only,) = graph.ops
+    assert (graph.macs, graph.precision, sum(reads(only).values())) == (macs, "fp32", 288)
+    assert only.op_class is (OpClass.PRODUCT if macs else OpClass.CONTROL_FLOW)
+    assert bool(graph.subgraph_ops) is not bool(macs)
+
+
+def test_a_long_scan_is_one_operator_with_the_work_of_all_runs(tmp_path: Path):
+    inner = body(
+        [node("Add", ["s", "e"], "sum"), node("Tanh", ["sum"], "t")],
+        [info("s", (8,)), info("e", (8,))],
+        ["t", "sum"],
     )
-    assert long.ops[0].op_class is OpClass.CONTROL_FLOW
+    scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
+    graph = graph_of(tmp_path, [scan], {"s0": (8,), "x": (3000, 8)}, ["last", "all"])
+    short = graph_of(tmp_path, [scan], {"s0": (8,), "x": (1, 8)}, ["last", "all"])
+    assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION]
+    assert graph.ops[0].elements == 3000 * sum(op.elements for op in short.ops) > 0
+    assert graph.tensors["all"].shape == (3000, 8)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

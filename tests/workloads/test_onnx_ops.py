@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
 
 from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.window import ALL, Window
 
 MS = "com.microsoft"
 
@@ -278,6 +279,27 @@ def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes(tmp_pa
     graph = graph_of(tmp_path, nodes, {"x": (2, 64)}, ["y"], weights)
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
     assert graph.tensors["d"].alias_of == "q"
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_scales_of_quantised_blocks_are_read_with_what_they_scale(tmp_path: Path, transposed):
+    shape, scales = ((128, 64), (128, 2)) if transposed else ((64, 128), (2, 128))
+    packed = np.zeros(64 * 128 // 2, np.uint8)
+    weights = [
+        helper.make_tensor("q", TensorProto.INT4, shape, packed.tobytes(), raw=True),
+        constant("s", np.ones(scales), np.float32),
+    ]
+    nodes = [
+        node("DequantizeLinear", ["q", "s"], "d", axis=int(transposed), block_size=32),
+        *([node("Transpose", ["d"], "t", perm=[1, 0])] if transposed else []),
+        node("MatMul", ["x", "t" if transposed else "d"], "y"),
+    ]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 64)}, ["y"], weights, opset=21)
+    product = only(graph, "MatMul")
+    assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 128 // 2 + 4 * 2 * 128
+    assert reads(product)["s"] == 4 * 2 * 128
+    windows = {access.tensor: access.windows for access in product.reads}["s"]
+    assert windows == (() if transposed else (ALL, Window(1)))
 
 
 def test_dynamic_quantisation_is_a_reduction(tmp_path: Path):

@@ -4,6 +4,7 @@ whose condition is known is its branch; a ``Loop`` or ``Scan`` of known count is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,23 @@ from loadmaster.workloads.frontends.onnx.order import subgraphs
 from loadmaster.workloads.frontends.onnx.types import Value
 
 MOST_OPERATORS = 1000
-"""Operators that a loop may become; a longer one is planned as one operator."""
+"""Operators that a loop may become; a longer one is one operator with the work of all runs."""
 _FREE_OF_BATCHES = 9
 """The opset from which on the operands of ``Scan`` have no dimension of batches."""
 _AXES_ARE_OPERANDS = 13
 
 Names = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The operators that a node of control flow runs, in order; of a loop that is too long to be
+    planned so, those of the first run, which is one of ``runs``. ``data`` is the position of the
+    first operand that the body calculates with."""
+
+    nodes: list[onnx.NodeProto]
+    runs: int
+    data: int
 
 
 def expanded(
@@ -29,15 +41,15 @@ def expanded(
     values: Mapping[str, Value],
     opset: int,
     free: Callable[[str], str],
-) -> list[onnx.NodeProto] | None:
-    """The operators that a node of control flow runs, in order; None where that is not known.
+) -> Expansion | None:
+    """The operators that a node of control flow runs; None where that is not known.
 
     ``name`` is the node's own, and ``free`` makes names of tensors that no tensor has.
     """
     bodies = {
         attribute.name: attribute.g for attribute in proto.attribute if attribute.HasField("g")
     }
-    expansion = _Expansion(name, free, opset)
+    expansion, runs = _Expander(name, free, opset), 1
     operands = [values.get(operand) for operand in proto.input]
     if proto.op_type == "If":
         condition = _known(operands[0] if operands else None)
@@ -54,7 +66,7 @@ def expanded(
         )
         if looped is None:
             return None
-        made = looped
+        made, runs = looped
     else:
         return None
     if len(made) < len(proto.output):
@@ -62,7 +74,7 @@ def expanded(
     for inner, outer in zip(made, proto.output, strict=False):
         if outer:
             expansion.add("Identity", [inner], outer)
-    return expansion.nodes
+    return Expansion(expansion.nodes, runs, 2 if proto.op_type == "Loop" else 0)
 
 
 def _known(value: Value | None) -> int | None:
@@ -71,7 +83,7 @@ def _known(value: Value | None) -> int | None:
     return numbers[0] if numbers and len(numbers) == 1 else None
 
 
-class _Expansion:
+class _Expander:
     def __init__(self, name: str, free: Callable[[str], str], opset: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.opset = opset
@@ -161,14 +173,15 @@ def _loop(
     proto: onnx.NodeProto,
     body: onnx.GraphProto,
     operands: list[Value | None],
-    expansion: _Expansion,
-) -> list[str] | None:
-    """Runs of a body as often as a number says, where no condition ends them early."""
+    expansion: _Expander,
+) -> tuple[list[str], int] | None:
+    """Runs of a body as often as a number says, where no condition ends them early: the results,
+    and how many runs each of those added stands for."""
     count = _known(operands[0] if operands else None)
     if (
         len(operands) < 2
         or count is None
-        or not 1 <= count * max(1, len(body.node)) <= MOST_OPERATORS
+        or count < 1
         or (operands[1] is not None and not _known(operands[1]))
         or (proto.input[1] and operands[1] is None)
         or not _goes_on(body)
@@ -180,16 +193,23 @@ def _loop(
     formal = [item.name for item in body.input]
     if len(formal) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         return None
-    for turn in range(count):
+    turns = _turns(count, body)
+    for turn in range(turns):
         number = expansion.constant(f"{turn}/number", np.array(turn))
         names = shared | dict(zip(formal, (number, goes_on, *carried), strict=True))
         _, *made = expansion.run(body, names, f"{turn}/")
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
-    return carried + [
+    stacked = [
         expansion.stacked(list(parts), 0, f"rows {index}")
         for index, parts in enumerate(zip(*rows, strict=True))
     ]
+    return carried + stacked, count // turns
+
+
+def _turns(count: int, body: onnx.GraphProto) -> int:
+    """How many of ``count`` runs are planned one by one: all, or the first alone."""
+    return count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
@@ -216,9 +236,10 @@ def _scan(
     proto: onnx.NodeProto,
     body: onnx.GraphProto,
     operands: list[Value | None],
-    expansion: _Expansion,
-) -> list[str] | None:
-    """A run of a body for each element along an axis of the operands that are scanned."""
+    expansion: _Expander,
+) -> tuple[list[str], int] | None:
+    """A run of a body for each element along an axis of the operands that are scanned; returns as
+    :func:`_loop` does."""
     attributes = {
         attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
     }
@@ -242,12 +263,13 @@ def _scan(
         if value is not None and -len(value.shape) <= axis < len(value.shape)
     }
     count = counts.pop() if len(counts) == 1 else 0
-    if not 1 <= count * max(1, len(body.node)) <= MOST_OPERATORS:
+    if count < 1:
         return None
     backwards = attributes.get("scan_input_directions") or [0] * scanned
     shared, rows = expansion.constants(body), []
     formal = [item.name for item in body.input]
-    for turn in range(count):
+    turns = _turns(count, body)
+    for turn in range(turns):
         parts = []
         for index, axis in enumerate(axes):
             at = count - 1 - turn if backwards[index] else turn
@@ -261,9 +283,10 @@ def _scan(
         rows.append(more)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
-    return carried + [
+    stacked = [
         expansion.stacked(
             list(made)[::-1] if turned[index] else list(made), ends[index], f"rows {index}"
         )
         for index, made in enumerate(zip(*rows, strict=True))
     ]
+    return carried + stacked, count // turns

@@ -31,7 +31,7 @@ from loadmaster.workloads.frontends.onnx.types import (
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
-from loadmaster.workloads.window import Window, operand_box, volume, whole
+from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _SELECTIONS = ("Slice", "Gather")
@@ -250,12 +250,11 @@ def _reads(step: Step) -> Iterator[Access]:
     touched: dict[str, int] = {}
     windows: dict[str, tuple[Window, ...]] = {}
     found = _division(step)
-    for index, value in enumerate((*node.inputs, *step.outer)):
-        if value is None or (value.name not in named and _is_parameter(value, index in planning)):
+    for index, value, own in _operands(step, found):
+        if value.name not in named and _is_parameter(value, index in planning):
             continue
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
-            own = found.operands.get(index, ())
             # An operand that is read in two ways, or that is one number where there may be one for
             # each channel, is needed as a whole.
             alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
@@ -263,6 +262,24 @@ def _reads(step: Step) -> Iterator[Access]:
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
     for name, size in touched.items():
         yield Access(name, size, windows[name])
+
+
+def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
+    """Position, value and windows of all that an operator reads; scales of blocks come last, and
+    are cut as what they scale along each dimension that has one for every element."""
+    operands = (*step.node.inputs, *step.outer)
+    for index, value in enumerate(operands):
+        if value is not None:
+            yield index, value, found.operands.get(index, ())
+    for index, value in enumerate(operands):
+        if value is None:
+            continue
+        for scales in value.scales:
+            beside = len(scales.shape) == len(value.shape)
+            own = found.operands.get(index, ()) if beside else ()
+            sizes = zip(own, scales.shape, value.shape, strict=False)
+            windows = tuple(window if size == extent else ALL for window, size, extent in sizes)
+            yield len(operands), scales, windows
 
 
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:

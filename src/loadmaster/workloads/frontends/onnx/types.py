@@ -102,7 +102,8 @@ class Value:
     """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or
     replanned at another precision). Values compare and hash by identity.
 
-    ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes.
+    ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes;
+    ``scales`` the scales and zero points of its blocks, which whoever reads it reads too.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Value:
     kind: TensorKind
     data: Array | None = None
     alias_of: str | None = None
+    scales: tuple[Value, ...] = ()
 
     @property
     def count(self) -> int:

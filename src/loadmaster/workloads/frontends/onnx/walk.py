@@ -28,7 +28,7 @@ from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     recurrent,
     signal,
 )
-from loadmaster.workloads.frontends.onnx.control_flow import expanded
+from loadmaster.workloads.frontends.onnx.control_flow import Expansion, expanded
 from loadmaster.workloads.frontends.onnx.division.table import Division
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
@@ -144,12 +144,8 @@ class Walk:
             if proto.domain in STANDARD_DOMAINS and subgraphs(proto)
             else None
         )
-        if inner is not None:
-            self.needed |= {item for each in inner for item in dependencies(each)}
-            for each in inner:
-                label = free_name(each.name, self.operators)
-                self.operators.add(label)
-                self.visit(each, label)
+        if inner is not None and inner.runs == 1:
+            self._visit_all(inner.nodes)
             return
         inputs = tuple(self._value(proto, item) if item else None for item in proto.input)
         node = Node(
@@ -161,18 +157,54 @@ class Walk:
             opset=self.shapes.opset(proto.domain),
         )
         outer = tuple(self.values[item] for item in sorted(captured(proto)))
-        self.subgraph_ops.update(
-            inner.op_type for inner in nested_nodes([proto]) if inner is not proto
-        )
+        repeated = self._repeated(inner) if inner is not None else None
+        if repeated is None:
+            self.subgraph_ops.update(
+                inner.op_type for inner in nested_nodes([proto]) if inner is not proto
+            )
         node = replace(node, outputs=self._outputs(node, proto, outer))
         outer += self._inner_weights(proto, name)
-        work = self._work(node, bool(subgraphs(proto)))
+        work = repeated or self._work(node, bool(subgraphs(proto)))
         if work.op_class is OpClass.VIEW:
             node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
         if work.op_class is OpClass.MOVEMENT and not self._converts(node):
             node = replace(node, outputs=tuple(_moved(node, value) for value in node.outputs))
         self.values.update((value.name, value) for value in node.outputs if value)
         self.steps.append(Step(node, work, outer))
+
+    def _visit_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        self.needed |= {item for each in nodes for item in dependencies(each)}
+        for each in nodes:
+            label = free_name(each.name, self.operators)
+            self.operators.add(label)
+            self.visit(each, label)
+
+    def _repeated(self, expansion: Expansion) -> Work | None:
+        """The work of all runs of a long loop, each taken to be that of the first, whose
+        intermediate results never leave the core; None where some of it is not known."""
+        run = Walk(
+            replace(self.shapes),
+            self.precision,
+            set(self.needed),
+            self.delivered,
+            set(self.operators),
+            dict(self.values),
+        )
+        run._visit_all(expansion.nodes)
+        work = [step.work for step in run.steps]
+        if {OpClass.CONTROL_FLOW, OpClass.UNKNOWN} & {each.op_class for each in work}:
+            return None
+        nests = tuple(
+            replace(nest, repeats=nest.repeats * expansion.runs, input="", weight="", output="")
+            for each in work
+            for nest in each.nests
+        )
+        elements = expansion.runs * sum(each.elements for each in work)
+        operations = elements + sum(nest.macs for nest in nests)
+        if operations >= WHOLE_LIMIT:
+            return None
+        kind = OpClass.PRODUCT if nests else OpClass.REDUCTION
+        return Work(kind, nests, elements, data=expansion.data)
 
     def _value(self, proto: onnx.NodeProto, name: str) -> Value:
         """A tensor that a node reads; those of expanded bodies may lack a maker."""
@@ -403,9 +435,22 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
 
 
 def _alias(node: Node) -> Value:
-    """The output of a view: its own name and shape, the operand's bytes."""
+    """The output of a view: its own name and shape, the operand's bytes.
+
+    Scales lie beside the elements that they scale until these are laid out anew.
+    """
     source = node.operand(0)
-    return replace(node.result, stored=source.stored, kind=source.kind, alias_of=source.storage)
+    if node.kind == "DequantizeLinear" and node.attrs.get("block_size"):
+        scales = tuple(value for value in node.inputs[1:] if value)
+    else:
+        scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
+    return replace(
+        node.result,
+        stored=source.stored,
+        kind=source.kind,
+        alias_of=source.storage,
+        scales=scales,
+    )
 
 
 def _moved(node: Node, value: Value | None) -> Value | None:
