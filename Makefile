@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Alone and first: asked for by other packages, pip might bring a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
 
-.PHONY: demo check test lint docs test-python wheel ctest sanitize clean always
+.PHONY: demo check test fuzz lint docs test-python wheel ctest sanitize clean always
 
 demo: .venv/installed
 	@echo "Planning four mini-batches each of ResNet-50 and BERT-base, int8, on a small NPU: some seconds. Operators stay whole: eight mini-batches keep all cores busy."
@@ -24,6 +24,11 @@ check: lint
 	$(PYTEST) -m "not slow"
 
 test: lint
+	$(PYTEST) -rs --durations=25
+
+# `make test` with four times the random examples, other ones in every run; FUZZ=100 for a hundred times as many.
+fuzz: export LOADMASTER_FUZZ := $(or $(FUZZ),1)
+fuzz: lint
 	$(PYTEST) -rs --durations=25
 
 lint: .venv/installed-dev

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from tests.support.needs import MAY_BE_MISSING
 
 from loadmaster.core.effort import Effort
@@ -24,10 +23,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # would never be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-# How long an example takes says how busy the machine is, not whether the code is right.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
 
 REQUIRED = os.environ.get("LOADMASTER_REQUIRE") == "1"
 """Skips fail: set where everything that tests need has been installed, as in CI."""

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
@@ -107,7 +108,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@fuzz(30)
 def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
     random, cores: int, batches: int
 ) -> None:
@@ -144,7 +145,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
     st.integers(1, 3),
     st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]),
 )
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_a_mapping_scores_what_its_makespan_and_energy_make(
     seed: int, jobs: int, cores: int, weights
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_paths_take_as_long_in_the_search_as_their_placement(
     seed: int, moves: bool, room: int
 ) -> None:

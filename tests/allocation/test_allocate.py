@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from tests.support.problems import columns, fuzz, lowest_peak, records
+from tests.support.fuzzing import fuzz
+from tests.support.problems import columns, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster.allocation.answer import EXHAUSTED, Load

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.problems import every_offset, fuzz, orderly, records
+from tests.support.fuzzing import fuzz
+from tests.support.problems import every_offset, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove

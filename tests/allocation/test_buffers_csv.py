@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.support.fuzzing import fuzz
 from tests.support.problems import records
 
 import loadmaster as lm
@@ -22,7 +23,7 @@ def same(one: lm.Problem, other: lm.Problem) -> bool:
 
 
 @given(records())
-@settings(deadline=None, max_examples=100)
+@fuzz(100)
 def test_what_is_written_is_read_again(buffers: list[lm.Buffer]) -> None:
     if buffers:
         problem = problem_of(buffers)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from tests.support.problems import demands, every_offset, fuzz, orderly, records, rectangles
+from tests.support.fuzzing import fuzz
+from tests.support.problems import demands, every_offset, orderly, records, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of

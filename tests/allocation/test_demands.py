@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Infeasibility, Load
@@ -51,7 +52,7 @@ rows = st.lists(
 
 
 @given(rows, st.data())
-@settings(deadline=None, max_examples=60)
+@fuzz(60)
 def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
     buffers = [
         lm.Buffer(str(i), lower, lower + length, size)
@@ -71,7 +72,7 @@ def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
 
 
 @given(rows, st.data())
-@settings(deadline=None, max_examples=60)
+@fuzz(60)
 def test_in_place_pairs_never_cost_anything(rows, data) -> None:
     buffers = [
         lm.Buffer(str(i), lower, lower + length, size)
@@ -121,7 +122,7 @@ def test_a_window_keeps_only_its_bytes() -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.data())
-@settings(deadline=None, max_examples=50)
+@fuzz(50)
 def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes: list[int], data) -> None:
     count = len(sizes)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count) if data.draw(st.booleans())]
@@ -487,7 +488,7 @@ def test_the_instant_named_is_one_at_which_all_are_present() -> None:
     ),
     st.data(),
 )
-@settings(deadline=None, max_examples=100)
+@fuzz(100)
 def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
     buffers = [
         lm.Buffer(str(i), lower, lower + length, size, offset=at)
@@ -524,7 +525,7 @@ def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
         max_size=7,
     )
 )
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(
     rows: list[tuple[int, int, int, int]],
 ) -> None:

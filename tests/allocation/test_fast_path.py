@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.problems import columns
 
 import loadmaster as lm
@@ -16,7 +17,7 @@ from loadmaster.core.errors import AllocationError
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40),
     st.none() | st.integers(0, 60),
 )
-@settings(deadline=None, max_examples=200)
+@fuzz(200)
 def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
     lower, length, size = columns(rows)
     quick = lm.allocate((lower, lower + length, size), capacity)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.problems import EFFORT, demands, fuzz, lowest_peak, records
+from tests.support.fuzzing import FUZZ, fuzz
+from tests.support.problems import demands, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -56,7 +57,7 @@ def test_in_a_third_of_the_problems_the_optimum_exceeds_the_load() -> None:
     exceeds: list[bool] = []
 
     @given(records())
-    @fuzz(200 / EFFORT, derandomize=True, database=None)
+    @fuzz(200 / FUZZ)
     def look(buffers: list[lm.Buffer]) -> None:
         exceeds.append(lowest_peak(buffers) > load(problem_of(buffers)))
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.problems import fuzz
+from tests.support.fuzzing import fuzz
 
 import loadmaster as lm
 from loadmaster.allocation.reduction.sharing import least_bytes

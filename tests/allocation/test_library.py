@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from tests.support.problems import demands, fuzz, records
+from tests.support.fuzzing import fuzz
+from tests.support.problems import demands, records
 
 import loadmaster as lm
 from loadmaster import _native

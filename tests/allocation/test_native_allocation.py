@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.problems import fuzz
+from tests.support.fuzzing import fuzz
 
 from loadmaster import _native
 

@@ -4,7 +4,8 @@ the load at no instant says so."""
 from itertools import combinations
 
 from hypothesis import event, given
-from tests.support.problems import clash, fuzz, lowest_peak, records, rectangles
+from tests.support.fuzzing import fuzz
+from tests.support.problems import clash, lowest_peak, records, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Load

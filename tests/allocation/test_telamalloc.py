@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.problems import lowest_peak, records
 from tests.support.tilings import tight
 
@@ -16,12 +17,11 @@ from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
 
-slow = settings(deadline=None, suppress_health_check=list(HealthCheck))
 NOWHERE = np.empty(0, dtype=np.int64)
 
 
 @given(records(), st.integers(0, 30))
-@settings(slow, max_examples=60)
+@fuzz(60)
 def test_packings_hold_and_none_is_found_where_none_is(
     buffers: list[lm.Buffer], capacity: int
 ) -> None:
@@ -36,7 +36,7 @@ def test_packings_hold_and_none_is_found_where_none_is(
 
 @pytest.mark.parametrize("name", FEATURES)
 @given(buffers=records())
-@settings(slow, max_examples=30)
+@fuzz(30)
 def test_with_any_feature_off_packings_hold(name: str, buffers: list[lm.Buffer]) -> None:
     problem = problem_of(buffers)
     capacity = sum(b.size + b.alignment for b in buffers) + max(
@@ -81,7 +81,7 @@ def test_it_is_deterministic() -> None:
 
 
 @given(records(most=12), st.integers(1, 40), st.randoms(use_true_random=False))
-@settings(slow, max_examples=200)
+@fuzz(200)
 def test_the_placements_to_blame_make_the_conflict_alone(
     buffers: list[lm.Buffer], capacity: int, random
 ) -> None:
@@ -110,7 +110,7 @@ def test_the_placements_to_blame_make_the_conflict_alone(
 
 
 @given(records(most=10, extras=False), st.integers(1, 40), st.randoms(use_true_random=False))
-@settings(slow, max_examples=100)
+@fuzz(100)
 def test_a_conflict_leaves_no_way_to_stack_the_rest(
     buffers: list[lm.Buffer], capacity: int, random
 ) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE
+from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
 from typer.testing import CliRunner
 
@@ -118,7 +119,7 @@ def test_the_written_target_predicts_what_was_measured(tmp_path: Path) -> None:
     assert lm.calibrate(npu, times) == found
 
 
-@settings(max_examples=15, deadline=None)
+@fuzz(15)
 @given(
     share=st.floats(0.2, 1.0),
     overhead=st.sampled_from([0.0, 5e-7, 3e-6]),

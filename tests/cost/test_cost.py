@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES, residual_chain
 
@@ -33,7 +34,7 @@ def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[in
 
 
 @given(nests, st.sampled_from(list(Style)), st.integers(0, 5000), st.sampled_from([8, 16, 32]))
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_no_job_beats_its_array_or_its_compulsory_traffic(
     nest: LoopNest, style: Style, extra: int, bits: int
 ) -> None:
@@ -55,7 +56,7 @@ def test_no_job_beats_its_array_or_its_compulsory_traffic(
 @given(
     nests, st.sampled_from([Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY])
 )
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_a_larger_array_is_never_busy_for_longer(nest: LoopNest, style: Style) -> None:
     """It takes longer to fill and drain only, in every repeat."""
     workload = one_job(nest, *operand_bytes(nest))

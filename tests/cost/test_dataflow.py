@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import TEST
+from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES, residual_chain
 
@@ -83,7 +84,7 @@ def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:
     st.integers(0, 5000),
     st.sampled_from([8, 16, 32]),
 )
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_never_below_compulsory_traffic_or_the_arrays_rate(
     nest: LoopNest, style: Style, more: dict, extra: int, bits: int
 ) -> None:
@@ -127,7 +128,7 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
     networks_on_chip,
     *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])),
 )
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
     nest: LoopNest, style: Style, more: dict, buffer: int, local: int, bandwidth: int, link: int
 ) -> None:
@@ -152,7 +153,7 @@ def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_c
     st.sampled_from([1500, 4096, 10**5]),
     st.sampled_from([8, 16, 32]),
 )
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(
     nest: LoopNest, style: Style, more: dict, buffer: int, bits: int
 ) -> None:

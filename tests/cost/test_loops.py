@@ -6,8 +6,9 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, one_job, operand_bytes
 
 from loadmaster.cost.analytical.nests import nest_table
@@ -96,7 +97,7 @@ WALKS = {
 
 @pytest.mark.parametrize("style", list(WALKS))
 @given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_closed_forms_are_what_walking_through_the_loops_counts(
     style: Style, nest: LoopNest, local: int
 ) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import layer_lists
+from tests.support.fuzzing import fuzz
 from tests.support.layers import M3E, one_job, operand_bytes
 from tests.support.needs import PUBLIC_INSTANCES
 
@@ -131,7 +132,7 @@ extents = st.integers(1, 300)
     st.integers(1, 7),
     st.sampled_from(["weight-stationary", "row-stationary"]),
 )
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_a_flexible_array_is_never_slower_than_a_fixed_one(
     k: int, c: int, y: int, x: int, r: int, style: str
 ) -> None:

@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
 
 import loadmaster as lm
@@ -30,7 +31,7 @@ FIGURES = ("compute", "moved", "tile", "energy")
 
 
 @given(nests, st.sampled_from(ARRAYS), st.sampled_from([2048, 8192, 10**5]))
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
     nest: LoopNest, style: Style, buffer: int
 ) -> None:
@@ -45,7 +46,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
 
 
 @given(nests, st.sampled_from(ARRAYS), st.sampled_from([200, 2048, 10**5]), st.booleans())
-@settings(max_examples=40, deadline=None)
+@fuzz(40)
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
     nest: LoopNest, style: Style, buffer: int, flexible: bool
 ) -> None:
@@ -64,7 +65,7 @@ def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
 
 
 @given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 def test_no_piece_has_less_delivered_than_its_share(
     nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject
 ) -> None:

@@ -5,8 +5,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 
 from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
@@ -28,7 +29,7 @@ def every_configuration(count: np.ndarray, cores: np.ndarray) -> list[np.ndarray
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_the_best_configurations_are_those_of_all(seed: int) -> None:
     random = np.random.default_rng(seed)
     count = random.integers(0, 4, random.integers(1, 4)).astype(np.int32)

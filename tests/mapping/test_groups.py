@@ -5,9 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import mapping_reference as reference
+from tests.support.fuzzing import fuzz
 
 from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
@@ -41,7 +42,7 @@ def mapped_groups(draw, **options):
 
 
 @given(mapped_groups())
-@settings(max_examples=300, deadline=None)
+@fuzz(300)
 def test_the_native_evaluation_is_the_exact_one(case) -> None:
     group, queues = case
     row = reference.row(group, queues)
@@ -62,7 +63,7 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
 
 
 @given(mapped_groups(), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@fuzz(80)
 def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
     group, queues = case
     alike = Group(
@@ -81,7 +82,7 @@ def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
 
 
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
     group, queues = case
     assert reference.makespan(
@@ -118,7 +119,7 @@ def every_mapping(group: Group) -> np.ndarray:
 @given(
     groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0]))
 )
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Group) -> None:
     queues = every_mapping(group)
     makespans = group.makespans(queues)
@@ -171,7 +172,7 @@ def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed: int) -> No
     ),
     st.integers(1, 12),
 )
-@settings(max_examples=80, deadline=None)
+@fuzz(80)
 def test_the_best_content_is_that_of_all_contents(
     wares: list[tuple[int, int, int]], room: int
 ) -> None:
@@ -211,7 +212,7 @@ def test_jobs_of_any_length_count_in_what_a_core_can_hold() -> None:
 
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
-@settings(max_examples=120, deadline=None)
+@fuzz(120)
 @pytest.mark.slow
 def test_no_mapping_beats_the_bound(group: Group) -> None:
     best, core, order = min(
@@ -227,7 +228,7 @@ def test_no_mapping_beats_the_bound(group: Group) -> None:
 
 
 @given(groups(), st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, seed: int) -> None:
     generator = np.random.default_rng(seed)
     core = generator.integers(0, group.cores, (3, group.jobs), dtype=np.int32)

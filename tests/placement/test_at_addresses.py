@@ -3,8 +3,9 @@ schedule says."""
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.replay_moves import replay_moves
 from tests.support.sequences import random_sequence
 
@@ -21,7 +22,7 @@ from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
 # The end of the memory is not aligned: the padding of what lies there counts.
 @example(seed=10, tensors=4, kernels=7, in_place=True, share=0.25, refused=0)
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 @given(
     seed=st.integers(0, 10**9),
     tensors=st.integers(1, 12),

@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import training_steps
+from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences, walk
 from tests.support.published_program import PublishedProgram
 
@@ -29,7 +30,7 @@ from loadmaster.placement.sequence import (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 @given(
     sequences(),
     st.lists(st.integers(0, 16), min_size=5, max_size=5),
@@ -100,7 +101,7 @@ def test_placement_with_copies_is_no_slower_than_placement_without() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@fuzz(40)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
@@ -121,7 +122,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
     )
 
 
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     limits = np.full(len(sequence.kernels), room, dtype=np.int64)

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences, walk
 from tests.support.sequences import random_sequence
 
@@ -47,7 +48,7 @@ def every_page_alone(sequence: KernelSequence) -> Division:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(
     sequences(kernels=3, tensors=2),
     st.lists(st.integers(0, 12), min_size=3, max_size=3),
@@ -113,7 +114,7 @@ def test_what_was_measured_stays_whole() -> None:
     assert (plan.seconds, plan.division is None or len(plan.division.of)) == (7.0, 1)
 
 
-@settings(max_examples=30, deadline=None)
+@fuzz(30)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["static", "sync", "async"]),

@@ -6,8 +6,9 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.planner_dumps import FIXTURES
 from tests.support.replay_moves import replay_moves
 from tests.support.sequences import random_sequence, training
@@ -104,7 +105,7 @@ def placements(sequence: KernelSequence, seed: int) -> list[TensorPlacement]:
     ]
 
 
-@settings(max_examples=12, deadline=None)
+@fuzz(12)
 @given(
     seed=st.integers(0, 10**9),
     tensors=st.integers(1, 2),
@@ -155,7 +156,7 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
 
 # A copy back must wait for the copy out of an earlier gap too.
 @example(seed=191, tensors=8, kernels=8, in_place=True, share=1.0)
-@settings(max_examples=40, deadline=None)
+@fuzz(40)
 @given(
     seed=st.integers(0, 10**9),
     tensors=st.integers(1, 8),
@@ -265,7 +266,7 @@ def test_where_the_bound_is_above_what_an_answer_is_worth_nothing_is_searched() 
     assert spared.lower_bound <= searched.lower_bound * (1 + 1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@fuzz(30)
 @given(
     seed=st.integers(0, 10**9),
     tensors=st.integers(1, 8),

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.hand_sequence import step
 from tests.support.sequences import random_sequence
 
@@ -30,7 +31,7 @@ from loadmaster.targets.load import target
 MODES = ("static", "sync")
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.integers(0, 10**6), st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
 def test_placements_hold_and_beat_what_is_simpler(
     seed: int, mode: str, share: float, in_place: bool
@@ -265,7 +266,7 @@ def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: 
         replace(step(), **changes)
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
 def test_more_memory_saves_no_more_than_there_is_to_save(
     seed: int, share: int, in_place: bool

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
@@ -242,7 +243,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@fuzz(300)
 @given(st.data())
 @pytest.mark.slow
 def test_any_value_anywhere_is_read_or_refused(

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain
 
 import loadmaster as lm
@@ -41,7 +42,7 @@ def test_mini_batches_share_weights_in_the_bound() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(500, 20000), st.sampled_from([4, 8, 16]))
-@settings(max_examples=20, deadline=None)
+@fuzz(20)
 def test_no_plan_moves_less_or_is_faster_than_its_bound(
     blocks: int, mini_batches: int, scratchpad: int, channels: int
 ) -> None:

@@ -3,10 +3,11 @@ memory in pieces."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, residual_chain
 from tests.support.summed_networks import copying, product
 
@@ -27,7 +28,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 
-@settings(max_examples=6, deadline=None)
+@fuzz(6)
 @given(
     cores=st.integers(1, 4),
     room=st.sampled_from([2048, 3000, 4096, 2**14]),
@@ -106,7 +107,7 @@ def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
         lm.plan([residual_chain(1)], copying(2, 256), effort=TEST)
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.data())
 def test_a_grid_says_which_of_its_pieces_meet_a_box(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
@@ -79,7 +80,7 @@ def test_what_the_target_states_is_what_bytes_take() -> None:
     st.sampled_from([None, 1e-6, 4e-5]),
     st.integers(0, 9),
 )
-@settings(max_examples=30, deadline=None)
+@fuzz(30)
 @pytest.mark.slow
 def test_plans_hold_and_are_never_worse_than_separate_ones(
     objective: str,
@@ -112,7 +113,7 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
 
 
 @given(st.sampled_from(OBJECTIVES), st.sampled_from([1500, 20000]), st.sampled_from([0.0, 1e-5]))
-@settings(max_examples=8, deadline=None)
+@fuzz(8)
 def test_machines_that_copy_wait_for_releases_too(objective: str, hbm: int, period: float) -> None:
     periods = {"chain": period} if period else {}
     plan = lm.plan(

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
@@ -113,7 +114,7 @@ def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
     st.integers(1, 4),
     st.integers(0, 99),
 )
-@settings(max_examples=12, deadline=None)
+@fuzz(12)
 @pytest.mark.slow
 def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
     blocks: int, cores: int, scratchpad: int, mini_batches: int, seed: int
@@ -209,7 +210,7 @@ def test_every_order_ends_however_little_room_there_is() -> None:
             assert found.run.makespan > 0
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(
     st.randoms(use_true_random=False),
     st.integers(1, 3),

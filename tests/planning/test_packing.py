@@ -4,8 +4,9 @@ first."""
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
@@ -27,7 +28,7 @@ def columns(rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @given(buffers, st.sampled_from([1, 4]), st.integers(4, 40))
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_packings_are_valid(rows, alignment: int, capacity: int) -> None:
     start, end, size = columns(rows)
     packing = pack(start, end, size, capacity=capacity, alignment=alignment)
@@ -50,7 +51,7 @@ def test_packings_are_valid(rows, alignment: int, capacity: int) -> None:
 
 
 @given(buffers)
-@settings(deadline=None)
+@fuzz(100)
 def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows) -> None:
     start, end, size = columns(rows)
     packing = pack(start, end, size, capacity=10**6, alignment=1)
@@ -110,7 +111,7 @@ def naive_fit(start, end, size, order, capacity: int) -> list[int]:
     st.integers(1, 40),
     st.randoms(),
 )
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(
     rows, capacity: int, dice
 ) -> None:
@@ -169,7 +170,7 @@ def naive_reuse(start, offset, size) -> set[tuple[int, int]]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 8)), max_size=20))
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_reuse_pairs_are_those_found_byte_by_byte(rows) -> None:
     start, offset, size = ([row[i] for row in rows] for i in range(3))
     pairs = list(reuse_pairs(start, offset, size))

@@ -3,9 +3,9 @@
 
 import pytest
 from tests.support.efforts import SEPARATE
+from tests.support.fuzzing import FUZZ
 from tests.support.onnx_builder import graph_of, node
 from tests.support.plan_problems import problem
-from tests.support.problems import EFFORT
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
@@ -17,7 +17,7 @@ from loadmaster.planning.plan_json import plan_from_text, plan_to_text
 @pytest.mark.parametrize("group", range(4))
 def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group: int) -> None:
     planned = 0
-    for seed in range(group, int(48 * EFFORT), 4):
+    for seed in range(group, int(48 * FUZZ), 4):
         graphs, target, options = problem(seed)
         try:
             plan = lm.plan(graphs, target, **options)

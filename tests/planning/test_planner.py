@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
@@ -70,7 +71,7 @@ def graphs(draw, name: str = "net"):
     st.integers(1, 3),
     st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @pytest.mark.slow
 def test_every_plan_of_random_networks_holds(
     a, b, cores: int, scratchpad: int, mini_batches: int, seed: int
@@ -89,7 +90,7 @@ def test_every_plan_of_random_networks_holds(
     st.sampled_from([0.5, 0.7, 0.9, 1.0]),
     st.sampled_from([SEPARATE, TEST]),
 )
-@settings(max_examples=40, deadline=None)
+@fuzz(40)
 @pytest.mark.slow
 def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
     graph, scratchpad: int, mini_batches: int, share: float, effort: Effort
@@ -120,7 +121,7 @@ def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
 
 
 @given(graphs(), st.sampled_from([1500, 3000, 20000]), st.integers(1, 2))
-@settings(max_examples=40, deadline=None)
+@fuzz(40)
 def test_every_plan_with_copies_holds_or_says_what_does_not_fit(
     graph, hbm: int, mini_batches: int
 ) -> None:

@@ -5,8 +5,9 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, workload
 
 from loadmaster import _native
@@ -78,7 +79,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_the_engine_agrees_with_exact_fractions(problem) -> None:
     found = run(*problem)
     start, end = found.start, found.end
@@ -90,7 +91,7 @@ def test_the_engine_agrees_with_exact_fractions(problem) -> None:
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> None:
     duration, demand, *_ = problem
     found = run(*problem)

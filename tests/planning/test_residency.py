@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import TEST
+from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
 
 import loadmaster as lm
@@ -85,7 +86,7 @@ def orders(draw):
 
 
 @given(orders(), st.integers(1, 12))
-@settings(max_examples=150, deadline=None)
+@fuzz(150)
 def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None:
     machine = staged_machine(64 * lines)
     order = list(range(len(jobs.jobs)))

@@ -3,8 +3,9 @@
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, residual_chain, workload
 
 from loadmaster.core.deadline import Deadline
@@ -42,7 +43,7 @@ def task_graphs(draw):
 
 
 @given(task_graphs(), st.integers(1, 3), st.integers(0, 5))
-@settings(max_examples=80, deadline=None)
+@fuzz(80)
 def test_every_job_is_dispatched_once_after_what_it_waits_for(jobs, cores: int, seed: int) -> None:
     schedule = map_jobs(jobs.jobs, times_of(jobs, npu(cores)), samples=5, seed=seed)
     assert sorted(schedule.order.tolist()) == list(range(len(jobs.jobs)))
@@ -52,7 +53,7 @@ def test_every_job_is_dispatched_once_after_what_it_waits_for(jobs, cores: int, 
 
 
 @given(task_graphs(), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> None:
     machine = npu(cores)
     times = times_of(jobs, machine)
@@ -63,7 +64,7 @@ def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> N
 
 
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
-@settings(max_examples=25, deadline=None)
+@fuzz(25)
 def test_no_assignment_order_or_placement_beats_the_bound(
     blocks: int, cores: int, extra: int, scratchpad: int
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cut_networks import cut_plan
 from tests.support.edits import (
@@ -20,6 +20,7 @@ from tests.support.edits import (
     timed,
     with_readers,
 )
+from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
 
 from loadmaster.planning.plan import Plan
@@ -265,7 +266,7 @@ def _mutated(plan: Plan, data: st.DataObject) -> Plan:
     return replace(plan, **{part: tuple(records)})
 
 
-@settings(max_examples=300, deadline=None)
+@fuzz(300)
 @given(
     data=st.data(), plan=st.sampled_from([SHARED, COPYING, cut_plan()]), changes=st.integers(1, 4)
 )

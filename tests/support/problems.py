@@ -1,32 +1,16 @@
-"""Random problems whose optimum often exceeds the load bound, and a brute force to compare with.
+"""Random problems whose optimum often exceeds the load bound, and a brute force to compare
+with."""
 
-``LOADMASTER_FUZZ=100`` makes the tests that draw problems try a hundred times as many.
-"""
-
-import os
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
-
-EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
-
-
-def fuzz(examples: float, **more) -> settings:
-    """Settings for so many examples, or more where a long run is asked for."""
-    return settings(
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        max_examples=max(1, round(examples * EFFORT)),
-        **more,
-    )
 
 
 @st.composite

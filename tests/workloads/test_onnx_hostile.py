@@ -8,9 +8,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import absent, constant, info, model, node, save
 from tests.support.onnx_graph import assert_graph_is_of
 
@@ -273,7 +274,7 @@ SAMPLES = [
 SAMPLE = SAMPLES[0]
 
 
-@settings(max_examples=30)
+@fuzz(30)
 @given(cut=st.integers(0, len(SAMPLE) - 1))
 def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: int):
     path = tmp_path_factory.getbasetemp() / "cut.onnx"
@@ -281,7 +282,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFact
     complaint(path)
 
 
-@settings(max_examples=100)
+@fuzz(100)
 @example(flips=[(112, 16)])  # an operator whose name is no text
 @given(
     flips=st.lists(
@@ -331,9 +332,7 @@ def test_a_wrong_graph_would_be_noticed(wrong: Callable[[Graph], Graph], tmp_pat
         assert_graph_is_of(wrong(graph), onnx.load_from_string(SAMPLE))
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@fuzz(100)
 @given(
     sample=st.sampled_from(SAMPLES),
     cut=st.floats(0, 1),

@@ -4,7 +4,6 @@ have them, and files that are refused."""
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import struct
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.fuzzing import FUZZ
 from tests.support.onnx_builder import graph_of as onnx_graph_of
 from tests.support.onnx_builder import node
 from tests.support.tflite_models import Fields, Model, Subgraph, b, i
@@ -27,7 +27,6 @@ from loadmaster.workloads.graph import Access, Graph, OpClass, TensorKind
 from loadmaster.workloads.window import operand_box
 
 SAME, VALID = 0, 1
-FUZZ = float(os.environ.get("LOADMASTER_FUZZ", "1"))
 
 
 def graph_of(tmp_path: Path, model: Model, **options) -> Graph:

@@ -8,10 +8,11 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tests.support.fuzzing import fuzz
 
 from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
@@ -327,7 +328,7 @@ def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(
         assert (axis in axes) == np.all(np.diff(together, axis=axis) != 0)
 
 
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 @given(st.data())
 def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(
     data: st.DataObject,
@@ -350,7 +351,7 @@ def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensi
         assert reshaped(box, shape, target) == box or not volume(box)
 
 
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 @given(st.data())
 def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.DataObject) -> None:
     """Runs of dimensions end where both sides have as many elements, also if a dimension of one
@@ -373,7 +374,7 @@ def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.
     assert list(found) == renamed(box, shape, target)
 
 
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 @given(st.data())
 def test_many_boxes_are_reshaped_as_one_is(data: st.DataObject) -> None:
     shapes = st.sampled_from(

@@ -4,8 +4,9 @@ takes little memory."""
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import fuzz
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
@@ -145,7 +146,7 @@ def test_sums_are_cut_only_where_that_moves_much_less():
     assert product_within(call, both, 100) is None
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz(60)
 @given(st.data())
 def test_any_block_is_written_and_read_back_and_nothing_else_changes(tmp_path_factory, data):
     shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))

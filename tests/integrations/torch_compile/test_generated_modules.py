@@ -3,16 +3,16 @@ bit for bit, and the budget holds."""
 
 import contextlib
 import copy
-import os
 import re
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import model_of  # noqa: E402
+from tests.support.fuzzing import fuzz  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
@@ -21,7 +21,6 @@ from loadmaster.integrations.torch_compile.compare import measurement  # noqa: E
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 
-EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
 WIDTH, ROWS = 48, 12_000
 """A tensor has 2.2 MiB: four of them show against the stated constant."""
 
@@ -221,13 +220,7 @@ def check(case):
     return sum(plan.moved_bytes for plan in model.plans)
 
 
-@settings(
-    max_examples=max(1, round(4 * EFFORT)),
-    deadline=None,
-    derandomize=EFFORT <= 1,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
+@fuzz(8)
 @given(case=CASES)
 def test_generated_modules_are_bit_equal_within_their_budgets(case):
     measurement.return_freed_memory()
