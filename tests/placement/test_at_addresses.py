@@ -12,6 +12,7 @@ from tests.support.sequences import random_sequence
 from loadmaster.allocation.allocate import allocate
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.overlapping import place_overlapping
@@ -64,7 +65,7 @@ def test_placements_at_addresses_hold(
                 goal=counted.seconds,
                 deadline=NO_DEADLINE,
                 seed=seed,
-                work=20_000,
+                effort=Effort.NORMAL.divided(40_000),
             )
         )
     found, again = answers

@@ -32,6 +32,7 @@ from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.units import parse_bytes
 
@@ -49,6 +50,7 @@ def allocate(
     time_limit: float | None = None,
     seed: int = 0,
     threads: int = 1,
+    effort: Effort | str = Effort.NORMAL,
     **demands: Any,
 ) -> Allocation:
     """Give each buffer an address so that no two that are alive together overlap.
@@ -67,12 +69,14 @@ def allocate(
         Bytes; every offset is a multiple of it, and of the buffer's own alignment. Within an alias
         group only the group's address is.
     time_limit
-        Seconds; the best packing so far comes back. Without it the budget is a count of work, and
-        the answer is the same on every machine.
+        Seconds; the best packing so far comes back. Without it ``effort`` counts work, and the
+        answer is the same on every machine.
     seed
         Same input and seed, same answer.
     threads
         At most so many, where the strategy can use them.
+    effort
+        How long to search: ``quick``, ``normal`` or ``thorough``, or budgets of your own.
     **demands
         ``reserved``, ``aliases``, ``in_place``, ``conflicts``: see `Problem`.
 
@@ -95,6 +99,7 @@ def allocate(
         and strategy == "auto"
         and alignment is None
         and time_limit is None
+        and effort in (Effort.NORMAL, Effort.NORMAL.name)
         and not demands
     ):
         quick = allocate_at_once(buffers, capacity, seed, threads)
@@ -107,7 +112,15 @@ def allocate(
         raise AllocationError(
             "buffers name memories: say what memories there are, with --memory or allocate_banks"
         )
-    return solve(problem, as_whole(capacity), strategy, seed, threads, Deadline.within(time_limit))
+    return solve(
+        problem,
+        as_whole(capacity),
+        strategy,
+        seed,
+        threads,
+        Deadline.within(time_limit),
+        Effort.of(effort, AllocationError),
+    )
 
 
 def solve(
@@ -117,20 +130,20 @@ def solve(
     seed: int,
     threads: int,
     deadline: Deadline = NO_DEADLINE,
-    budget_divisor: int = 1,
+    effort: Effort = Effort.NORMAL,
 ) -> Allocation:
-    """`allocate` for a checked problem, with a part of the default budget."""
+    """`allocate` for a checked problem."""
     wall, cpu = time.monotonic(), time.process_time()
-    effort = _Effort(strategy, seed, threads, deadline, budget_divisor)
+    budget = _Budget(strategy, seed, threads, deadline, effort)
     ranges = joined(problem.reserved)
     if strategy == "auto" and problem.conflicts is None and not len(problem.in_place):
-        answer = _natively(problem, capacity, effort)
+        answer = _natively(problem, capacity, budget)
     elif capacity is not None or not ranges:
-        answer = _within(problem, capacity, effort)
+        answer = _within(problem, capacity, budget)
     elif _hollow(merge(problem).problem):
-        answer = _descend(problem, ranges, effort)
+        answer = _descend(problem, ranges, budget)
     else:
-        answer = _below_or_above(problem, ranges, effort)
+        answer = _below_or_above(problem, ranges, budget)
     for rule, message in (
         () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity)
     ):
@@ -150,14 +163,14 @@ Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class _Effort:
+class _Budget:
     """How to look for packings, and for how long."""
 
     strategy: str
     seed: int
     threads: int
     deadline: Deadline
-    budget_divisor: int
+    effort: Effort
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
         return Search(
@@ -167,13 +180,13 @@ class _Effort:
             self.seed,
             self.threads,
             self.deadline,
-            self.budget_divisor,
+            self.effort,
         )
 
 
-def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
+def _natively(problem: Problem, capacity: int | None, budget: _Budget) -> Allocation:
     """The whole policy as the library has it."""
-    limits = native.effort(effort.seed, effort.threads, effort.deadline, effort.budget_divisor)
+    limits = native.limits(budget.seed, budget.threads, budget.deadline, budget.effort)
     try:
         found = native.allocate(problem, capacity, limits)
     except ValueError:
@@ -204,7 +217,7 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
         lower,
         capacity,
         "auto",
-        effort.seed,
+        budget.seed,
         0.0,
         0.0,
         proof,
@@ -213,17 +226,17 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
     )
 
 
-def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
+def _within(problem: Problem, capacity: int | None, budget: _Budget) -> Allocation:
     """One search: for the lowest peak where nothing is reserved, else within the capacity, up to
     which alone ranges matter."""
     reduced = reduce(problem, capacity)
-    search = effort.search(reduced, capacity)
-    _run(search, effort.strategy)
+    search = budget.search(reduced, capacity)
+    _run(search, budget.strategy)
     if search.offsets is None or (capacity is not None and (search.peak or 0) > capacity):
-        return _nothing(problem, reduced, search, effort)
+        return _nothing(problem, reduced, search, budget)
     bound = _whatever_is_reserved(problem, search)
     lower = bound.bytes if problem.reserved else max(bound.bytes, search.floor)
-    return _packing(problem, reduced, search, bound, lower, effort)
+    return _packing(problem, reduced, search, bound, lower, budget)
 
 
 def _whatever_is_reserved(problem: Problem, search: Search) -> Load:
@@ -236,32 +249,32 @@ def _whatever_is_reserved(problem: Problem, search: Search) -> Load:
     )
 
 
-def _below_or_above(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
+def _below_or_above(problem: Problem, ranges: Ranges, budget: _Budget) -> Allocation:
     """The lowest peak, case by case: below the first range, between it and the second, and so on;
     for buffers that lie across none."""
     lowest_open: int | None = None
     for count in range(len(ranges) + 1):
         reduced = reduce(replace(problem, reserved=tuple(ranges[:count])))
         search, ceiling = (
-            effort.search(reduced, None),
+            budget.search(reduced, None),
             ranges[count][0] if count < len(ranges) else None,
         )
         if ceiling is None or search.bound.bytes <= ceiling:
-            _run(search, effort.strategy)
+            _run(search, budget.strategy)
         lower = max(search.bound.bytes, search.floor)
         if ceiling is None or (search.peak is not None and search.peak <= ceiling):
             break
         if lower <= ceiling:
             lowest_open = lower if lowest_open is None else min(lower, lowest_open)
     if search.offsets is None:
-        return _nothing(problem, reduced, search, effort)
+        return _nothing(problem, reduced, search, budget)
     return _packing(
         problem,
         reduced,
         search,
         search.bound,
         lower if lowest_open is None else min(lower, lowest_open),
-        effort,
+        budget,
     )
 
 
@@ -278,23 +291,23 @@ def _hollow(problem: Problem) -> bool:
     )
 
 
-def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
+def _descend(problem: Problem, ranges: Ranges, budget: _Budget) -> Allocation:
     """The lowest peak by halving what lies between a packing and what is proven; a capacity left
     undecided proves nothing."""
-    effort = replace(effort, budget_divisor=effort.budget_divisor * _DESCENT_BUDGET_DIVISOR)
+    budget = replace(budget, effort=budget.effort.divided(_DESCENT_BUDGET_DIVISOR))
     blocks = merge(problem).problem
     highest = max(ranges[-1][1], int(blocks.pin.max(initial=0))) + sum(
         (blocks.size + blocks.alignment).tolist()
     )
     best = _within(
-        problem, highest + sum(abs(shift) for *_, shift in blocks.in_place.tolist()), effort
+        problem, highest + sum(abs(shift) for *_, shift in blocks.in_place.tolist()), budget
     )
     peak, proven = best.peak, best.lower_bound
     if peak is None:
         return replace(best, capacity=None)
     low, interrupted = proven, best.interrupted
     while low < peak and not interrupted:
-        trial = _within(problem, (low + peak) // 2, effort)
+        trial = _within(problem, (low + peak) // 2, budget)
         interrupted |= trial.interrupted
         if trial.peak is not None:
             best, peak = trial, trial.peak
@@ -364,7 +377,7 @@ def _run(search: Search, name: str) -> None:
 
 
 def _packing(
-    problem: Problem, reduced: Reduced, search: Search, bound: Load, lower: int, effort: _Effort
+    problem: Problem, reduced: Reduced, search: Search, bound: Load, lower: int, budget: _Budget
 ) -> Allocation:
     """What was found, and what proves it."""
     assert search.offsets is not None
@@ -374,26 +387,26 @@ def _packing(
         None if status == "feasible" else (bound if peak == bound.bytes else EXHAUSTED)
     )
     return _allocation(
-        problem, search, effort, status, reduced.offsets(search.offsets), peak, lower, proof
+        problem, search, budget, status, reduced.offsets(search.offsets), peak, lower, proof
     )
 
 
-def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort) -> Allocation:
+def _nothing(problem: Problem, reduced: Reduced, search: Search, budget: _Budget) -> Allocation:
     """Why there is no packing, if that is proven."""
     lower = max(search.bound.bytes, search.floor)
     if search.capacity is None or lower <= search.capacity:
         lower = _whatever_is_reserved(problem, search).bytes if problem.reserved else lower
-        return _allocation(problem, search, effort, "unknown", None, None, lower, None)
+        return _allocation(problem, search, budget, "unknown", None, None, lower, None)
     reason = explain(problem, reduced, search.capacity)
     return _allocation(
-        problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason
+        problem, search, budget, "infeasible", None, None, max(lower, reason.required), reason
     )
 
 
 def _allocation(
     problem: Problem,
     search: Search,
-    effort: _Effort,
+    budget: _Budget,
     status: Status,
     offsets: Ints | None,
     peak: int | None,
@@ -408,8 +421,8 @@ def _allocation(
         peak,
         lower,
         search.capacity,
-        effort.strategy,
-        effort.seed,
+        budget.strategy,
+        budget.seed,
         0.0,
         0.0,
         proof,

@@ -9,6 +9,7 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""
@@ -22,14 +23,14 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
 def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
     """Offer what one of the native strategies finds; ``in_passing``: of ``auto`` only the greedy
     orders and the exact search."""
-    limits = effort(search.seed, search.threads, search.deadline, search.budget_divisor)
+    within = limits(search.seed, search.threads, search.deadline, search.effort)
     capacity = -1 if search.capacity is None else search.capacity
     found = packing_problem(search.problem).search(
         strategy,
         capacity=capacity,
         bound=search.bound.bytes,
         hint=_hint(search.problem),
-        effort=limits,
+        effort=within,
         in_passing=in_passing,
     )
     for name, more in found.counters.items():
@@ -40,14 +41,14 @@ def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
     search.interrupted |= found.interrupted
 
 
-def effort(seed: int, threads: int, deadline: Deadline, budget_divisor: int) -> _native.Effort:
+def limits(seed: int, threads: int, deadline: Deadline, effort: Effort) -> _native.Effort:
     """How long to look, as the native core takes it."""
     return _native.Effort(
-        seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=100 / budget_divisor
+        seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=effort.work
     )
 
 
-def allocate(problem: Problem, capacity: int | None, limits: _native.Effort) -> _native.Packed:
+def allocate(problem: Problem, capacity: int | None, effort: _native.Effort) -> _native.Packed:
     """The whole way from demands to a checked answer, for problems without in-place pairs and
     conflicts."""
     members = [member for group in problem.aliases for member in group]
@@ -67,7 +68,7 @@ def allocate(problem: Problem, capacity: int | None, limits: _native.Effort) -> 
         np.ascontiguousarray(low),
         np.ascontiguousarray(high),
         -1 if capacity is None else capacity,
-        limits,
+        effort,
     )
 
 

@@ -11,6 +11,7 @@ from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
 
 
 @dataclass
@@ -19,7 +20,6 @@ class Search:
 
     Strategies read the first group of fields, call `offer` for every packing that they find, and
     raise ``floor`` to the bytes that any packing needs as far as an exhausted search has shown.
-    ``budget_divisor`` divides default budgets where a problem is solved in so many cases.
     """
 
     problem: Problem
@@ -28,7 +28,7 @@ class Search:
     seed: int = 0
     threads: int = 1
     deadline: Deadline = NO_DEADLINE
-    budget_divisor: int = 1
+    effort: Effort = Effort.NORMAL
 
     offsets: Ints | None = None
     peak: int | None = None

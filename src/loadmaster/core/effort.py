@@ -24,6 +24,8 @@ class Effort:
         Nodes of an exact search.
     pieces
         Pieces of operators that the model which chooses cuts simulates.
+    work
+        Per cent of what strategies of allocation, mapping and placement do by themselves.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Effort:
     packings: int
     nodes: int
     pieces: int
+    work: float
 
     TEST: ClassVar[Effort]
     QUICK: ClassVar[Effort]
@@ -38,9 +41,14 @@ class Effort:
     THOROUGH: ClassVar[Effort]
 
     def __post_init__(self) -> None:
-        if min(self.evaluations, self.nodes, self.pieces) < 0 or self.packings < 1:
+        if (
+            min(self.evaluations, self.nodes, self.pieces) < 0
+            or self.packings < 1
+            or not self.work > 0
+        ):
             raise LoadmasterError(
-                f"effort {self.name!r}: budgets are at least 0, and there is at least one packing"
+                f"effort {self.name!r}: budgets are at least 0, and there are work and at least one"
+                " packing"
             )
 
     @property
@@ -53,6 +61,14 @@ class Effort:
         """What leads to the first packing."""
         return replace(self, evaluations=self.evaluations // self.packings, packings=1)
 
+    def share(self, budget: int) -> int:
+        """What is left of a strategy's own budget, at least 1."""
+        return max(1, int(budget * self.work / 100))
+
+    def divided(self, cases: float) -> Effort:
+        """The effort for each of so many cases of what is one search to the caller."""
+        return replace(self, work=self.work / cases)
+
     @staticmethod
     def of(effort: Effort | str, error: type[LoadmasterError] = LoadmasterError) -> Effort:
         """An effort as it is, or by its name; raises ``error`` if there is none of that name."""
@@ -63,10 +79,10 @@ class Effort:
         return LEVELS[effort]
 
 
-Effort.TEST = Effort("test", 64, 4, 500, 400_000)
-Effort.QUICK = Effort("quick", 256, 2, 2_000, 1_000_000)
-Effort.NORMAL = Effort("normal", 1024, 8, 5_000, 8_000_000)
-Effort.THOROUGH = Effort("thorough", 8192, 16, 50_000, 64_000_000)
+Effort.TEST = Effort("test", 64, 4, 500, 400_000, 5.0)
+Effort.QUICK = Effort("quick", 256, 2, 2_000, 1_000_000, 25.0)
+Effort.NORMAL = Effort("normal", 1024, 8, 5_000, 8_000_000, 100.0)
+Effort.THOROUGH = Effort("thorough", 8192, 16, 50_000, 64_000_000, 800.0)
 LEVELS = {
     effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
 }

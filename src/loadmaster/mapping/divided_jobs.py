@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Progress
 from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
 from loadmaster.mapping.answer import JobMapping
@@ -30,6 +31,7 @@ def map_divided_jobs(
     settings: Mapping[str, float] | None = None,
     seed: int = 0,
     threads: int = 1,
+    effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> JobMapping:
     """Decide into which pieces jobs are divided, which core runs each piece, and in which order.
@@ -76,6 +78,7 @@ def map_divided_jobs(
             settings=settings,
             seed=seed,
             threads=threads,
+            effort=effort,
             progress=progress,
         )
         for way in chosen

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -38,6 +39,7 @@ def map_dependent_jobs(
     samples: int | None = None,
     time_limit: float | None = None,
     seed: int = 0,
+    effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> JobMapping:
     """Map jobs that wait for others: job ``j`` starts when all of ``after[j]``, indices below its
@@ -56,14 +58,15 @@ def map_dependent_jobs(
     require_objective(objective)
     if strategy not in ("auto", "list"):
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
+    budget = Effort.of(effort, MappingError)
     options = MapOptions(
-        strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress
+        strategy, allocator, None, samples, time_limit, None, {}, seed, 1, budget, progress
     )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     order = _order(after, group.jobs, release, due, weight)
     wall, cpu = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
-        samples = max(100, min(5_000, 500_000 // group.jobs))
+        samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))
     deadline = Deadline.within(time_limit)
     found = schedule(
         group,

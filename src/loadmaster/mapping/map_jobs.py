@@ -8,6 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from loadmaster.core.arguments import takes
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -32,6 +33,7 @@ _FRONT = 9
     warm_start=WarmStart,
     settings=Mapping,
     threads=Integral,
+    effort=(Effort, str),
     progress=Callable,
     time_limit=Real,
     seed=Integral,
@@ -50,6 +52,7 @@ def map_jobs(
     settings: Mapping[str, float] | None = None,
     seed: int = 0,
     threads: int = 1,
+    effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> JobMapping:
     """Decide which core runs each job and in which order, for jobs that depend on nothing but share
@@ -74,7 +77,8 @@ def map_jobs(
         Cut the jobs into groups of so many, mapped and run one after another, each search started
         from the group before.
     samples
-        Mappings that may be evaluated, in each group; each strategy has a default of its own.
+        Mappings that may be evaluated, in each group, as the paper counts; by default as many as
+        ``effort`` leaves of the strategy's own number.
     time_limit
         Seconds; the best so far comes back. With it and without ``samples``, searches run until it
         strikes.
@@ -84,6 +88,8 @@ def map_jobs(
         Of the strategy, if it has any, such as ``{"mutation": 0.1}``.
     seed, threads
         Same input and seed, same answer, on any number of threads.
+    effort
+        ``quick``, ``normal`` or ``thorough``, or budgets of your own.
     progress
         Called with a stage and the share done.
 
@@ -108,6 +114,7 @@ def map_jobs(
         settings or {},
         seed,
         threads,
+        Effort.of(effort, MappingError),
         progress,
     )
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
@@ -125,6 +132,7 @@ def map_jobs(
     warm_start=WarmStart,
     settings=Mapping,
     threads=Integral,
+    effort=(Effort, str),
     progress=Callable,
     time_limit=Real,
     seed=Integral,
@@ -143,6 +151,7 @@ def pareto_front(
     settings: Mapping[str, float] | None = None,
     seed: int = 0,
     threads: int = 1,
+    effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> tuple[JobMapping, ...]:
     """Mappings of which none is better than another in both objectives, the best of the first one
@@ -182,6 +191,7 @@ def pareto_front(
             settings or {},
             seed,
             threads,
+            Effort.of(effort, MappingError),
             progress,
         )
         found.append(

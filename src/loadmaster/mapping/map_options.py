@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arguments import require_known
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress
 from loadmaster.mapping.answer import WarmStart
@@ -28,6 +29,7 @@ class MapOptions:
     settings: Mapping[str, float]
     seed: int
     threads: int
+    effort: Effort
     progress: Progress | None
 
     def __post_init__(self) -> None:

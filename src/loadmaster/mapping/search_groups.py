@@ -59,7 +59,7 @@ def map_in_groups(
         )
         samples = options.samples
         if samples is None and options.time_limit is None:
-            samples = chosen.samples(group)
+            samples = options.effort.share(chosen.samples(group))
         if interrupted:
             samples = 1
         within = deadline.part(1 / (len(begins) - number))

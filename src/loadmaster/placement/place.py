@@ -22,6 +22,7 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
@@ -74,6 +75,7 @@ _AS_GOOD = 0.008
     progress=Callable,
     time_limit=Real,
     seed=Integral,
+    effort=(Effort, str),
 )
 def place(
     sequence: KernelSequence,
@@ -84,6 +86,7 @@ def place(
     gap: float | None = None,
     time_limit: float | None = None,
     seed: int = 0,
+    effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> MemoryPlan:
     """Decide which memory every tensor is in and when it moves, within a limit on the fast memory
@@ -110,6 +113,8 @@ def place(
         the same.
     seed
         Same input and seed, same answer.
+    effort
+        How long to search: ``quick``, ``normal`` or ``thorough``, or budgets of your own.
 
     Raises
     ------
@@ -134,6 +139,7 @@ def place(
         gap if gap is not None else GAPS[chosen],
         deadline,
         seed,
+        Effort.of(effort, PlacementError),
         progress or no_progress,
     )
     plan = search.plan(strategy)
@@ -150,6 +156,7 @@ class _Placer:
     gap: float
     deadline: Deadline
     seed: int
+    effort: Effort
     report: Progress
     rounds: int = 0
     interrupted: bool = False
@@ -245,7 +252,11 @@ class _Placer:
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
         """Run the engine of the mode, in pieces where tensors have pages."""
-        options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
+        options: dict[str, Any] = {
+            "progress": self.report,
+            "seed": self.seed,
+            "effort": self.effort,
+        }
         if self.mode is Mode.ASYNC:
             return self._solve_overlapping(limits, goal, options)
         engine = place_in_pieces if self.sequence.page else place_between_kernels
@@ -418,6 +429,7 @@ class _Placer:
             goal=enough,
             deadline=self.deadline,
             seed=self.seed,
+            effort=self.effort,
         )
         if found is None:
             return None
@@ -428,7 +440,9 @@ class _Placer:
         """Addresses of blocks, None if none were found."""
         deadline = Deadline.within(self._left())
         problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)
-        answer = solve(problem, self.fast, AUTO, self.seed, 1, deadline, divisor)
+        answer = solve(
+            problem, self.fast, AUTO, self.seed, 1, deadline, self.effort.divided(divisor)
+        )
         self._note_interruption(answer.interrupted and answer.offsets is None)
         return answer.offsets
 

@@ -35,6 +35,7 @@ from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Array, Ints
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -69,6 +70,7 @@ def allocate_banks(
     time_limit: float | None = None,
     seed: int = 0,
     threads: int = 1,
+    effort: Effort | str = Effort.NORMAL,
     **demands: Any,
 ) -> BankAllocation:
     """Give each buffer a memory and an address in it, at the least cost.
@@ -88,7 +90,7 @@ def allocate_banks(
         What packs each memory, as for `allocate`.
     alignment
         Bytes; every offset is a multiple of it, in every memory.
-    time_limit, seed, threads
+    time_limit, seed, threads, effort
         As for `allocate`.
     **demands
         ``aliases`` (they share a memory, too), ``in_place``, ``conflicts``: see `Problem`. Reserved
@@ -117,7 +119,13 @@ def allocate_banks(
         replace(problem, homes=None),
         banks,
         costs,
-        _Settings(strategy, seed, threads, Deadline.within(time_limit)),
+        _Settings(
+            strategy,
+            seed,
+            threads,
+            Deadline.within(time_limit),
+            Effort.of(effort, AllocationError),
+        ),
     )
     try:
         task.run()
@@ -133,6 +141,7 @@ class _Settings:
     seed: int
     threads: int
     deadline: Deadline
+    effort: Effort
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
@@ -242,7 +251,9 @@ class _Task:
             prices = self.relaxation.prices_by_subgradient(self._ceiling)
             self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
             return
-        nodes = max(20, _WORK // max(entries + 100 * len(self.costs), 1))
+        nodes = max(
+            20, self.settings.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1)
+        )
         for _ in range(_ROUNDS):
             if self._done or not self._round(nodes):
                 return
@@ -335,7 +346,7 @@ class _Task:
             settings.seed,
             settings.threads,
             settings.deadline,
-            divisor,
+            settings.effort.divided(divisor),
         )
         self.interrupted |= answer.interrupted
         self._count("packings")

@@ -30,7 +30,7 @@ def run(search: Search) -> None:
     solver.parameters.num_workers = search.threads
     solver.parameters.interleave_search = search.threads > 1
     solver.parameters.random_seed = search.seed % 2**31
-    solver.parameters.max_deterministic_time = _WORK
+    solver.parameters.max_deterministic_time = _WORK * search.effort.work / 100
     if search.deadline.is_set:
         solver.parameters.max_time_in_seconds = search.remaining()
     status = solver.solve(model)

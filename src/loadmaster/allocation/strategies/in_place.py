@@ -71,7 +71,7 @@ def _solve(
         search.seed,
         search.threads,
         search.deadline,
-        budget_divisor=search.budget_divisor * count,
+        effort=search.effort.divided(count),
     )
     strategy(part)
     if part.offsets is not None:

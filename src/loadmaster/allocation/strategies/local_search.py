@@ -24,7 +24,9 @@ def run(search: Search) -> None:
         native.run(search, "local-search")
         return
     order, peak, offsets = _start(search)
-    for _ in range(min(_WORK // len(problem) + 1, _PER_PAIR * len(problem) ** 2)):
+    for _ in range(
+        min(search.effort.share(_WORK) // len(problem) + 1, _PER_PAIR * len(problem) ** 2)
+    ):
         if search.done or search.expired():
             return
         candidate = _moved(order, offsets, search, random)

@@ -10,6 +10,7 @@ import typer
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import (
     MACHINE,
+    EffortLevel,
     Json,
     Memory,
     NoReport,
@@ -106,6 +107,7 @@ def allocate_command(
     memory: Memory = None,
     alignment: Alignment = None,
     strategy: Strategy = "auto",
+    effort: EffortLevel = "normal",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     threads: Threads = 1,
@@ -136,6 +138,7 @@ def allocate_command(
         "time_limit": limit,
         "seed": seed,
         "threads": threads,
+        "effort": effort,
     }
     folder, name = _place(out)
     if planner is not None:

@@ -16,6 +16,7 @@ from loadmaster.cli.options import (
     Batch,
     Deadline,
     Dim,
+    EffortLevel,
     Json,
     MiniBatches,
     NoReport,
@@ -169,6 +170,7 @@ def map_command(
     samples: Samples = None,
     group_size: GroupSize = None,
     warm_start: WarmStart = None,
+    effort: EffortLevel = "normal",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     threads: Threads = 1,
@@ -207,6 +209,7 @@ def map_command(
         "allocator": allocator,
         "samples": samples,
         "seed": seed,
+        "effort": effort,
     }
     options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
     free_only = {

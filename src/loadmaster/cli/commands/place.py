@@ -14,6 +14,7 @@ from loadmaster.cli.options import (
     SEARCH,
     Batch,
     Dim,
+    EffortLevel,
     Json,
     NoReport,
     OptionalTarget,
@@ -131,6 +132,7 @@ def place_command(
     explain: Explain = None,
     strategy: Strategy = "auto",
     gap: Gap = None,
+    effort: EffortLevel = "normal",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     out: Out = None,
@@ -171,6 +173,7 @@ def place_command(
             "strategy": strategy,
             "gap": gap,
             "seed": seed,
+            "effort": effort,
             "progress": progress,
         }
         options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)

@@ -14,6 +14,7 @@ from loadmaster.allocation.answer import Allocation
 from loadmaster.allocation.problem import Buffer
 from loadmaster.allocation.rules import problem_of as packing_problem_of
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
@@ -510,7 +511,7 @@ def _packing(buffers: list[Buffer], capacity: int | None) -> Allocation:
         "auto",
         seed=0,
         threads=1,
-        budget_divisor=_PACKING_BUDGET_DIVISOR,
+        effort=Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR),
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.placement.autotm.overlapping import copy_engines, paths_of, scheduled
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
@@ -31,7 +32,7 @@ from loadmaster.placement.sequence import KernelSequence
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the time between core and copy that a packing may leave out, tried in turn."""
-WORK = 8 * 10**8
+_WORK = 8 * 10**8
 """The most blocks and copies that the search over addresses looks at."""
 _ATTEMPTS = 3000
 """Attempts of the search for every stay and kernel, unless they become too much work."""
@@ -60,13 +61,13 @@ def place_at_addresses(
     goal: float,
     deadline: Deadline,
     seed: int,
-    work: int = WORK,
+    effort: Effort = Effort.NORMAL,
 ) -> Addressed | None:
     """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps
     ``limits``, and new times for its copies.
 
     The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as
-    ``work`` says. None if even cores were not packed. O(copies x stays) for each of its attempts,
+    ``effort`` allows. None if even cores were not packed. O(copies x stays) for each of its attempts,
     and much less where stays are packed closely.
     """
     arrays, engines = (
@@ -91,7 +92,9 @@ def place_at_addresses(
         alignment=sequence.alignment,
         goal=goal,
         seed=seed,
-        nodes=min(work, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor))),
+        nodes=effort.share(
+            min(_WORK, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor)))
+        ),
         seconds=deadline.left(),
     )
     timed = arrays.problem.schedule_at(engines, paths, searched.offsets)

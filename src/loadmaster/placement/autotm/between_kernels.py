@@ -12,6 +12,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
@@ -62,6 +63,7 @@ def place_between_kernels(
     deadline: Deadline = NO_DEADLINE,
     progress: Progress | None = None,
     seed: int = 0,
+    effort: Effort = Effort.NORMAL,
 ) -> PlacementSolution:
     """Place tensors so that kernels and the copies between them take little time.
 
@@ -80,8 +82,8 @@ def place_between_kernels(
         When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
-    seed
-        Seed of the search.
+    seed, effort
+        Seed of the search, and how long it takes.
 
     Returns
     -------
@@ -109,14 +111,16 @@ def place_between_kernels(
     advice = _advice(arrays, relax(arrays, sequence.live_bytes(), moves, deadline))
     bound = lower_bound(arrays, advice.prices, moves)
     report("placing tensors", 0.5)
-    paths, spent, stopped = search(arrays, advice, least, moves, bound * (1 + gap), seed, deadline)
+    paths, spent, stopped = search(
+        arrays, advice, least, moves, bound * (1 + gap), seed, effort, deadline
+    )
     placement = placement_of(sequence, arrays, paths, moves)
     seconds = total_seconds(sequence, arrays, paths, placement)
     if seconds > bound * (1 + gap) and not stopped and len(arrays.kernel) <= _FEW_USES:
         report("solving the integer program", 0.8)
         whole = _solve(arrays, advice, moves, gap, deadline)
         others, more, stopped = search(
-            arrays, whole, least, moves, bound * (1 + gap), seed, deadline
+            arrays, whole, least, moves, bound * (1 + gap), seed, effort, deadline
         )
         other = placement_of(sequence, arrays, others, moves)
         faster = total_seconds(sequence, arrays, others, other)
@@ -126,7 +130,7 @@ def place_between_kernels(
         if moves and len(arrays.table) and seconds > bound * (1 + gap) and not stopped:
             placement, seconds = min(
                 (placement, seconds),
-                _unmoved(sequence, limits, gap, deadline, seed),
+                _unmoved(sequence, limits, gap, deadline, seed, effort),
                 key=itemgetter(1),
             )
     return PlacementSolution(
@@ -135,13 +139,18 @@ def place_between_kernels(
 
 
 def _unmoved(
-    sequence: KernelSequence, limits: Ints, gap: float, deadline: Deadline, seed: int
+    sequence: KernelSequence,
+    limits: Ints,
+    gap: float,
+    deadline: Deadline,
+    seed: int,
+    effort: Effort,
 ) -> tuple[TensorPlacement, float]:
     """What placement without copies finds: of measured kernels, several operands may have to change
     places at once for any gain."""
     try:
         found = place_between_kernels(
-            sequence, limits, Mode.STATIC, gap=gap, deadline=deadline, seed=seed
+            sequence, limits, Mode.STATIC, gap=gap, deadline=deadline, seed=seed, effort=effort
         )
     except CapacityError:
         return TensorPlacement((), (), ()), math.inf
@@ -259,6 +268,7 @@ def search(
     moves: bool,
     goal: float,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> tuple[TensorPaths, int, bool]:
     """Place tensors as the linear program advises, then improve; also paths found, and whether a
@@ -275,7 +285,7 @@ def search(
         moves=moves,
         goal=goal,
         seed=seed,
-        nodes=_PATHS_PER_USE * len(arrays.kernel),
+        nodes=effort.share(_PATHS_PER_USE * len(arrays.kernel)),
         seconds=_left(advice, deadline),
     )
     return found.paths, found.nodes, advice.interrupted or found.stopped

@@ -19,6 +19,7 @@ import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints, Mask
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.between_kernels import (
     PEAKS,
@@ -68,6 +69,7 @@ def place_in_pieces(
     deadline: Deadline = NO_DEADLINE,
     progress: Progress | None = None,
     seed: int = 0,
+    effort: Effort = Effort.NORMAL,
 ) -> PlacementSolution:
     """Place pieces of tensors as `place_between_kernels` places tensors, with the same arguments,
     for a sequence that has pages.
@@ -88,10 +90,19 @@ def place_in_pieces(
     best = None
     if relaxed.solution is not None:
         report("placing pieces", 0.3)
-        best = _placed(sequence, arrays, relaxed, prices, moves, bound * (1 + gap), seed, deadline)
+        best = _placed(
+            sequence, arrays, relaxed, prices, moves, bound * (1 + gap), seed, effort, deadline
+        )
     if best is None or (best.seconds > bound * (1 + gap) and not best.interrupted):
         whole = place_between_kernels(
-            sequence, limits, mode, gap=gap, deadline=deadline, progress=progress, seed=seed
+            sequence,
+            limits,
+            mode,
+            gap=gap,
+            deadline=deadline,
+            progress=progress,
+            seed=seed,
+            effort=effort,
         )
         if best is None or whole.seconds < best.seconds:
             best = whole
@@ -106,6 +117,7 @@ def place_pieces_overlapping(
     deadline: Deadline = NO_DEADLINE,
     progress: Progress | None = None,
     seed: int = 0,
+    effort: Effort = Effort.NORMAL,
 ) -> PlacementSolution:
     """Place pieces of tensors as `place_overlapping` places tensors, divided as the linear program
     with queues divides them."""
@@ -116,7 +128,13 @@ def place_pieces_overlapping(
     solved = program.solve(deadline) if program else None
     if program is None or solved is None or not len(solved.values):
         return place_overlapping(
-            sequence, limits, gap=gap, deadline=deadline, progress=progress, seed=seed
+            sequence,
+            limits,
+            gap=gap,
+            deadline=deadline,
+            progress=progress,
+            seed=seed,
+            effort=effort,
         )
     prices = program.engine_prices(solved)
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
@@ -140,6 +158,7 @@ def place_pieces_overlapping(
         bound,
         bound * (1 + gap),
         seed,
+        effort,
         deadline,
     )
     return _divided(replace(found, prices=prices.places.memory), pieces.division)
@@ -177,6 +196,7 @@ def _placed(
     moves: bool,
     goal: float,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> PlacementSolution:
     """Divide tensors as a solution does, and place the pieces."""
@@ -190,7 +210,7 @@ def _placed(
     shares = _prices_of(pieces, prices)
     advice = Advice(shares, guess, np.zeros(divided.tensor_count), relaxed.interrupted)
     least = least_possible(division.sequence, divided, moves, deadline)
-    paths, spent, stopped = search(divided, advice, least, moves, goal, seed, deadline)
+    paths, spent, stopped = search(divided, advice, least, moves, goal, seed, effort, deadline)
     placement = placement_of(division.sequence, divided, paths, moves)
     seconds = total_seconds(division.sequence, divided, paths, placement)
     return PlacementSolution(

@@ -16,6 +16,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
@@ -73,6 +74,7 @@ def place_overlapping(
     deadline: Deadline = NO_DEADLINE,
     progress: Progress | None = None,
     seed: int = 0,
+    effort: Effort = Effort.NORMAL,
 ) -> PlacementSolution:
     """Place tensors so that kernels, the copies that block them and those that they wait for take
     little time.
@@ -96,8 +98,8 @@ def place_overlapping(
         When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
-    seed
-        Seed of the search.
+    seed, effort
+        Seed of the search, and how long it takes.
 
     Returns
     -------
@@ -156,9 +158,9 @@ def place_overlapping(
     report("placing tensors", 0.3)
     tried = [paths_of(sequence, arrays, start)] if start is not None else []
     rounds, stopped = _search(
-        best, program, solved, relaxed, tried, bound * (1 + gap), report, seed, deadline
+        best, program, solved, relaxed, tried, bound * (1 + gap), report, seed, effort, deadline
     )
-    return _solution(best, relaxed, bound, rounds, seed, stopped)
+    return _solution(best, relaxed, bound, rounds, seed, effort, stopped)
 
 
 def place_near(
@@ -170,6 +172,7 @@ def place_near(
     bound: float,
     goal: float,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> PlacementSolution:
     """Place tensors near a linear program's paths, which are ``whole``; ``fetched``: the bytes that
@@ -185,15 +188,21 @@ def place_near(
     )
     best = _Best(sequence, arrays, None)
     best.offer(relaxed.least)
-    rounds, stopped = _improve(best, relaxed, whole, fetched, [], goal, seed, deadline)
-    return _solution(best, relaxed, bound, rounds, seed, stopped)
+    rounds, stopped = _improve(best, relaxed, whole, fetched, [], goal, seed, effort, deadline)
+    return _solution(best, relaxed, bound, rounds, seed, effort, stopped)
 
 
 def _solution(
-    best: _Best, relaxed: _Relaxed, bound: float, rounds: int, seed: int, stopped: bool
+    best: _Best,
+    relaxed: _Relaxed,
+    bound: float,
+    rounds: int,
+    seed: int,
+    effort: Effort,
+    stopped: bool,
 ) -> PlacementSolution:
     def nearby(limits: Ints, goal: float, deadline: Deadline) -> PlacementSolution:
-        return _nearby(best, relaxed, limits, bound, goal, seed, deadline)
+        return _nearby(best, relaxed, limits, bound, goal, seed, effort, deadline)
 
     prices, counters = relaxed.prices.places.memory, {"rounds": rounds}
     return PlacementSolution(
@@ -214,6 +223,7 @@ def _nearby(
     bound: float,
     goal: float,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> PlacementSolution:
     """Take over what lower limits allow of the best paths known, put back the rest at the same
@@ -230,6 +240,7 @@ def _nearby(
         relaxed,
         (paths_of(sequence, arrays, known.placement), np.zeros(arrays.tensor_count)),
         seed,
+        effort,
         deadline,
     )
     best.offer(paths)
@@ -238,9 +249,9 @@ def _nearby(
     rounds = 0
     if not stopped and best.seconds > goal:
         rounds, stopped = best.improve(
-            [paths], relaxed.copies, relaxed.prices, goal, seed, deadline
+            [paths], relaxed.copies, relaxed.prices, goal, seed, effort, deadline
         )
-    return _solution(best, relaxed, bound, rounds, seed, stopped)
+    return _solution(best, relaxed, bound, rounds, seed, effort, stopped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +273,7 @@ def _search(
     goal: float,
     report: Progress,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> tuple[int, bool]:
     """Schedule paths that are near the linear program's, then search around them; attempts made,
@@ -275,7 +287,7 @@ def _search(
         tighter = replace(
             arrays, limit=np.maximum(arrays.limit - under_way, _needed(arrays, relaxed.least))
         )
-        paths, stopped = _candidate(tighter, relaxed, advice, seed, deadline)
+        paths, stopped = _candidate(tighter, relaxed, advice, seed, effort, deadline)
         tried = [*tried, paths]
     scores = [best.offer(paths) for paths in tried]
     if not tried or stopped or best.seconds <= goal:
@@ -286,7 +298,15 @@ def _search(
         advice = program.paths(solved)
     nearest = tried[int(np.argmin(scores))]
     return _improve(
-        best, relaxed, advice[0], program.fetched_before(solved), [nearest], goal, seed, deadline
+        best,
+        relaxed,
+        advice[0],
+        program.fetched_before(solved),
+        [nearest],
+        goal,
+        seed,
+        effort,
+        deadline,
     )
 
 
@@ -298,6 +318,7 @@ def _improve(
     others: list[TensorPaths],
     goal: float,
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> tuple[int, bool]:
     """Search around ``whole`` paths, with copies back from when the linear program makes them or
@@ -307,11 +328,11 @@ def _improve(
         # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does
         # not.
         whole, _ = _candidate(
-            arrays, relaxed, (whole, np.zeros(arrays.tensor_count)), seed, deadline
+            arrays, relaxed, (whole, np.zeros(arrays.tensor_count)), seed, effort, deadline
         )
     timed = released(arrays, best.engines, whole, fetched)
     return best.improve(
-        [timed, whole, *others], relaxed.copies, relaxed.prices, goal, seed, deadline
+        [timed, whole, *others], relaxed.copies, relaxed.prices, goal, seed, effort, deadline
     )
 
 
@@ -407,6 +428,7 @@ class _Best:
         prices: EnginePrices,
         goal: float,
         seed: int,
+        effort: Effort,
         deadline: Deadline,
     ) -> tuple[int, bool]:
         """Search around each of ``starts`` for a while, then around the best that came of it;
@@ -421,9 +443,8 @@ class _Best:
             arrays.problem_with(*(cost + seconds for cost in copies)),
             _use_prices(arrays, prices),
         )
-        work = min(
-            _WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count)
-        )
+        uses = len(arrays.kernel)
+        work = effort.share(min(_WORK, _ATTEMPTS * uses * (uses + arrays.kernel_count)))
         found: list[tuple[float, int, TensorPaths]] = []
         attempts = 0
         for number in range(len(starts) + _FROM_BEST + 1):
@@ -465,6 +486,7 @@ def _candidate(
     relaxed: _Relaxed,
     advice: tuple[TensorPaths, Floats],
     seed: int,
+    effort: Effort,
     deadline: Deadline,
 ) -> tuple[TensorPaths, bool]:
     """Paths that are cheap at the prices of the linear program, as if copies took no time of their
