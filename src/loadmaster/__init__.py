@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
     from loadmaster.planning.verify_against import verify_against as verify_against
+    from loadmaster.planning.what_if import what_if as what_if
     from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
@@ -136,6 +137,7 @@ _HOMES = {
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
     "verify_against": "loadmaster.planning.verify_against",
+    "what_if": "loadmaster.planning.what_if",
     "verify_banks": "loadmaster.allocation.memories.verify",
     "verify_buffers": "loadmaster.allocation.verify",
     "verify_placement": "loadmaster.placement.verify",
@@ -205,6 +207,7 @@ __all__ = [
     "verify_banks",
     "verify_buffers",
     "verify_placement",
+    "what_if",
     "write_buffers",
     "write_sequence",
     "write_work",

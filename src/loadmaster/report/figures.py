@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.provenance import Label, Provenance, described, weakest
@@ -12,11 +12,13 @@ from loadmaster.planning.plan_records import (
     Cost,
     MemoryUse,
     PlannedAllocation,
+    PlannedJob,
     PlannedTransfer,
     PlanRecord,
     Rate,
 )
-from loadmaster.report.text import clipped, excess, printable, shortened
+from loadmaster.report.core_time import peak_seconds
+from loadmaster.report.text import clipped, excess, percent, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
 from loadmaster.targets.hardware import Core, Memory
 
@@ -68,16 +70,15 @@ def verdict(plan: PlanRecord) -> str:
     """Explain the plan's status in a sentence."""
     what = objective_name(plan)
     if plan.status == "optimal":
-        return f"optimal: the {what} meets its lower bound"
+        return f"optimal: no plan has a lower {what}"
     late = (
         f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; "
         if plan.missed
         else ""
     )
-    return (
-        f"{printable(plan.status)}: {late}no plan has a {what} below the lower bound; whether one"
-        " has less than this is not known"
-    )
+    gap = plan.objective.gap
+    far = f"at most {percent(gap)} above" if gap is not None else "not known to be near"
+    return f"{printable(plan.status)}: {late}{far} the best possible {what}"
 
 
 def gain(plan: PlanRecord) -> list[str]:
@@ -190,19 +191,46 @@ def core_figures(plan: PlanRecord) -> list[CoreFigures]:
     return rows
 
 
-def time_by_kind(plan: PlanRecord) -> list[tuple[str, int, float]]:
-    """List each kind of operator, its jobs, and its share of the cores' busy time; largest share
-    first."""
-    count: dict[str, int] = defaultdict(int)
-    spent: dict[str, float] = defaultdict(float)
-    for job in plan.jobs:
-        count[job.kind] += 1
-        spent[job.kind] += job.end - job.start
-    total = sum(spent.values()) or 1.0
-    return sorted(
-        ((kind, count[kind], spent[kind] / total) for kind in count),
-        key=lambda row: (-row[2], row[0]),
+@dataclass(frozen=True)
+class JobTime:
+    """Jobs that belong together: how many, their seconds, their share of the cores' busy time, and
+    the share of the arrays' peak that they reach meanwhile."""
+
+    name: str
+    jobs: int
+    seconds: float
+    share: float
+    of_peak: float
+
+
+def time_by_kind(plan: PlanRecord) -> list[JobTime]:
+    """List the kinds of operators, those that take longest first."""
+    return _job_times(plan, lambda job: job.kind)
+
+
+def time_by_operator(plan: PlanRecord) -> list[JobTime]:
+    """List the operators, by the first of those that are fused, those that take longest first."""
+    several = len(plan.networks) > 1
+    return _job_times(
+        plan,
+        lambda job: f"{job.operators[0]} ({job.kind})" + (f" of {job.network}" if several else ""),
     )
+
+
+def _job_times(plan: PlanRecord, name: Callable[[PlannedJob], str]) -> list[JobTime]:
+    cores = {core.name: core for core in plan.target.cores}
+    found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for job in plan.jobs:
+        row = found[name(job)]
+        row[0] += 1
+        row[1] += job.end - job.start
+        row[2] += peak_seconds(job, cores.get(job.core))
+    total = sum(spent for _, spent, _ in found.values()) or 1.0
+    rows = [
+        JobTime(name, int(jobs), spent, spent / total, peak / spent if spent else 0.0)
+        for name, (jobs, spent, peak) in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.share, row.name))
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:

@@ -22,6 +22,11 @@ SCHEDULE_HINT = (
     " together, with arrows, + and - too, and 0 resets. Click a network in the legend to hide it"
     " everywhere; the circular arrow in a chart's corner resets the view."
 )
+LIMITS_HINT = (
+    "Where most of the time goes is what to change: a link that cores wait for wants more bandwidth"
+    " or less traffic; arrays filled in part want another dataflow or shape; cores without a job"
+    " want more mini-batches or fewer cores. loadmaster plan --what-if plans such changes."
+)
 STACKS_DRAWN = 3
 STACK_HINT = (
     "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is"
@@ -54,6 +59,7 @@ def _plan_sections(plan: PlanRecord) -> list[Html]:
     warning = Html(f"<p><strong>{to_html(unknown)}</strong></p>" if unknown else "")
     return [
         section("", warning, tables.headline(plan), about),
+        section("What limits it", hint(LIMITS_HINT), tables.limits(plan)),
         section("Networks", tables.networks(plan)),
         *([section("Mini-batches", tables.mini_batches(plan))] if plan.timings else []),
         section("Memories", tables.memories(plan)),

@@ -16,6 +16,7 @@ from loadmaster.core.units import (
 from loadmaster.planning.plan_records import PlannedAllocation, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
+from loadmaster.report.core_time import core_time
 from loadmaster.report.cuts import Cuts
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
 from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
@@ -23,6 +24,7 @@ from loadmaster.targets.hardware import Memory
 
 PEAK_ROWS = 30
 CUT_ROWS = 200
+LONGEST_ROWS = 20
 
 
 def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
@@ -196,6 +198,21 @@ def cores(plan: PlanRecord) -> Html:
         "Cores",
         ("Core", "Dataflow", "Array", ">Jobs", "Busy", "Computing", ">Computing at most"),
         rows,
+    )
+
+
+def limits(plan: PlanRecord) -> Html:
+    """Make a table of what cores do and wait for, and one of the operators that take longest."""
+    rows = ((name, meter(share)) for name, share in core_time(plan).rows())
+    operators = figures.time_by_operator(plan)
+    longest = (
+        (row.name, row.jobs, format_seconds(row.seconds), meter(row.share), meter(row.of_peak))
+        for row in operators[:LONGEST_ROWS]
+    )
+    columns = ("Operator", ">Jobs", ">Time", "Of the cores' busy time", "Of the arrays' peak")
+    return Html(
+        table("Time of all cores", ("Time of all cores", "Share"), rows)
+        + table("Operators that take longest", columns, longest)
     )
 
 

@@ -16,21 +16,27 @@ from loadmaster.core.units import (
     format_seconds,
     rate_unit,
 )
-from loadmaster.planning.plan_records import Improvement, PlanRecord
+from loadmaster.planning.plan_records import PlanRecord
+from loadmaster.planning.what_if import Change
 from loadmaster.report import figures
+from loadmaster.report.core_time import core_time
 from loadmaster.report.cuts import cuts_of
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall, warnings
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16
-_IMPROVEMENTS_SHOWN = 4
 _MINI_BATCHES_SHOWN = 8
+LIMITS_SHOWN = 4
 HALF_WIDTH = 16
 """The most characters of a name in one of two tables side by side in 80 columns."""
 
 
 def summary(
-    plan: PlanRecord, *, seconds: float | None = None, cpu_seconds: float | None = None
+    plan: PlanRecord,
+    *,
+    seconds: float | None = None,
+    cpu_seconds: float | None = None,
+    changes: Sequence[Change] = (),
 ) -> Group:
     """Make the summary: what was planned, its figures, and the assumptions behind them.
 
@@ -40,12 +46,16 @@ def summary(
         The finished plan.
     seconds, cpu_seconds : float, optional
         Seconds that planning took, by the clock and in processor time, if it was just planned.
+    changes : sequence of Change
+        What :func:`loadmaster.what_if` found.
     """
     parts: list[RenderableType] = [
         *warnings(kind for network in plan.networks for kind in network.unknown),
         _configuration(plan),
         _networks(plan),
         _totals(plan),
+        _limits(plan),
+        *([what_if_table(plan, changes)] if changes else []),
         *_mini_batches(plan),
         _memories(plan),
     ]
@@ -135,6 +145,26 @@ def _totals(plan: PlanRecord) -> Table:
     return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
 
 
+def _limits(plan: PlanRecord) -> Table:
+    """What the plan waits for most."""
+    rows = [(name, percent(share)) for name, share in core_time(plan).rows()[:LIMITS_SHOWN]]
+    return _table(("\nWhat limits it: time of all cores", ">\nShare"), rows)
+
+
+def what_if_table(plan: PlanRecord, changes: Sequence[Change]) -> Table:
+    """What changes of the machine would bring, beside a plan of the same effort without."""
+    base = changes[0].value
+    rows = []
+    for change in changes:
+        if change.value is None:
+            rows.append((change.name, "does not fit", ""))
+            continue
+        beside = f"{change.value / base - 1:+.1%}" if base else ""
+        rows.append((change.name, figures.objective_text(plan, change.value), beside))
+    name = figures.objective_name(plan).capitalize()
+    return _table(("\nWhat if: quick plans", f">\n{name}", ">\nChange"), rows)
+
+
 def _mini_batches(plan: PlanRecord) -> list[Table]:
     """Make tables of mini-batches with release times or deadlines, late ones first."""
     rows = sorted(figures.timed_mini_batches(plan), key=lambda row: row[-1] != "missed")
@@ -179,42 +209,19 @@ def _cores(plan: PlanRecord) -> Table:
 def _kinds(plan: PlanRecord) -> Table:
     kinds = figures.time_by_kind(plan)
     lines = [
-        (_name(kind, HALF_WIDTH), f"{count:,}", percent(share))
-        for kind, count, share in kinds[:KINDS_SHOWN]
+        (_name(kind.name, HALF_WIDTH), f"{kind.jobs:,}", percent(kind.share), percent(kind.of_peak))
+        for kind in kinds[:KINDS_SHOWN]
     ]
     if rest := kinds[KINDS_SHOWN:]:
         lines.append(
             (
                 f"{len(rest)} more",
-                f"{sum(count for _, count, _ in rest):,}",
-                percent(sum(share for *_, share in rest)),
+                f"{sum(kind.jobs for kind in rest):,}",
+                percent(sum(kind.share for kind in rest)),
+                "",
             )
         )
-    return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
-
-
-def _convergence(plan: PlanRecord) -> list[str]:
-    """Describe in two lines what joint planning is worth, and how the search reduced the objective,
-    or the lateness before it."""
-    if len(plan.search) < 2:
-        return []
-    first, *rest = plan.search
-    shown = rest[:: -(-len(rest) // _IMPROVEMENTS_SHOWN)]
-    if shown[-1] != rest[-1]:
-        shown.append(rest[-1])
-    text = [_step(plan, step) for step in shown]
-    steps = ", ".join(
-        f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True)
-    )
-    return [
-        f"Search: {_step(plan, first)} planned separately; {steps} orders.",
-        *figures.gain(plan),
-    ]
-
-
-def _step(plan: PlanRecord, step: Improvement) -> str:
-    late = f" and {format_seconds(step.lateness)} late" if step.lateness else ""
-    return figures.objective_text(plan, step.value) + late
+    return _table(("\nOperator", ">\nJobs", ">\nOf time", ">\nOf peak"), lines)
 
 
 def _closing(plan: PlanRecord, seconds: float | None, cpu_seconds: float | None) -> Text:
@@ -227,7 +234,7 @@ def _closing(plan: PlanRecord, seconds: float | None, cpu_seconds: float | None)
     lines = (
         [f"Note: {printable(note)}" for note in plan.notes]
         + ([cut] if cut else [])
-        + _convergence(plan)
+        + figures.gain(plan)
     )
     return Text(
         "\n".join(

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from loadmaster.core.violation import Violation
     from loadmaster.planning.plan import Plan
+    from loadmaster.planning.what_if import Change
 
 
 Objective = Annotated[
@@ -111,6 +112,17 @@ Cluster = Annotated[
         help="Sweep on the workers of a Dask scheduler. Default: here.",
     ),
 ]
+WhatIf = Annotated[
+    bool,
+    typer.Option(
+        "--what-if",
+        rich_help_panel=GOAL,
+        help=(
+            "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
+            " other dataflows."
+        ),
+    ),
+]
 Out = Annotated[
     Path | None,
     out_to(
@@ -135,6 +147,7 @@ def plan_command(
     period: Period = None,
     effort: EffortLevel = "normal",
     cut: Cut = "auto",
+    what_if: WhatIf = False,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     sweep: Sweep = None,
@@ -188,6 +201,8 @@ def plan_command(
         "precision": precision,
         "training": training,
     }
+    if sweep and what_if:
+        raise PlanError("--what-if is for one machine: leave it out, or --sweep")
     if sweep:
         pool: dict[str, Any] = {"cluster": cluster, "workers": workers}
         limits = limits_of(fps, makespan, energy, options["deadlines"])
@@ -218,7 +233,14 @@ def plan_command(
             f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
         )
     done = _planned(
-        networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet
+        networks,
+        target,
+        overrides or [],
+        options,
+        folder,
+        report=not no_report,
+        quiet=quiet,
+        asks=what_if,
     )
     print_results(
         versioned("plan", _summary_json(done)),
@@ -241,13 +263,14 @@ def plan_command(
 
 class _Done(NamedTuple):
     """A plan, what is wrong with it, and the seconds, and seconds of processor time, that planning
-    took, and what was written."""
+    took, what was written, and what changes of the machine would bring."""
 
     plan: Plan
     violations: tuple[Violation, ...]
     seconds: float
     cpu_seconds: float
     files: list[Path]
+    changes: tuple[Change, ...]
 
 
 def _planned(
@@ -259,6 +282,7 @@ def _planned(
     *,
     report: bool,
     quiet: bool,
+    asks: bool,
 ) -> _Done:
     """Plan, check and, if there is a folder for it, write."""
     from loadmaster.cli.progress_line import LateProgress
@@ -266,6 +290,7 @@ def _planned(
     from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
+    from loadmaster.planning.what_if import what_if
     from loadmaster.targets.load import target as read_target
 
     machine = read_target(target, overrides)
@@ -279,11 +304,12 @@ def _planned(
             left = None if limit is None else max(0.0, limit - spent())
             result = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+            changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
             progress("verifying", 0.0)
             with ExitStack() as others:
                 violations = others.enter_context(beside(partial(verify, result), result))
                 if place is None:
-                    return _Done(result, violations(), seconds, cpu_seconds, [])
+                    return _Done(result, violations(), seconds, cpu_seconds, [], changes)
                 progress("writing", 0.0)
                 drawn = (
                     others.enter_context(beside(partial(result.report, place.draft), result))
@@ -293,16 +319,17 @@ def _planned(
                 result.save(place.draft / "plan.json")
                 if drawn is not None:
                     drawn()
-                return _Done(result, violations(), seconds, cpu_seconds, place.publish())
+                return _Done(result, violations(), seconds, cpu_seconds, place.publish(), changes)
 
 
 def _summary_json(done: _Done) -> dict[str, Any]:
     from dataclasses import asdict
 
     from loadmaster.core.provenance import costs_json
+    from loadmaster.report.core_time import core_time
     from loadmaster.report.cuts import cuts_of
 
-    plan, violations, seconds, cpu_seconds, _ = done
+    plan, violations, seconds, cpu_seconds, _, changes = done
     metrics = plan.metrics
     return {
         "status": plan.status,
@@ -334,6 +361,10 @@ def _summary_json(done: _Done) -> dict[str, Any]:
             for name, use in metrics.memory.items()
         },
         "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
+        "limits": {
+            "core_time": asdict(core_time(plan)),
+            "changes": [asdict(change) for change in changes],
+        },
         "jobs": len(plan.jobs),
         "cuts": cuts_of(plan).to_json(),
         "seconds": seconds,
@@ -348,4 +379,6 @@ def _summary_json(done: _Done) -> dict[str, Any]:
 def _summary(done: _Done) -> RenderableType:
     from loadmaster.report.terminal import summary
 
-    return summary(done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds)
+    return summary(
+        done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
+    )

@@ -4,6 +4,7 @@ check of the other's own plan."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from loadmaster.allocation.allocate import aligned, allocate
 from loadmaster.allocation.answer import Allocation
@@ -41,21 +42,12 @@ class Comparison:
 
 
 def compare(
-    arena: Arena,
-    *,
-    capacity: int | None = None,
-    alignment: int | None = None,
-    strategy: str = "auto",
-    time_limit: float | None = None,
-    seed: int = 0,
-    threads: int = 1,
+    arena: Arena, *, capacity: int | None = None, alignment: int | None = None, **options: Any
 ) -> Comparison:
     """Check the planner's addresses and pack the same buffers. Options are those of `allocate`."""
     violations = (
         () if arena.offsets is None else verify_buffers(arena.problem, arena.offsets, arena.stated)
     )
     problem = aligned(arena.problem, alignment)
-    answer = allocate(
-        problem, capacity, strategy=strategy, time_limit=time_limit, seed=seed, threads=threads
-    )
+    answer = allocate(problem, capacity, **options)
     return Comparison(arena, problem, violations, answer)

@@ -35,51 +35,21 @@ def small(capacity: str, bandwidth: str = "34 GB/s") -> list[str]:
 
 
 CASES: dict[str, tuple[Sequence[Any], str, Sequence[str], Mapping[str, Any]]] = {
-    "squeezenet": ([SQUEEZENET], "edge-npu", [], {}),
-    "shufflenet": ([SHUFFLENET], "edge-npu", [], {}),
-    "mobilenetv2": ([MOBILENET], "edge-npu", [], {}),
-    "inception_v1": (["onnx:inception_v1"], "edge-npu", [], {}),
-    "ncf": ([NCF], "edge-npu", [], {}),
-    "resnet50": ([RESNET], "edge-npu", [], {}),
-    "squeezenet x 4": ([SQUEEZENET], "edge-npu", [], {"mini_batches": 4}),
-    "shufflenet x 8 @ 8 GB/s": (
-        [SHUFFLENET],
+    "fsrcnn big @ 256 KiB 1 GB/s": (["fsrcnnbig"], "edge-npu", small("256 KiB", "1 GB/s"), {}),
+    "fsrcnn @ 128 KiB": (["fsrcnn"], "edge-npu", small("128 KiB", "4 GB/s"), {}),
+    "unet256 @ 256 KiB 1 GB/s": (["unetbig"], "edge-npu", small("256 KiB", "1 GB/s"), {}),
+    "unet @ 128 KiB": (["unet"], "edge-npu", small("128 KiB", "4 GB/s"), {}),
+    "mobilenetv2 @ 128 KiB": ([MOBILENET], "edge-npu", small("128 KiB", "2 GB/s"), {}),
+    "resnet50 @ 128 KiB": ([RESNET], "edge-npu", small("128 KiB", "4 GB/s"), {}),
+    "squeezenet @ 64 KiB": ([SQUEEZENET], "edge-npu", small("64 KiB", "2 GB/s"), {}),
+    "one core mobilenetv2": (
+        [MOBILENET],
         "edge-npu",
-        ["dram.bandwidth=8 GB/s"],
-        {"mini_batches": 8},
+        [*small("256 KiB", "2 GB/s"), "cores.ws.count=1", "cores.lb.count=0"],
+        {},
     ),
-    "two networks": ([SQUEEZENET, MOBILENET], "edge-npu", [], {}),
-    "three networks x 2": ([SQUEEZENET, SHUFFLENET, NCF], "edge-npu", [], {"mini_batches": 2}),
-    "mobilenetv2 @ 256 KiB": ([MOBILENET], "edge-npu", small("256 KiB", "4 GB/s"), {}),
-    "resnet50 @ 512 KiB": ([RESNET], "edge-npu", small("512 KiB"), {}),
-    "resnet50 @ small buffers": (
-        [RESNET],
-        "edge-npu",
-        [
-            *small("512 KiB", "8 GB/s"),
-            "cores.ws.buffer=32KiB",
-            "cores.lb.buffer=32KiB",
-        ],
-        {"cut": "none"},
-    ),
-    "squeezenet @ 256 KiB": ([SQUEEZENET], "edge-npu", small("256 KiB", "8 GB/s"), {}),
-    "unet @ 512 KiB": (["unet"], "edge-npu", small("512 KiB"), {}),
-    "fsrcnn @ 512 KiB": (["fsrcnn"], "edge-npu", small("512 KiB"), {}),
-    "squeezenet @ energy": ([SQUEEZENET], "edge-npu", [], {"objective": "energy"}),
-    "mobilenetv2 @ edp": ([MOBILENET], "edge-npu", small("1 MiB"), {"objective": "edp"}),
-    "deadlines": (
-        [SQUEEZENET, MOBILENET],
-        "edge-npu",
-        [],
-        {
-            "mini_batches": 3,
-            "periods": {"mobilenetv2": 4e-4},
-            "deadlines": {"mobilenetv2": 3.5e-4},
-        },
-    ),
-    "m3e-s4": ([SHUFFLENET, SQUEEZENET], "m3e-s4", ["dram.bandwidth=4 GB/s"], {}),
-    "copied": ([SQUEEZENET], "gpu-pcie", ["hbm.capacity=4 MiB"], {}),
-    "decode": (["decode"], "server-npu", [], {}),
+    "shufflenet @ 128 KiB": ([SHUFFLENET], "edge-npu", small("128 KiB", "2 GB/s"), {}),
+    "copied resnet": ([RESNET], "gpu-pcie", ["hbm.capacity=1 MiB"], {}),
 }
 """Networks, target, what is changed of it, and options."""
 
@@ -89,6 +59,8 @@ def networks(names: Sequence[str]) -> list[Any]:
     from benchmarks.networks.llama import llama
 
     made: dict[str, Callable[[], Any]] = {
+        "unetbig": lambda: unet(256, 32, 4),
+        "fsrcnnbig": lambda: fsrcnn(540, 960),
         "unet": lambda: unet(128, 16, 3),
         "fsrcnn": lambda: fsrcnn(180, 320),
         "decode": lambda: llama(1, 1, 256, layers=4, vocabulary=4000),

@@ -1,0 +1,80 @@
+"""What a change of the machine would bring, each by a quick plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadmaster.core.effort import Effort
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.progress import Progress, no_progress, part_of
+from loadmaster.planning.inherit import is_within
+from loadmaster.planning.planner import plan
+from loadmaster.targets.hardware import Memory, Style, Target
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the machine, and what a quick plan for it reaches: the objective, in its SI
+    unit, and the makespan in seconds; None where the machine cannot run the networks."""
+
+    name: str
+    value: float | None
+    makespan: float | None
+
+
+def what_if(
+    graphs: Any, target: Target, *, progress: Progress | None = None, **options: Any
+) -> tuple[Change, ...]:
+    """Plan networks quickly for a machine and for each of its :func:`changes`.
+
+    The first is the machine as it is, so that changes are compared with a plan of the same effort.
+    A machine that has more of something is given the plan of the machine as it is, so that it is
+    not slower. ``options`` are those of :func:`loadmaster.plan`.
+    """
+    machines = [("as it is", target), *changes(target)]
+    options |= {"effort": Effort.QUICK, "smaller": None}
+    found = []
+    for number, (name, machine) in enumerate(machines):
+        larger = number > 0 and is_within(target, machine)
+        try:
+            reached = plan(
+                graphs,
+                machine,
+                progress=part_of(
+                    progress or no_progress, f"what if: {name}", number, len(machines)
+                ),
+                **options | ({"smaller": target} if larger else {}),
+            )
+        except LoadmasterError:
+            found.append(Change(name, None, None))
+            continue
+        found.append(Change(name, reached.objective.value, reached.metrics.makespan.value))
+    return tuple(found)
+
+
+def changes(target: Target) -> Iterator[tuple[str, Target]]:
+    """Machines that differ in one thing: twice each link, twice the fast memory, one core more,
+    another dataflow."""
+    yield f"twice the bandwidth of {target.main.name}", replace(target, main=_faster(target.main))
+    fast = target.fast
+    if fast is not None:
+        yield f"twice the bandwidth of {fast.name}", replace(target, fast=_faster(fast))
+        larger = replace(fast, capacity=2 * fast.capacity)
+        yield f"twice the capacity of {fast.name}", replace(target, fast=larger)
+    first = target.cores[0]
+    more = replace(first, name=f"{first.name}+")
+    yield f"one more core like {first.name}", replace(target, cores=(*target.cores, more))
+    for style in Style:
+        cores = tuple(replace(core, style=style) for core in target.cores)
+        if style is not Style.ROOFLINE and cores != target.cores:
+            yield f"all cores {style}", replace(target, cores=cores)
+
+
+def _faster(memory: Memory) -> Memory:
+    return replace(
+        memory,
+        read_bandwidth=2 * memory.read_bandwidth,
+        write_bandwidth=2 * memory.write_bandwidth,
+    )
