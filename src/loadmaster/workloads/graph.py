@@ -5,6 +5,7 @@ Frontends produce a :class:`Graph`; nothing after them knows a file format.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -131,19 +132,15 @@ class LoopNest:
     loops: tuple[str, ...] = ()
 
     @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of all loops, those of repeats last."""
+        outer = (self.groups, self.batch, self.k, self.c)
+        return (*outer, self.y, self.x, self.r, self.s, self.repeats)
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates, padding included."""
-        return (
-            self.groups
-            * self.batch
-            * self.k
-            * self.c
-            * self.y
-            * self.x
-            * self.r
-            * self.s
-            * self.repeats
-        )
+        return math.prod(self.extents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,18 +111,8 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
         sizes = _operand_bytes(job)
         outside = tuple(operand.bytes for operand in (*job.reads, *job.writes) if operand.nest < 0)
         for position, nest in enumerate(job.nests):
-            extents = (
-                nest.groups,
-                nest.batch,
-                nest.k,
-                nest.c,
-                nest.y,
-                nest.x,
-                nest.r,
-                nest.s,
-                nest.repeats,
-            )
-            numbers = (*extents, *nest.stride, *nest.dilation, width_of(job), *sizes[position])
+            shape = (*nest.extents, *nest.stride, *nest.dilation)
+            numbers = (*shape, width_of(job), *sizes[position])
             row_of[index, position] = rows.setdefault(
                 (numbers, (len(job.reads), *outside)), len(rows)
             )

@@ -101,20 +101,9 @@ def _piece(network: Network, number: int, bands: int, channels: int) -> list[flo
         if role is Role.WEIGHT and access.tensor in group.by_channel:
             share = 1.0 / channels
         sizes[role] += access.bytes * share
-    extents = (
-        nest.groups,
-        nest.batch,
-        nest.k,
-        nest.c,
-        nest.y,
-        nest.x,
-        nest.r,
-        nest.s,
-        nest.repeats,
-    )
     width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
     return [
-        *map(float, (*extents, *nest.stride, *nest.dilation, width)),
+        *map(float, (*nest.extents, *nest.stride, *nest.dilation, width)),
         sizes[Role.INPUT],
         sizes[Role.WEIGHT],
         made,

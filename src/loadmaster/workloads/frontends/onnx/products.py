@@ -23,18 +23,7 @@ def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
     """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged
     file has."""
     for nest in nests:
-        bounds = (
-            nest.k,
-            nest.c,
-            nest.y,
-            nest.x,
-            nest.r,
-            nest.s,
-            nest.groups,
-            nest.batch,
-            nest.repeats,
-        )
-        if min(bounds) < 1:
+        if min(nest.extents) < 1:
             raise ModelError(
                 "its operands' shapes leave a loop without rounds: the file is damaged, export it"
                 " again"
