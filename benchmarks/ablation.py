@@ -118,12 +118,6 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "separate plans with residents": [
         replaced("separate.SeparatePipeline.with_residents", _nothing)
     ],
-    "frugal search": [
-        replaced(
-            "workload_planner.WorkloadPlanner._economised",
-            lambda self, problem, search, best, separate: best,
-        )
-    ],
     "stripes": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
     "recomputed halos": [replaced("cutting.band_cuts._ways", _dependent_ways)],
     "bands for 0.8 of the memory": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],

@@ -358,9 +358,9 @@ def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
     """Down to what every plan takes, the capacity of main memory is kept to by the search
     itself."""
     graphs, options = [wide_inside()], {"mini_batches": 6, "effort": TEST}
-    fastest = lm.plan(graphs, with_main(2**24, 2**14), **options)
+    fastest = lm.plan(graphs, with_main(2**24, 2**13), **options)
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
-    tight = lm.plan(graphs, with_main(least, 2**14), **options)
+    tight = lm.plan(graphs, with_main(least, 2**13), **options)
     assert lm.verify(tight) == ()
     assert tight.metrics.memory["dram"].peak == least < fastest.metrics.memory["dram"].peak
     assert tight.metrics.makespan.value > fastest.metrics.makespan.value

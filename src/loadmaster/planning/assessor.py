@@ -14,10 +14,9 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
-from loadmaster.planning.goal import Goal, as_good_as, delivered, overflowing
+from loadmaster.planning.goal import Goal, delivered, overflowing
 from loadmaster.planning.packing import most_alive
 from loadmaster.planning.replay import replay
-from loadmaster.planning.scheduling.makespan_bound import inbound_bytes
 from loadmaster.planning.stays import Stays
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -133,26 +132,3 @@ class Assessor:
     def score_of(self, solution: Solution) -> Score:
         """What a complete plan is compared by."""
         return self.score(solution.schedule, solution.placement, solution.timeline)
-
-    def moves_much(self, solution: Solution) -> bool:
-        """Whether what crosses the main link beyond what has to takes a share of the energy that is
-        worth a longer plan."""
-        table, placement, tensors = self.table, solution.placement, self.workload.tensors
-        inbound = int(inbound_bytes(tensors, table).sum())
-        outbound = sum(
-            tensor.bytes for tensor in tensors if tensor.is_output and tensor.producer >= 0
-        )
-        used, _ = memories_used(
-            table,
-            placement.read_fast,
-            placement.write_fast,
-            placement.write_main,
-            placement.streamed,
-        )
-        crossing = table.moved[np.arange(len(used)), solution.schedule.core[table.operand_job]][
-            used
-        ]
-        moved = int(crossing.sum()) + sum(tensors[copy.tensor].bytes for copy in placement.copies)
-        wasted = (moved - inbound - outbound) * self.energy.rates.main
-        energy = self.energy_of(solution.schedule, placement, solution.timeline)
-        return energy + wasted >= as_good_as(energy)

@@ -4,7 +4,7 @@ are due at given times."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,9 +19,6 @@ from loadmaster.workloads.network_timing import network_timings, require_network
 
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
-_NEARLY = 0.01
-"""Relative distance by which a plan's objective may exceed the least one that was found for it to
-be as good."""
 _BYTE_TOO_MANY = 2**80
 """Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all
 mini-batches can be late."""
@@ -43,9 +40,6 @@ class Goal:
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network
     ``network[b]``: it is released at ``release[b]`` picoseconds, before which none of its jobs
     starts, and ``due[b]`` is when the last should have ended.
-
-    With ``enough``, plans whose objective is no more than that are as good as one another, and of
-    these the one of least energy times makespan is best.
     """
 
     objective: str
@@ -55,26 +49,11 @@ class Goal:
     number: tuple[int, ...]
     release: Ints
     due: Ints
-    enough: int | None = None
 
     @property
     def needs_energy(self) -> bool:
         """Whether plans of equal times may differ."""
         return self.objective in ("energy", "edp")
-
-    def nearly(self, score: Score, most: Score | None) -> Goal:
-        """The goal of a plan that is as good as one of this score, no worse than another, and of
-        the least energy times makespan."""
-        enough = as_good_as(score[1])
-        return replace(
-            self,
-            enough=min(enough, most[1]) if most is not None and most[0] == score[0] else enough,
-        )
-
-    @property
-    def compares_energy(self) -> bool:
-        """Whether plans that are as good as one another are to be told apart by energy."""
-        return not self.needs_energy and self.enough is None
 
     @property
     def is_timed(self) -> bool:
@@ -145,11 +124,7 @@ class Goal:
         if self.objective == "latency":
             mine = np.array([network == self.latency_network for network in self.network])
             reached = int((ends - self.release)[mine].max())
-        return (
-            (late, reached, makespan)
-            if self.enough is None
-            else (late, max(reached, self.enough), energy() * makespan)
-        )
+        return late, reached, makespan
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
@@ -221,12 +196,6 @@ def goal_of(
 def _whole(seconds: float) -> int:
     """Picoseconds, at most those after which nothing is late."""
     return round(min(seconds, _NEVER / PICOSECONDS) * PICOSECONDS)
-
-
-def as_good_as(objective: int) -> int:
-    """The largest objective that is as good as one: times are estimates, and what is so close is
-    told apart by energy."""
-    return objective + int(objective * _NEARLY)
 
 
 def overflowing(score: Score, excess: int) -> Score:

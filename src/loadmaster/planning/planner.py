@@ -95,9 +95,7 @@ def plan(
     transfers together: weights are fetched once for all mini-batches that are near one another in
     the order, and ahead of their use. The best plan is returned, so it is never worse than the best
     separate one. Best is the one whose mini-batches are late least, all together, then the one with
-    the best objective, then the fastest. Of plans whose makespan or latency, if that is the
-    objective, is within 1 % of the least that the search finds, the one of the least energy times
-    makespan is taken.
+    the best objective, then the fastest.
 
     Parameters
     ----------

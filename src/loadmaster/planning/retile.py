@@ -51,24 +51,10 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
         heir, timed = found
         better = heir.resumed(timed)
         planner.interrupted |= heir.interrupted
-        if not _is_better(heir, better, planner, solution):
+        if heir.score_of(better) >= planner.score_of(solution):
             break
         planner, solution = heir, better
     return planner, solution
-
-
-def _is_better(
-    heir: WorkloadPlanner, better: Solution, planner: WorkloadPlanner, solution: Solution
-) -> bool:
-    """Whether one plan is better than another, and where they are nearly as good as one another,
-    also of less energy times time."""
-    scores = heir.score_of(better), planner.score_of(solution)
-    if scores[0] >= scores[1] or not planner.goal.compares_energy:
-        return scores[0] < scores[1]
-    goal = planner.goal.nearly(scores[0], None)
-    return replace(heir, goal=goal).score_of(better) < replace(planner, goal=goal).score_of(
-        solution
-    )
 
 
 def _timed(

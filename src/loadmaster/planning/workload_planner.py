@@ -315,41 +315,9 @@ class WorkloadPlanner:
                     if solution is not None:
                         best = solution
                         history.append((evaluations, self.score_of(solution)))
-                best = self._economised(problem, search, best, separate)
         except KeyboardInterrupt:
             self.interrupted = True
         return replace(self._fitting(best, nearest), search=tuple(history))
-
-    def _economised(
-        self,
-        problem: JointProblem,
-        search: JointSearch,
-        best: Solution | None,
-        separate: Solution | None,
-    ) -> Solution | None:
-        """A plan of less energy times time that hardly takes longer, and no longer than the
-        separate one: that, or one that is found."""
-        if (
-            best is None
-            or self.goal.needs_energy
-            or self.is_late()
-            or not self._assess.moves_much(best)
-        ):
-            return best
-        goal = self.goal.nearly(
-            self.score_of(best), None if separate is None else self.score_of(separate)
-        )
-        likewise = replace(self, goal=goal)
-        best = min((best, separate or best), key=likewise.score_of)
-        search.economise(goal)
-        found, least = search.run(self.effort.evaluations // 4), likewise.score_of(best)
-        if found.evaluation.judged >= least:
-            return best
-        candidate, _ = likewise._packed(problem, found)
-        solution = (
-            None if candidate is None else likewise._addresses.complete(candidate, needed=False)
-        )
-        return best if solution is None or likewise.score_of(solution) >= least else solution
 
     def _improvements(
         self, problem: JointProblem, search: JointSearch, separate: Solution | None

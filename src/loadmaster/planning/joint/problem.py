@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -118,43 +117,6 @@ def fingerprint(order: Ints) -> bytes:
     return blake2b(order.tobytes(), digest_size=16).digest()
 
 
-@dataclass
-class Remark:
-    """What is remembered of an evaluation: its score, None if it never ends, and energy times time,
-    once that was asked for."""
-
-    score: Score | None
-    cost: int | None = None
-
-
-@dataclass(frozen=True)
-class Judged:
-    """An order with choices, and what it comes to; it is evaluated again where more is asked for
-    than is remembered.
-
-    Searches that begin alike evaluate many orders again.
-    """
-
-    problem: JointProblem
-    order: Ints
-    options: JointOptions
-    remark: Remark
-    made: Evaluation | None = None
-    """The evaluation, where it was just made."""
-
-    @cached_property
-    def evaluation(self) -> Evaluation:
-        """All that comes of the order."""
-        return self.made or self.problem.evaluate(self.order, self.options)
-
-    def cost(self) -> int:
-        """Energy times time, in femtojoules times picoseconds."""
-        if self.remark.cost is None:
-            run = self.evaluation.run
-            self.remark.cost = self.problem.energy_of(run) * run.makespan
-        return self.remark.cost
-
-
 class JointProblem:
     """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated
     for many orders towards a goal."""
@@ -170,7 +132,7 @@ class JointProblem:
             goal,
             energy,
         )
-        self._remarks: dict[tuple[bytes, JointOptions], Remark] = {}
+        self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
         self.width = _widths(workload, table, target)
         self._native = _native_problem(workload, table, target, goal, energy, self.width)
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
@@ -190,12 +152,6 @@ class JointProblem:
             if rates.main
             else 0.0
         )
-
-    def towards(self, goal: Goal) -> JointProblem:
-        """The same problem, judged by a goal that differs from its own in what is enough."""
-        other = copy(self)
-        other.goal, other._remarks = goal, {}
-        return other
 
     @cached_property
     def near_limits(self) -> bool:
@@ -239,14 +195,16 @@ class JointProblem:
         index come first."""
         return self._native.after_sources(keys)
 
-    def judge(self, order: Ints, name: bytes, options: JointOptions) -> Judged:
-        """What an order, of which ``name`` is the fingerprint, comes to; the score of one that was
-        judged before is remembered."""
-        if (remark := self._remarks.get((name, options))) is not None:
-            return Judged(self, order, options, remark)
+    def score(
+        self, order: Ints, name: bytes, options: JointOptions
+    ) -> tuple[Score | None, Evaluation | None]:
+        """The score of an order, of which ``name`` is the fingerprint, and its evaluation unless the
+        score was known: searches that begin alike evaluate many orders again."""
+        if (name, options) in self._scores:
+            return self._scores[name, options], None
         made = self.evaluate(order, options)
-        remark = self._remarks[name, options] = Remark(made.score)
-        return Judged(self, order, options, remark, made)
+        self._scores[name, options] = made.score
+        return made.score, made
 
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover +

@@ -12,8 +12,6 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.goal import Goal
-from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.joint.neighbours import (
     ENERGY_ONLY,
     FETCH_LEADS,
@@ -78,7 +76,6 @@ class JointSearch:
         self._cores = problem.table.compute.shape[1]
         self._neighbours = Neighbours(problem, self._chains)
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
-        self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None
         self._least: Score | None = None
         self._known: dict[tuple[bytes, JointOptions], Score | None] = {}
@@ -108,23 +105,10 @@ class JointSearch:
         given addresses."""
         self._fill *= fast
         self._main_fill *= main
-        self._frugal.clear()
         self._known.clear()
         found, self._best = self._best, None
         if found is not None:
             self._try(*found[1:])
-        if self._design is not None:
-            self._least = self._try(self._order(self._design), self._design.choices)
-
-    def economise(self, goal: Goal) -> None:
-        """Go on from what costs least of all that is good enough, for a goal that says what is
-        enough."""
-        self._problem, self._best = self._problem.towards(goal), None
-        self._known.clear()
-        if self._frugal:
-            order, choices, design = self._frugal.least()
-            self._try(order, choices)
-            self._design = design or self._design
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
 
@@ -160,9 +144,7 @@ class JointSearch:
                     1.0 + _TOLERANCE * left * generator.exponential(),
                 )
 
-    def _try(
-        self, order: Ints, choices: JointOptions, design: Design | None = None
-    ) -> Score | None:
+    def _try(self, order: Ints, choices: JointOptions) -> Score | None:
         """Evaluate what is not known yet, and remember if it is the best so far; the score, or None
         if it never ends."""
         key = (fingerprint(order), choices)
@@ -170,20 +152,18 @@ class JointSearch:
             self._done += 1
             return self._known[key]
         options = replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill)
-        judged = self._problem.judge(order, key[0], options)
+        score, made = self._problem.score(order, key[0], options)
         self._done += 1
-        score = self._known[key] = judged.remark.score
+        self._known[key] = score
         if score is not None and (self._best is None or score < self._best[0].judged):
-            self._best = (judged.evaluation, order, choices)
-        if score is not None and self._problem.goal.compares_energy:
-            self._frugal.offer(score, judged.cost, (order, choices, design))
+            self._best = (made or self._problem.evaluate(order, options), order, choices)
         if self._best is not None:
             self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score
 
     def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:
         """Evaluate a design and go on from it if it is not much worse than the last."""
-        score = self._try(self._order(design), design.choices, design)
+        score = self._try(self._order(design), design.choices)
         if score is not None and (
             self._least is None or _hardly_worse(score, self._least, tolerance)
         ):
