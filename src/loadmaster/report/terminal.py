@@ -53,7 +53,7 @@ def summary(
     return Group(*parts)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Make a table without lines; columns whose name starts with ``>`` hold figures and are aligned
     right."""
     table = Table(
@@ -89,7 +89,7 @@ def _configuration(plan: PlanRecord) -> Text:
 
 def _networks(plan: PlanRecord) -> Table:
     columns = ("Network", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches")
-    return _table(
+    return plain_table(
         columns,
         (
             (
@@ -132,7 +132,7 @@ def _totals(plan: PlanRecord) -> Table:
         (f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c))
         for k, c in m.traffic.items()
     ]
-    return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
+    return plain_table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
 
 
 def _mini_batches(plan: PlanRecord) -> list[Table]:
@@ -144,7 +144,7 @@ def _mini_batches(plan: PlanRecord) -> list[Table]:
     if len(rows) > len(shown):
         shown.append((f"{len(rows) - len(shown)} more", "", "", "", "", ""))
     return [
-        _table(
+        plain_table(
             ("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown
         )
     ]
@@ -162,7 +162,7 @@ def _memories(plan: PlanRecord) -> Table:
         )
         for name, u in uses
     )
-    return _table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
+    return plain_table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
 
 
 def _cores(plan: PlanRecord) -> Table:
@@ -173,7 +173,7 @@ def _cores(plan: PlanRecord) -> Table:
     ]
     if rest := rows[CORES_SHOWN:]:
         lines.append((f"{len(rest)} more", f"{sum(r.jobs for r in rest):,}", "", ""))
-    return _table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
+    return plain_table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
 
 
 def _kinds(plan: PlanRecord) -> Table:
@@ -190,7 +190,7 @@ def _kinds(plan: PlanRecord) -> Table:
                 percent(sum(share for *_, share in rest)),
             )
         )
-    return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
+    return plain_table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
 
 
 def _convergence(plan: PlanRecord) -> list[str]:
