@@ -14,6 +14,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.model import AnyArray, SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS
+from loadmaster.workloads.frontends.onnx.walk import Step
 
 Bytes = NDArray[np.uint8]
 Memories = dict[str, Bytes]
@@ -44,13 +45,20 @@ class Layout:
         return -(-bits * count // (8 * tensor.bytes))
 
     @cached_property
-    def divided(self) -> Mapping[str, set[str]]:
-        """Storages that lie in parts, by network."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for (network, storage, _), parts in self.parts.items():
-            if len(parts) > 1:
-                found[network].add(storage)
-        return found
+    def turned(self) -> Mapping[str, Mapping[str, Step]]:
+        """By network and weight, the transposition of weights in parts, which lie as it makes them:
+        plans take a weight to be laid out as its reader needs it."""
+        divided = {key[:2] for key, parts in self.parts.items() if len(parts) > 1}
+        return {
+            name: {
+                step.node.result.storage: step
+                for step in model.steps.values()
+                if step.node.kind == "Transpose"
+                and step.node.result.constant
+                and (name, step.node.label(0)) in divided
+            }
+            for name, model in self._models.items()
+        }
 
     @cached_property
     def _stays(self) -> dict[tuple[str, str], list[PlannedAllocation]]:

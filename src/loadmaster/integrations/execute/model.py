@@ -21,15 +21,13 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, operator_names
 from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Value
-from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.frontends.onnx.walk import RANDOM, Step
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
 
 AnyArray = NDArray[Any]
 Arrays = dict[str, AnyArray]
 Evaluator = Callable[[Mapping[str, AnyArray]], list[AnyArray]]
-
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
 
 
 class GatherElements(OpRun):
@@ -141,7 +139,8 @@ class SourceModel:
         try:
             if "" not in self._evaluators:
                 self._evaluators[""] = evaluator(model)
-            return dict(zip(names, self._evaluators[""](inputs), strict=True))
+            with np.errstate(all="ignore"):
+                return dict(zip(names, self._evaluators[""](inputs), strict=True))
         except Exception as error:
             raise self._refused("the model", error) from error
 
@@ -181,7 +180,7 @@ class SourceModel:
     ) -> Evaluator:
         node, own = step.node, onnx.NodeProto()
         label = f"operator {node.name!r} ({node.kind})"
-        if node.kind in _RANDOM:
+        if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
         own.CopyFrom(
             self._protos.get(node.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.errors import LoadmasterError, PlanError
+from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.core.violation import Violation
 from loadmaster.integrations.execute.layout import Layout, Memories
 from loadmaster.integrations.execute.model import AnyArray, SourceModel, read_model, runtime
@@ -153,9 +153,11 @@ class _Executor:
         they do, and outputs."""
         byte, differs = FILLS[number % len(FILLS)], False
         memories = self._layout.memories(byte)
-        self._provide(memories)
+        doing = "the plan cannot be run"
         try:
+            self._provide(memories)
             for task in in_order(self._plan, number, self._generator):
+                doing = f"{task.name!r} cannot be run"
                 if isinstance(task, PlannedTransfer):
                     self._copy(task, memories)
                     continue
@@ -164,8 +166,11 @@ class _Executor:
                         yield f"job {task.name!r} makes {text}"
                     differs = True
             yield from self._outputs(memories)
-        except PlanError as error:
-            yield str(error)
+        except ModelError:
+            raise
+        except Exception as error:
+            # What a wrong plan lets a job read can make any operator fail.
+            yield f"{doing}: {' '.join(str(error).split())[:300]}"
 
     def _provide(self, memories: Memories) -> None:
         """Put weights and inputs where they are at first."""
@@ -173,12 +178,13 @@ class _Executor:
         for tensor in self._plan.tensors:
             if tensor.producer:
                 continue
-            arrays = self._inputs[tensor.network, tensor.mini_batch]
-            array = (
-                self._models[tensor.network].constant(tensor.storage)
-                if tensor.kind == "weight"
-                else arrays[tensor.storage]
-            )
+            if tensor.kind == "weight":
+                model, name = self._models[tensor.network], tensor.storage
+                turned = layout.turned[tensor.network].get(name)
+                array = model.constant(turned.node.result.name if turned else name)
+                array = array.reshape(model.values[name].shape)
+            else:
+                array = self._inputs[tensor.network, tensor.mini_batch][tensor.storage]
             layout.store(layout.bytes_at(memories, tensor.name, main, (0, 0)), array, tensor)
 
     def _copy(self, copy: PlannedTransfer, memories: Memories) -> None:
@@ -193,7 +199,7 @@ class _Executor:
         """Load what a job reads, run its operators on it, store what it writes, and say what
         differs."""
         layout, model, times = self._layout, self._models[job.network], (job.start, job.end)
-        work = Workspace(model, layout.divided.get(job.network, ()), byte)
+        work = Workspace(model, layout.turned[job.network], byte)
         reads, writes = (
             [
                 (
@@ -209,15 +215,9 @@ class _Executor:
         ends = not any(tensor.summed for _, tensor in writes)
         first, *others = job.operators
         shape = model.steps[first].node.result.shape
-        try:
-            work.run(first, shape, job.ranges, (*job.summed, ends) if job.summed else ())
-            for name in others if ends else ():
-                work.run(name, shape, job.ranges, ())
-        except LoadmasterError:
-            raise
-        except Exception as error:
-            text = " ".join(str(error).split())[:300]
-            raise PlanError(f"job {job.name!r} cannot be run on what it reads: {text}") from error
+        work.run(first, shape, job.ranges, (*job.summed, ends) if job.summed else ())
+        for name in others if ends else ():
+            work.run(name, shape, job.ranges, ())
         for data, tensor in writes:
             made = work.array(tensor.storage)
             layout.store(data, made, tensor)

@@ -4,12 +4,12 @@ which it knows what it has loaded and made."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmaster.core.errors import ModelError, PlanError
+from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.model import AnyArray, Arrays, SourceModel, element_type
 from loadmaster.workloads.frontends.onnx.graph_builder import division_of
 from loadmaster.workloads.frontends.onnx.types import Value
@@ -29,11 +29,11 @@ def unknown(value: Value, byte: int) -> AnyArray:
 
 @dataclass
 class Workspace:
-    """The storages of one job, and partial sums. ``divided`` are the network's weights that lie in
-    parts."""
+    """The storages of one job, and partial sums. ``turned`` are the transpositions as whose results
+    weights lie."""
 
     model: SourceModel
-    divided: Collection[str]
+    turned: Mapping[str, Step]
     byte: int
     arrays: Arrays = field(default_factory=dict)
     sums: Arrays = field(default_factory=dict)
@@ -59,11 +59,13 @@ class Workspace:
             it sums over all.
         """
         flow = self.model.flows[name]
-        results = self._node(self.model.steps[name], flow.reads, terms)
+        # Of what is not known anything may become.
+        with np.errstate(all="ignore"):
+            results = self._node(self.model.steps[name], flow.reads, terms)
+            if terms:
+                results = {each: made + self.sums.get(each, 0) for each, made in results.items()}
         for storage in flow.writes:
             made = results[storage]
-            if terms and storage in self.sums:
-                made = made + self.sums[storage]
             if ranges and made.size == math.prod(shape):
                 part = tuple(slice(*each) for each in ranges)
                 whole, made = made, unknown(self.model.values[storage], self.byte)
@@ -97,18 +99,24 @@ class Workspace:
 
     def _value(self, value: Value, reader: Step, reads: Collection[str]) -> AnyArray:
         """A value that a node reads: a storage, or what a node that no job runs makes of some."""
+        turned = self.turned.get(value.storage)
         if value.name in reads:
-            return self.array(value.name)
+            array = self.array(value.name)
+            if turned is None:
+                return array
+            shape = turned.node.result.shape
+            return array.reshape(shape).transpose(np.argsort(permutation(turned)))
         step = self.model.makers.get(value.name)
         if step is None or step.node.name in self.model.flows:
             raise PlanError(
                 f"operator {reader.node.name!r} needs {value.name!r}, which the plan does not let"
                 " it read"
             )
-        moved = step.node.kind == "Transpose" and value.constant
-        if moved and value.storage in self.divided:
-            raise ModelError(
-                f"{self.model.source}: the weight {value.storage!r} lies in parts, and operator"
-                f" {step.node.name!r} moves its elements: fold constants in the model first"
-            )
+        if step is turned:
+            return self.array(value.storage).reshape(value.shape)
         return self._node(step, reads)[value.name]
+
+
+def permutation(step: Step) -> list[int]:
+    """The order in which a transposition puts dimensions."""
+    return step.node.integers("perm") or list(range(len(step.node.shape(0))))[::-1]
