@@ -322,7 +322,7 @@ def test_jobs_that_wait_for_one_another_are_found(planned) -> None:
     one, plan = planned
     first, *_, last = sorted(plan.jobs, key=lambda job: job.start)
     broken = with_job(plan, first, after=(last.name,))
-    assert "wait for one another" in one.faults(broken)[0]
+    assert "nodes are in a cycle" in one.faults(broken)[0]
 
 
 def test_what_differs_is_named(planned) -> None:

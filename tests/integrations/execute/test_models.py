@@ -66,7 +66,7 @@ def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
     source = str(FIXTURES / f"traced-bert-opset{opset}.onnx.gz")
     changes = ("scratchpad.capacity=32KiB",)
     found = executed(source, changes=changes, precision="fp32", dims={"batch": 2, "steps": 16})
-    assert found.jobs > 100
+    assert found.jobs > 80
 
 
 @ONNX_RUNTIME
@@ -150,6 +150,7 @@ def refused(kind: type[LoadmasterError], plan: lm.Plan, *sources: object, **opti
     return str(caught.value)
 
 
+@ONNX_RUNTIME
 def test_an_operator_that_nothing_runs_is_named(tmp_path: Path) -> None:
     other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
     nodes = [node("MatMul", ["x", "w"], "y", "product"), other]
@@ -157,7 +158,9 @@ def test_an_operator_that_nothing_runs_is_named(tmp_path: Path) -> None:
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 6)))
     proto.opset_import.append(helper.make_opsetid("of.mine", 1))
     path = save(tmp_path, proto)
-    assert "net.onnx: the model cannot be run (" in refused(ModelError, planned(path), path)
+    text = refused(ModelError, planned(path), path)
+    assert "net.onnx: onnxruntime cannot run the model (" in text
+    assert "Mystery" in text
 
 
 def test_an_operator_with_another_result_every_time_is_named(tmp_path: Path) -> None:

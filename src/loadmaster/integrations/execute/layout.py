@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,52 +26,39 @@ class Layout:
     """
 
     def __init__(self, plan: PlanRecord, models: Mapping[str, SourceModel]) -> None:
-        self._plan, self._models = plan, models
+        self._models = models
         self.tensors = {tensor.name: tensor for tensor in plan.tensors}
-        self.width = max(map(self._width, plan.tensors), default=1)
         self.parts: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
         for tensor in plan.tensors:
             if not tensor.summed:
                 self.parts[tensor.network, tensor.storage, tensor.mini_batch].append(tensor)
+        self.width = max(map(self._width, plan.tensors), default=1)
+        self._stays: dict[tuple[str, str], list[PlannedAllocation]] = defaultdict(list)
+        self._used = {memory.name: 0 for memory in plan.target.memories}
+        for each in plan.allocations:
+            self._stays[each.tensor, each.memory].append(each)
+            if each.memory in self._used:
+                end = each.offset + each.bytes
+                self._used[each.memory] = max(self._used[each.memory], end)
 
     def _width(self, tensor: PlannedTensor) -> int:
         value = self._models[tensor.network].values[tensor.storage]
-        bits = 8 * element_type(value).itemsize
-        if not tensor.summed:
-            return -(-bits // ELEMENT_BITS[value.stored])
-        count = self.view(np.broadcast_to(False, value.shape), tensor).size
-        return -(-bits * count // (8 * tensor.bytes))
+        bits, size = 8 * element_type(value).itemsize, ELEMENT_BITS[value.stored]
+        if tensor.summed:
+            size = 8 * tensor.bytes // self.view(np.broadcast_to(False, value.shape), tensor).size
+        return -(-bits // size)
 
-    @cached_property
-    def turned(self) -> Mapping[str, Mapping[str, Step]]:
-        """By network and weight, the transposition of weights in parts, which lie as it makes them:
-        plans take a weight to be laid out as its reader needs it."""
-        divided = {key[:2] for key, parts in self.parts.items() if len(parts) > 1}
-        return {
-            name: {
-                step.node.result.storage: step
-                for step in model.steps.values()
-                if step.node.kind == "Transpose"
-                and step.node.result.constant
-                and (name, step.node.label(0)) in divided
-            }
-            for name, model in self._models.items()
-        }
-
-    @cached_property
-    def _stays(self) -> dict[tuple[str, str], list[PlannedAllocation]]:
-        found = defaultdict(list)
-        for each in sorted(self._plan.allocations, key=lambda each: each.start):
-            found[each.tensor, each.memory].append(each)
-        return found
+    def turned(self, network: str, weight: str) -> Step | None:
+        """The transposition as whose result a weight lies in parts: plans take a weight to be laid
+        out as its reader needs it."""
+        in_channels = any(part.channels for part in self.parts[network, weight, 0])
+        return self._models[network].turns.get(weight) if in_channels else None
 
     def memories(self, byte: int) -> Memories:
         """Memories as long as the plan uses them, full of a byte."""
-        used = {memory.name: 0 for memory in self._plan.target.memories}
-        for each in self._plan.allocations:
-            if each.memory in used:
-                used[each.memory] = max(used[each.memory], each.offset + each.bytes)
-        return {name: np.full(size * self.width, byte, np.uint8) for name, size in used.items()}
+        return {
+            name: np.full(size * self.width, byte, np.uint8) for name, size in self._used.items()
+        }
 
     def view(self, array: AnyArray, tensor: PlannedTensor) -> AnyArray:
         """The part of its storage that a tensor holds. Raises `PlanError` if the plan does not
@@ -84,23 +69,20 @@ class Layout:
             *shape, first, last = tensor.channels
             return array.reshape(shape)[:, first:last]
         if len(self.parts[tensor.network, tensor.storage, tensor.mini_batch]) > 1:
-            raise PlanError(
-                f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
-                " tell which: plan again with another --cut"
-            )
+            text = f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
+            raise PlanError(f"{text} tell which: plan again with another --cut")
         return array
 
     def bytes_at(
-        self, memories: Memories, tensor: str, memory: str, times: Sequence[float]
+        self, memories: Memories, tensor: str, memory: str, start: float, end: float
     ) -> Bytes:
-        """The bytes of a tensor in a memory over the times [start, end). Raises `PlanError` if it
-        has no address there then."""
-        stays = self._stays.get((tensor, memory), [])
-        at = bisect_right(stays, times[0], key=lambda each: each.start) - 1
-        if at < 0 or stays[at].end < times[1]:
-            raise PlanError(f"tensor {tensor!r} has no address in {memory} over {tuple(times)} s")
-        first = stays[at].offset * self.width
-        return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
+        """The bytes of a tensor in a memory over [start, end). Raises `PlanError` if it has no
+        address there then."""
+        for each in self._stays[tensor, memory]:
+            if each.start <= start and end <= each.end:
+                first = each.offset * self.width
+                return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
+        raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
 
     def load(self, data: Bytes, array: AnyArray, tensor: PlannedTensor) -> None:
         """Take a tensor's elements from its bytes."""

@@ -103,7 +103,7 @@ def run_plan(
             " for each, in this order"
         )
     models = [
-        read_model(source, network, generator, batch=batch, dims=dims or {}, precision=precision)
+        read_model(source, network, generator, batch, dims or {}, precision)
         for source, network in zip(sources, plan.networks, strict=True)
     ]
     against = models_of([model.graph for model in models])
@@ -159,7 +159,12 @@ class _Executor:
             for task in in_order(self._plan, number, self._generator):
                 doing = f"{task.name!r} cannot be run"
                 if isinstance(task, PlannedTransfer):
-                    self._copy(task, memories)
+                    size = task.bytes * self._layout.width
+                    source, destination = (
+                        self._layout.bytes_at(memories, task.tensor, memory, task.start, task.end)
+                        for memory in (task.source, task.destination)
+                    )
+                    destination[:size] = source[:size]
                     continue
                 for text in self._run_job(task, memories, byte):
                     if not differs:
@@ -178,32 +183,23 @@ class _Executor:
         for tensor in self._plan.tensors:
             if tensor.producer:
                 continue
-            if tensor.kind == "weight":
-                model, name = self._models[tensor.network], tensor.storage
-                turned = layout.turned[tensor.network].get(name)
-                array = model.constant(turned.node.result.name if turned else name)
-                array = array.reshape(model.values[name].shape)
-            else:
-                array = self._inputs[tensor.network, tensor.mini_batch][tensor.storage]
-            layout.store(layout.bytes_at(memories, tensor.name, main, (0, 0)), array, tensor)
-
-    def _copy(self, copy: PlannedTransfer, memories: Memories) -> None:
-        size, times = copy.bytes * self._layout.width, (copy.start, copy.end)
-        source, destination = (
-            self._layout.bytes_at(memories, copy.tensor, memory, times)[:size]
-            for memory in (copy.source, copy.destination)
-        )
-        destination[:] = source
+            array = self._inputs[tensor.network, tensor.mini_batch].get(tensor.storage)
+            if array is None:
+                model = self._models[tensor.network]
+                turned = layout.turned(tensor.network, tensor.storage)
+                array = model.constant(turned.node.result.name if turned else tensor.storage)
+                array = array.reshape(model.values[tensor.storage].shape)
+            layout.store(layout.bytes_at(memories, tensor.name, main, 0, 0), array, tensor)
 
     def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> Iterator[str]:
         """Load what a job reads, run its operators on it, store what it writes, and say what
         differs."""
         layout, model, times = self._layout, self._models[job.network], (job.start, job.end)
-        work = Workspace(model, layout.turned[job.network], byte)
+        work = Workspace(model, layout, byte)
         reads, writes = (
             [
                 (
-                    layout.bytes_at(memories, each.tensor, each.memory, times),
+                    layout.bytes_at(memories, each.tensor, each.memory, *times),
                     layout.tensors[each.tensor],
                 )
                 for each in operands
@@ -235,10 +231,13 @@ class _Executor:
         end = self._plan.metrics.makespan.value
         for (network, batch), due in self._due.items():
             model = self._models[network]
-            for name, storage in model.outputs.items():
+            for name in model.graph.outputs:
+                storage = model.graph.tensors[name].storage
+                if storage not in model.network.outputs:
+                    continue
                 found = unknown(model.values[storage], 0xFF)
                 for tensor in layout.parts[network, storage, batch]:
-                    data = layout.bytes_at(memories, tensor.name, main, (end, end))
+                    data = layout.bytes_at(memories, tensor.name, main, end, end)
                     layout.load(data, found, tensor)
                 its = due[name]
                 difference, tolerance, text = differences(found.reshape(its.shape), its)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -17,16 +19,11 @@ def execution_summary(found: Execution) -> RenderableType:
         f" operators of {found.runtime}; outputs against the model run in one go:"
     )
     rows = [
-        (
-            printable(each.network),
-            str(each.mini_batch),
-            printable(each.output),
-            each.type,
-            str(each.elements),
-            f"{each.difference:.3g}",
-            f"{each.tolerance:.3g}",
-        )
-        for each in found.outputs
+        [
+            f"{cell:.3g}" if isinstance(cell, float) else printable(str(cell))
+            for cell in astuple(row)
+        ]
+        for row in found.outputs
     ]
     columns = ("network", ">mini-batch", "output", "type", ">elements", ">difference", ">at most")
     notes = []

@@ -4,12 +4,13 @@ which it knows what it has loaded and made."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from loadmaster.core.errors import PlanError
+from loadmaster.integrations.execute.layout import Layout
 from loadmaster.integrations.execute.model import AnyArray, Arrays, SourceModel, element_type
 from loadmaster.workloads.frontends.onnx.graph_builder import division_of
 from loadmaster.workloads.frontends.onnx.types import Value
@@ -29,11 +30,10 @@ def unknown(value: Value, byte: int) -> AnyArray:
 
 @dataclass
 class Workspace:
-    """The storages of one job, and partial sums. ``turned`` are the transpositions as whose results
-    weights lie."""
+    """The storages of one job, and its partial sums; ``byte`` is what is not known."""
 
     model: SourceModel
-    turned: Mapping[str, Step]
+    layout: Layout
     byte: int
     arrays: Arrays = field(default_factory=dict)
     sums: Arrays = field(default_factory=dict)
@@ -45,6 +45,8 @@ class Workspace:
             arrays[storage] = unknown(self.model.values[storage], self.byte)
         return arrays[storage]
 
+    # Of elements that are not known anything may become.
+    @np.errstate(all="ignore")
     def run(self, name: str, shape: Sequence[int], ranges: Ranges, terms: Sequence[int]) -> None:
         """Run an operator.
 
@@ -59,13 +61,11 @@ class Workspace:
             it sums over all.
         """
         flow = self.model.flows[name]
-        # Of what is not known anything may become.
-        with np.errstate(all="ignore"):
-            results = self._node(self.model.steps[name], flow.reads, terms)
-            if terms:
-                results = {each: made + self.sums.get(each, 0) for each, made in results.items()}
+        results = self._node(self.model.steps[name], flow.reads, terms)
         for storage in flow.writes:
             made = results[storage]
+            if terms and storage in self.sums:
+                made = made + self.sums[storage]
             if ranges and made.size == math.prod(shape):
                 part = tuple(slice(*each) for each in ranges)
                 whole, made = made, unknown(self.model.values[storage], self.byte)
@@ -75,7 +75,6 @@ class Workspace:
     def _node(self, step: Step, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
         """Results of a node in the course of an operator that may read some storages."""
         names: list[str] = []
-        known: Arrays = {}
         given: Arrays = {}
         windows = division_of(step.node, step.work).operands if terms else {}
         for index, value in enumerate(step.node.inputs):
@@ -86,27 +85,29 @@ class Workspace:
                 continue
             names.append(value.name)
             if value.constant and value.storage not in reads:
-                known[value.name] = self.model.constant(value.name)
-                continue
-            given[value.name] = array = self._value(value, step, reads)
+                given[value.name] = self.model.constant(value.name)
+            elif (step.work.touched or {}).get(index) == 0:
+                # Of such an operand a node needs the shape or the type alone.
+                given[value.name] = unknown(value, self.byte)
+            else:
+                given[value.name] = self._value(value, step, reads)
             if SUMMED in axes:
-                axis = axes.index(SUMMED)
-                given[value.name] = np.zeros_like(array)
-                np.moveaxis(given[value.name], axis, 0)[slice(*terms[:2])] = np.moveaxis(
-                    array, axis, 0
-                )[slice(*terms[:2])]
-        return self.model.node(step, names, known, given)
+                others = np.ones(value.shape[axes.index(SUMMED)], bool)
+                others[slice(*terms[:2])] = False
+                behind = (1,) * (len(axes) - axes.index(SUMMED) - 1)
+                given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
+        return self.model.node(step, names, given)
 
     def _value(self, value: Value, reader: Step, reads: Collection[str]) -> AnyArray:
         """A value that a node reads: a storage, or what a node that no job runs makes of some."""
-        turned = self.turned.get(value.storage)
+        turned = self.layout.turned(self.model.network.name, value.storage)
+        step = self.model.makers.get(value.name)
         if value.name in reads:
             array = self.array(value.name)
             if turned is None:
                 return array
-            shape = turned.node.result.shape
-            return array.reshape(shape).transpose(np.argsort(permutation(turned)))
-        step = self.model.makers.get(value.name)
+            order = turned.node.integers("perm") or range(array.ndim)[::-1]
+            return array.reshape(turned.node.result.shape).transpose(np.argsort(order))
         if step is None or step.node.name in self.model.flows:
             raise PlanError(
                 f"operator {reader.node.name!r} needs {value.name!r}, which the plan does not let"
@@ -115,8 +116,3 @@ class Workspace:
         if step is turned:
             return self.array(value.storage).reshape(value.shape)
         return self._node(step, reads)[value.name]
-
-
-def permutation(step: Step) -> list[int]:
-    """The order in which a transposition puts dimensions."""
-    return step.node.integers("perm") or list(range(len(step.node.shape(0))))[::-1]
