@@ -6,16 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import PlanError
-from loadmaster.integrations.execute.model import AnyArray, SourceModel, element_type
+from loadmaster.integrations.execute.model import SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS
 from loadmaster.workloads.frontends.onnx.walk import Step
 
-Bytes = NDArray[np.uint8]
-Memories = dict[str, Bytes]
+Memories = dict[str, Array]
 
 
 class Layout:
@@ -60,7 +59,7 @@ class Layout:
             name: np.full(size * self.width, byte, np.uint8) for name, size in self._used.items()
         }
 
-    def view(self, array: AnyArray, tensor: PlannedTensor) -> AnyArray:
+    def view(self, array: Array, tensor: PlannedTensor) -> Array:
         """The part of its storage that a tensor holds. Raises `PlanError` if the plan does not
         tell."""
         if tensor.ranges:
@@ -75,21 +74,21 @@ class Layout:
 
     def bytes_at(
         self, memories: Memories, tensor: str, memory: str, start: float, end: float
-    ) -> Bytes:
-        """The bytes of a tensor in a memory over [start, end). Raises `PlanError` if it has no
-        address there then."""
+    ) -> Array:
+        """The bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError` if it
+        has no address there then."""
         for each in self._stays[tensor, memory]:
             if each.start <= start and end <= each.end:
                 first = each.offset * self.width
                 return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
         raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
 
-    def load(self, data: Bytes, array: AnyArray, tensor: PlannedTensor) -> None:
+    def load(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
         """Take a tensor's elements from its bytes."""
         part = self.view(array, tensor)
         part[...] = data[: part.nbytes].view(part.dtype).reshape(part.shape)
 
-    def store(self, data: Bytes, array: AnyArray, tensor: PlannedTensor) -> None:
+    def store(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
         """Put a tensor's elements into its bytes, of which none is kept."""
         found = self.view(array, tensor).tobytes()
         data[: len(found)] = np.frombuffer(found, np.uint8)

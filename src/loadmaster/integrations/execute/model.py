@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
@@ -24,9 +24,8 @@ from loadmaster.workloads.frontends.onnx.walk import RANDOM, Step
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
 
-AnyArray = NDArray[Any]
-Arrays = dict[str, AnyArray]
-Evaluator = Callable[[Arrays], list[AnyArray]]
+Arrays = dict[str, Array]
+Evaluator = Callable[[Arrays], list[Array]]
 
 
 def runtime() -> str:
@@ -116,7 +115,7 @@ class SourceModel:
         except Exception as error:
             raise self._error("the model", error) from error
 
-    def constant(self, name: str) -> AnyArray:
+    def constant(self, name: str) -> Array:
         """Elements of a constant: the file's, or what nodes make of those."""
         value = self.values[name]
         if name not in self.weights and value.data is not None:
@@ -193,7 +192,7 @@ def read_model(
 
 def random_array(
     shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
-) -> AnyArray:
+) -> Array:
     """Random elements: integers of one byte of all values, wider ones 0 or 1, which are indices of
     any table."""
     if kind.kind in "iub":
@@ -204,7 +203,7 @@ def random_array(
 
 def random_weight(
     shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
-) -> AnyArray:
+) -> Array:
     """Weights with which results are neither large nor all alike; what has one dimension, such as a
     variance, is above zero."""
     if kind.kind in "iub" or len(shape) > 1:

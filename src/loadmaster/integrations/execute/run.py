@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.core.violation import Violation
 from loadmaster.integrations.execute.layout import Layout, Memories
-from loadmaster.integrations.execute.model import AnyArray, SourceModel, read_model, runtime
+from loadmaster.integrations.execute.model import SourceModel, read_model, runtime
 from loadmaster.integrations.execute.order import in_order
 from loadmaster.integrations.execute.workspace import Workspace, unknown
 from loadmaster.planning.against.model import models_of
 from loadmaster.planning.against.networks import networks, operators, tensors
-from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
+from loadmaster.planning.plan_records import PlannedJob, PlanRecord
 from loadmaster.planning.verify.plan import tell
 
 FILLS = 0xFF, 0x7F, 0xFE
@@ -27,8 +28,8 @@ are no number, large, or far below zero, since an operator may hide one of these
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """An output of a mini-batch: the largest difference from the whole model's in any order, and
-    the most that it may be."""
+    """An output of a mini-batch: the largest difference from the whole model's in the last order,
+    and the most that it may be."""
 
     network: str
     mini_batch: int
@@ -83,8 +84,7 @@ def run_plan(
     batch, dims, precision
         With what the networks were read for the plan; see :func:`loadmaster.load`.
     orders
-        In how many orders jobs and copies are run: the first begins with what the plan starts last,
-        as far as that may begin, the others are random.
+        In how many orders jobs and copies are run.
     seed
         Inputs, orders, and weights that a file lacks follow from it.
 
@@ -110,142 +110,129 @@ def run_plan(
     for check in (networks, operators, tensors):
         if found := tell("model", check(plan, against)):
             raise PlanError(f"the plan is not one of these models: {found[0].message}")
-    return _Executor(plan, models, generator).execution(orders, seed)
+    executor = _Executor(plan, models, generator)
+    violations: list[Violation] = []
+    for number in range(orders):
+        outputs: list[OutputCheck] = []
+        for text in executor.run(number, outputs):
+            violations.append(Violation("run", f"order {number + 1} of seed {seed}: {text}"))
+        if violations:
+            break
+    return Execution(
+        runtime(),
+        orders,
+        seed,
+        len(plan.jobs),
+        sum(not each.job for each in plan.transfers),
+        executor.layout.width,
+        sum(model.drawn for model in models),
+        tuple(outputs),
+        tuple(violations),
+    )
 
 
 class _Executor:
     def __init__(
         self, plan: PlanRecord, models: Sequence[SourceModel], generator: np.random.Generator
     ) -> None:
-        self._plan, self._generator = plan, generator
+        self._plan, self._generator, self._main = plan, generator, plan.target.main.name
         self._models = {model.network.name: model for model in models}
-        self._layout = Layout(plan, self._models)
-        self._inputs = {
-            (model.network.name, batch): model.inputs(generator)
-            for model in models
-            for batch in range(model.network.mini_batches)
-        }
+        self.layout = Layout(plan, self._models)
+        batches = [(batch.network, batch.number) for batch in plan.mini_batches]
+        self._inputs = {key: self._models[key[0]].inputs(generator) for key in batches}
         self._due = {key: self._models[key[0]].whole(own) for key, own in self._inputs.items()}
-        self._checks: dict[tuple[str, int, str], OutputCheck] = {}
 
-    def execution(self, orders: int, seed: int) -> Execution:
-        found: list[Violation] = []
-        for number in range(orders):
-            where = f"order {number + 1} of seed {seed}"
-            found += [Violation("run", f"{where}: {text}") for text in self._run(number)]
-            if found:
-                break
-        jobs = len(self._plan.jobs)
-        return Execution(
-            runtime(),
-            orders,
-            seed,
-            jobs,
-            sum(not each.job for each in self._plan.transfers),
-            self._layout.width,
-            sum(model.drawn for model in self._models.values()),
-            tuple(self._checks.values()),
-            tuple(found),
-        )
-
-    def _run(self, number: int) -> Iterator[str]:
-        """Run everything in an order, and say what differs: the results of the first job of which
+    def run(self, number: int, outputs: list[OutputCheck]) -> Iterator[str]:
+        """Run everything in an order, and say what differs: results of the first job of which
         they do, and outputs."""
-        byte, differs = FILLS[number % len(FILLS)], False
-        memories = self._layout.memories(byte)
-        doing = "the plan cannot be run"
+        byte, layout, wrong = FILLS[number % len(FILLS)], self.layout, ""
+        memories = layout.memories(byte)
+        doing = "the plan"
         try:
             self._provide(memories)
             for task in in_order(self._plan, number, self._generator):
-                doing = f"{task.name!r} cannot be run"
-                if isinstance(task, PlannedTransfer):
-                    size = task.bytes * self._layout.width
-                    source, destination = (
-                        self._layout.bytes_at(memories, task.tensor, memory, task.start, task.end)
-                        for memory in (task.source, task.destination)
-                    )
-                    destination[:size] = source[:size]
+                doing = repr(task.name)
+                if isinstance(task, PlannedJob):
+                    found = self._run_job(task, memories, byte)
+                    if found and not wrong:
+                        wrong = f"job {doing} makes other elements than the whole model: {found}"
+                        yield wrong
                     continue
-                for text in self._run_job(task, memories, byte):
-                    if not differs:
-                        yield f"job {task.name!r} makes {text}"
-                    differs = True
-            yield from self._outputs(memories)
+                source, destination = (
+                    layout.bytes_at(memories, task.tensor, memory, task.start, task.end)[
+                        : task.bytes * layout.width
+                    ]
+                    for memory in (task.source, task.destination)
+                )
+                destination[:] = source
+            yield from self._compare(memories, outputs)
         except ModelError:
             raise
         except Exception as error:
             # What a wrong plan lets a job read can make any operator fail.
-            yield f"{doing}: {' '.join(str(error).split())[:300]}"
+            yield f"{doing} cannot be run: {' '.join(str(error).split())[:300]}"
 
     def _provide(self, memories: Memories) -> None:
         """Put weights and inputs where they are at first."""
-        layout, main = self._layout, self._plan.target.main.name
-        for tensor in self._plan.tensors:
-            if tensor.producer:
-                continue
-            array = self._inputs[tensor.network, tensor.mini_batch].get(tensor.storage)
+        layout = self.layout
+        for tensor in (each for each in self._plan.tensors if not each.producer):
+            name, model = tensor.storage, self._models[tensor.network]
+            array = self._inputs[tensor.network, tensor.mini_batch].get(name)
             if array is None:
-                model = self._models[tensor.network]
-                turned = layout.turned(tensor.network, tensor.storage)
-                array = model.constant(turned.node.result.name if turned else tensor.storage)
-                array = array.reshape(model.values[tensor.storage].shape)
-            layout.store(layout.bytes_at(memories, tensor.name, main, 0, 0), array, tensor)
+                turned = layout.turned(tensor.network, name)
+                array = model.constant(turned.node.result.name if turned else name)
+            array = array.reshape(model.values[name].shape)
+            layout.store(layout.bytes_at(memories, tensor.name, self._main, 0, 0), array, tensor)
 
-    def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> Iterator[str]:
-        """Load what a job reads, run its operators on it, store what it writes, and say what
+    def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> str:
+        """Load what a job reads, run its operators on it, store what it writes, and return what
         differs."""
-        layout, model, times = self._layout, self._models[job.network], (job.start, job.end)
-        work = Workspace(model, layout, byte)
-        reads, writes = (
-            [
-                (
-                    layout.bytes_at(memories, each.tensor, each.memory, *times),
-                    layout.tensors[each.tensor],
-                )
-                for each in operands
-            ]
-            for operands in (job.reads, job.writes)
-        )
-        for data, tensor in reads:
-            layout.load(data, work.array(tensor.storage, bool(tensor.summed)), tensor)
-        ends = not any(tensor.summed for _, tensor in writes)
-        first, *others = job.operators
-        shape = model.steps[first].node.result.shape
-        work.run(first, shape, job.ranges, (*job.summed, ends) if job.summed else ())
-        for name in others if ends else ():
-            work.run(name, shape, job.ranges, ())
-        for data, tensor in writes:
+        layout, model = self.layout, self._models[job.network]
+        work, times = Workspace(model, layout, byte), (job.start, job.end)
+        for operand in job.reads:
+            tensor = layout.tensors[operand.tensor]
+            array = work.array(tensor.storage, bool(tensor.summed))
+            layout.load(
+                layout.bytes_at(memories, tensor.name, operand.memory, *times), array, tensor
+            )
+        written = [layout.tensors[operand.tensor] for operand in job.writes]
+        ends = not any(tensor.summed for tensor in written)
+        shape = model.steps[job.operators[0]].node.result.shape
+        terms = (*job.summed, ends) if job.summed else ()
+        for name in job.operators if ends else job.operators[:1]:
+            work.run(name, shape, job.ranges, terms)
+            terms = ()
+        found = ""
+        for operand, tensor in zip(job.writes, written, strict=True):
             made = work.array(tensor.storage)
-            layout.store(data, made, tensor)
+            layout.store(
+                layout.bytes_at(memories, tensor.name, operand.memory, *times), made, tensor
+            )
             due = self._due[job.network, job.mini_batch].get(tensor.storage)
-            if due is not None and not tensor.summed:
+            if due is not None and ends:
                 mine = due.copy()
                 layout.view(mine, tensor)[...] = layout.view(made, tensor)
-                text = differences(mine, due)[2]
-                if text:
-                    yield f"other elements of {tensor.storage!r} than the whole model: {text}"
+                found = found or differences(mine, due)[2]
+        return found
 
-    def _outputs(self, memories: Memories) -> Iterator[str]:
-        """Compare outputs, note the largest differences, and say what differs."""
-        layout, main = self._layout, self._plan.target.main.name
-        end = self._plan.metrics.makespan.value
+    def _compare(self, memories: Memories, outputs: list[OutputCheck]) -> Iterator[str]:
+        """Compare outputs with the whole model's, and say what differs."""
+        layout, end = self.layout, self._plan.metrics.makespan.value
         for (network, batch), due in self._due.items():
             model = self._models[network]
             for name in model.graph.outputs:
-                storage = model.graph.tensors[name].storage
+                storage, its = model.graph.tensors[name].storage, due[name]
                 if storage not in model.network.outputs:
                     continue
                 found = unknown(model.values[storage], 0xFF)
                 for tensor in layout.parts[network, storage, batch]:
-                    data = layout.bytes_at(memories, tensor.name, main, end, end)
-                    layout.load(data, found, tensor)
-                its = due[name]
+                    layout.load(
+                        layout.bytes_at(memories, tensor.name, self._main, end, end), found, tensor
+                    )
                 difference, tolerance, text = differences(found.reshape(its.shape), its)
-                key = network, batch, name
-                if key in self._checks:
-                    difference = max(difference, self._checks[key].difference)
-                self._checks[key] = OutputCheck(
-                    *key, str(its.dtype), its.size, difference, tolerance
+                kind = str(its.dtype)
+                outputs.append(
+                    OutputCheck(network, batch, name, kind, its.size, difference, tolerance)
                 )
                 if text:
                     yield (
@@ -254,7 +241,7 @@ class _Executor:
                     )
 
 
-def differences(mine: AnyArray, its: AnyArray) -> tuple[float, float, str]:
+def differences(mine: Array, its: Array) -> tuple[float, float, str]:
     """The largest difference of elements that are numbers, the most that it may be, and what
     differs more; empty if nothing does."""
     tolerance, wrong = 0.0, mine != its

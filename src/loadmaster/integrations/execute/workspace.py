@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.layout import Layout
-from loadmaster.integrations.execute.model import AnyArray, Arrays, SourceModel, element_type
+from loadmaster.integrations.execute.model import Arrays, SourceModel, element_type
 from loadmaster.workloads.frontends.onnx.graph_builder import division_of
 from loadmaster.workloads.frontends.onnx.types import Value
 from loadmaster.workloads.frontends.onnx.walk import Step
@@ -19,7 +20,7 @@ from loadmaster.workloads.job import Ranges
 from loadmaster.workloads.window import SUMMED
 
 
-def unknown(value: Value, byte: int) -> AnyArray:
+def unknown(value: Value, byte: int) -> Array:
     """An array of which nothing is known: full of a byte, or of -1, an index of any table, where
     its elements may be indices."""
     kind = element_type(value)
@@ -38,7 +39,7 @@ class Workspace:
     arrays: Arrays = field(default_factory=dict)
     sums: Arrays = field(default_factory=dict)
 
-    def array(self, storage: str, summed: bool = False) -> AnyArray:
+    def array(self, storage: str, summed: bool = False) -> Array:
         """A storage, or the sums for one."""
         arrays = self.sums if summed else self.arrays
         if storage not in arrays:
@@ -98,7 +99,7 @@ class Workspace:
                 given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
         return self.model.node(step, names, given)
 
-    def _value(self, value: Value, reader: Step, reads: Collection[str]) -> AnyArray:
+    def _value(self, value: Value, reader: Step, reads: Collection[str]) -> Array:
         """A value that a node reads: a storage, or what a node that no job runs makes of some."""
         turned = self.layout.turned(self.model.network.name, value.storage)
         step = self.model.makers.get(value.name)
