@@ -301,7 +301,7 @@ def test_wrong_pieces_and_copies_are_found(case, breaks) -> None:
     slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
     bands = lm.plan(one.graphs, slow, effort=TEST)
     copies = lm.plan(one.graphs, staged_machine(20_000), effort=TEST)
-    found = [*some(list(breaks(bands)), 12), *some(list(breaks(copies)), 12)]
+    found = [*some(list(breaks(bands)), 8), *some(list(breaks(copies)), 8)]
     assert len(found) > 4
     assert missed(one, found) == []
 
@@ -330,7 +330,7 @@ def test_what_differs_is_named(planned) -> None:
     job = next(job for job in plan.jobs if job.reads and "Relu" in job.operators[-1])
     found = one.faults(with_job(plan, job, reads=()))
     assert found[0].startswith(f"order 1 of seed 0: job {job.name!r} makes other elements than")
-    assert "nan instead of " in found[0]
+    assert "is nan instead of " in found[0]
     assert any("output " in text and "differs from the whole model's" in text for text in found[1:])
 
 

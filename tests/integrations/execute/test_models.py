@@ -59,6 +59,7 @@ def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
     assert found.drawn > 100
 
 
+@pytest.mark.slow
 @ONNX_RUNTIME
 @pytest.mark.parametrize("opset", [11, 15])
 def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
@@ -72,10 +73,19 @@ def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
 @ONNX_RUNTIME
 @pytest.mark.parametrize("machine", ["edge-npu", "gpu-pcie"])
 @pytest.mark.parametrize("name", ["quantised", "quantised-optimised", "blocks"])
-def test_what_the_quantiser_of_onnx_runtime_writes(name: str, machine: str) -> None:
+@pytest.mark.parametrize("precision", [None, "int8"])
+def test_what_the_quantiser_of_onnx_runtime_writes(
+    name: str, machine: str, precision: str | None
+) -> None:
     """Tensors that are quantised lie in their bytes, around operators that compute in float."""
-    found = executed(str(FIXTURES / f"onnxruntime-{name}.onnx.gz"), machine)
-    assert found.width == 1
+    found = executed(str(FIXTURES / f"onnxruntime-{name}.onnx.gz"), machine, precision=precision)
+    assert found.width == (4 if precision else 1)
+
+
+@ONNX_RUNTIME
+def test_another_batch_than_the_files() -> None:
+    found = executed("onnx:squeezenet", batch=2)
+    assert [each.elements for each in found.outputs] == [2000]
 
 
 def test_integers_are_compared_exactly(tmp_path: Path) -> None:

@@ -100,16 +100,20 @@ class SourceModel:
             if value.name not in self.weights
         }
 
-    @np.errstate(all="ignore")
     def whole(self, inputs: Arrays) -> Arrays:
         """Outputs of the model, run in one go, and of its operators."""
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
-        made = {name for node in model.graph.node for name in node.output}
-        made -= {each.name for each in model.graph.output}
+        graph = model.graph
+        made = {name for node in graph.node for name in node.output}
+        made -= {each.name for each in graph.output}
         written = [name for each in self.network.operators for name in each.writes if name in made]
-        model.graph.output.extend(self._typed(written))
-        names = [each.name for each in model.graph.output]
+        graph.output.extend(self._typed(written))
+        # Sizes are those that the network was planned with, not the file's.
+        del graph.value_info[:]
+        for each in (*graph.input, *graph.output):
+            each.CopyFrom(*self._typed([each.name]))
+        names = [each.name for each in graph.output]
         try:
             return dict(zip(names, evaluator(model)(inputs), strict=True))
         except Exception as error:
@@ -153,7 +157,11 @@ class SourceModel:
 
     def _error(self, label: str, error: Exception) -> ModelError:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        cure = "install onnxruntime" if runtime() == "onnx.reference" else "replace it in the model"
+        cure = (
+            "install onnxruntime, which has more operators"
+            if runtime() == "onnx.reference"
+            else "export it at the sizes that were planned, with operators that ONNX Runtime has"
+        )
         return ModelError(f"{self.source}: {runtime()} cannot run {label} ({text}): {cure}")
 
     def _typed(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:

@@ -46,8 +46,6 @@ class Workspace:
             arrays[storage] = unknown(self.model.values[storage], self.byte)
         return arrays[storage]
 
-    # Of elements that are not known anything may become.
-    @np.errstate(all="ignore")
     def run(self, name: str, shape: Sequence[int], ranges: Ranges, terms: Sequence[int]) -> None:
         """Run an operator.
 
