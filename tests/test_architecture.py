@@ -385,7 +385,7 @@ TOKENS = {
     "cli": 19_050,
     "core": 10_000,
     "cost": 34_300,
-    "integrations": 102_900,
+    "integrations": 103_100,
     "mapping": 26_100,
     "placement": 45_000,
     "planning": 121_300,
