@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
+from tests.support.layered_networks import activation, pooling
 from tests.support.networks import npu
-from tests.support.program_networks import activation, pooling
 from tests.support.random_networks import Builder, convolution, sliced
 from tests.support.tiny_plans import tiny_network
 

@@ -63,7 +63,7 @@ def summary(
     return Group(*parts)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Make a table without lines; columns whose name starts with ``>`` hold figures and are aligned
     right."""
     table = Table(
@@ -99,7 +99,7 @@ def _configuration(plan: PlanRecord) -> Text:
 
 def _networks(plan: PlanRecord) -> Table:
     columns = ("Network", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches")
-    return _table(
+    return plain_table(
         columns,
         (
             (
@@ -142,13 +142,13 @@ def _totals(plan: PlanRecord) -> Table:
         (f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c))
         for k, c in m.traffic.items()
     ]
-    return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
+    return plain_table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
 
 
 def _limits(plan: PlanRecord) -> Table:
     """What the plan waits for most."""
     rows = [(name, percent(share)) for name, share in core_time(plan).rows()[:LIMITS_SHOWN]]
-    return _table(("\nWhat limits it: time of all cores", ">\nShare"), rows)
+    return plain_table(("\nWhat limits it: time of all cores", ">\nShare"), rows)
 
 
 def what_if_table(plan: PlanRecord, changes: Sequence[Change]) -> Table:
@@ -162,7 +162,7 @@ def what_if_table(plan: PlanRecord, changes: Sequence[Change]) -> Table:
         beside = f"{change.value / base - 1:+.1%}" if base else ""
         rows.append((change.name, figures.objective_text(plan, change.value), beside))
     name = figures.objective_name(plan).capitalize()
-    return _table(("\nWhat if: quick plans", f">\n{name}", ">\nChange"), rows)
+    return plain_table(("\nWhat if: quick plans", f">\n{name}", ">\nChange"), rows)
 
 
 def _mini_batches(plan: PlanRecord) -> list[Table]:
@@ -174,7 +174,7 @@ def _mini_batches(plan: PlanRecord) -> list[Table]:
     if len(rows) > len(shown):
         shown.append((f"{len(rows) - len(shown)} more", "", "", "", "", ""))
     return [
-        _table(
+        plain_table(
             ("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown
         )
     ]
@@ -192,7 +192,7 @@ def _memories(plan: PlanRecord) -> Table:
         )
         for name, u in uses
     )
-    return _table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
+    return plain_table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
 
 
 def _cores(plan: PlanRecord) -> Table:
@@ -203,7 +203,7 @@ def _cores(plan: PlanRecord) -> Table:
     ]
     if rest := rows[CORES_SHOWN:]:
         lines.append((f"{len(rest)} more", f"{sum(r.jobs for r in rest):,}", "", ""))
-    return _table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
+    return plain_table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
 
 
 def _kinds(plan: PlanRecord) -> Table:
@@ -221,7 +221,7 @@ def _kinds(plan: PlanRecord) -> Table:
                 "",
             )
         )
-    return _table(("\nOperator", ">\nJobs", ">\nOf time", ">\nOf peak"), lines)
+    return plain_table(("\nOperator", ">\nJobs", ">\nOf time", ">\nOf peak"), lines)
 
 
 def _closing(plan: PlanRecord, seconds: float | None, cpu_seconds: float | None) -> Text:

@@ -10,6 +10,7 @@ import typer
 from loadmaster.cli.options import (
     MACHINE,
     NETWORK,
+    SEARCH,
     Batch,
     Dim,
     Json,
@@ -17,18 +18,28 @@ from loadmaster.cli.options import (
     Overrides,
     Precision,
     Quiet,
+    Seed,
     Training,
     load_networks,
     memories_of,
     plan_file,
+    reading_of,
 )
-from loadmaster.cli.printing import print_json, print_violations, say, versioned, violations_json
+from loadmaster.cli.printing import (
+    print_json,
+    print_tables,
+    print_violations,
+    say,
+    versioned,
+    violations_json,
+)
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
+    from loadmaster.integrations.execute.run import Execution
 
 
 def verify_command(
@@ -66,6 +77,27 @@ def verify_command(
             ),
         ),
     ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL[,MODEL...]",
+            rich_help_panel=NETWORK,
+            help=(
+                "The plan's networks in its order, ONNX files, to run the plan and compare its"
+                " outputs with theirs. May be repeated."
+            ),
+        ),
+    ] = None,
+    orders: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=SEARCH,
+            help="With --run: in how many orders jobs and copies are run.",
+        ),
+    ] = 3,
+    seed: Seed = 0,
     target: Annotated[
         str | None,
         typer.Option(
@@ -89,11 +121,17 @@ def verify_command(
     must be one of these networks, with all of their operators, sizes and work, and its bounds must
     be proven. With --target too, it must be for that machine.
 
+    With --run, jobs and copies are run by ONNX operators on memories of the planned size, every
+    tensor at its planned address, in several orders that the plan allows; outputs must be those of
+    the networks run in one go. Inputs, and weights that a file lacks, are random.
+
     Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv
     --capacity 1MiB`
 
     Example: `loadmaster verify plan/plan.json --against onnx:resnet50,bert.onnx --precision int8
     --target edge-npu`
+
+    Example: `loadmaster verify plan/plan.json --run network.onnx --precision int8`
     """
     if (plan is None) == (buffers is None):
         raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
@@ -109,37 +147,70 @@ def verify_command(
         "precision": precision,
         "training": training,
     }
-    if (plan is None or not against) and (against or target or overrides or any(networks.values())):
+    if (plan is None or not (against or run)) and (against or run or any(networks.values())):
         raise PlanError(
-            "verify: networks, --target and what they are read with belong to PLAN.json --against"
-            " MODEL"
+            "verify: networks and what they are read with belong to PLAN.json --against MODEL or"
+            " --run MODEL"
         )
+    if (target or overrides) and not against:
+        raise PlanError("verify: --target and --set belong to PLAN.json --against MODEL")
+    if training and run:
+        raise PlanError("verify: --training is for torch modules, and --run for ONNX files")
     if overrides and target is None:
         raise PlanError("verify: --set changes a target: give --target too")
     if plan is not None:
         plan = plan_file(plan)
     source = plan or buffers
     assert source is not None
+    execution = None
     if plan:
-        models = [model for text in against or () for model in text.split(",")]
+        models = _listed(against)
         what, (counts, violations) = (
             "plan",
             _check_plan(source, models, networks, target, overrides or []),
         )
+        if run and not violations:
+            execution = _run_plan(source, _listed(run), networks, orders, seed)
+            violations = execution.violations
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
         print_json(
             versioned(
                 "verify",
-                {"valid": not violations, "violations": violations_json(violations), "files": []},
+                {
+                    "valid": not violations,
+                    "violations": violations_json(violations),
+                    **({"run": execution.as_json()} if execution else {}),
+                    "files": [],
+                },
             )
         )
-    elif not violations and not quiet:
-        say(f"{source}: the {what} holds ({counts})")
+    elif not quiet:
+        if execution:
+            from loadmaster.integrations.execute.summary import execution_summary
+
+            print_tables(execution_summary(execution))
+        if not violations:
+            say(f"{source}: the {what} holds ({counts})")
     if violations:
         print_violations(violations, what)
         raise typer.Exit(1)
+
+
+def _listed(texts: list[str] | None) -> list[str]:
+    return [model for text in texts or () for model in text.split(",")]
+
+
+def _run_plan(
+    file: Path, models: list[str], networks: dict[str, Any], orders: int, seed: int
+) -> Execution:
+    from loadmaster.integrations.execute.run import run_plan
+    from loadmaster.planning.plan import Plan
+
+    options = reading_of(**networks)
+    del options["training"]
+    return run_plan(Plan.load(file), models, **options, orders=orders, seed=seed)
 
 
 def _check_plan(

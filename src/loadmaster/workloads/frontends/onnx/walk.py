@@ -57,7 +57,7 @@ from loadmaster.workloads.graph import OpClass, TensorKind
 LARGEST_COMPUTED = 2**40
 """The most bytes of a constant that the network computes; larger ones are mistakes or attacks."""
 
-_RANDOM = (
+RANDOM = (
     "RandomNormal",
     "RandomUniform",
     "RandomNormalLike",
@@ -418,7 +418,7 @@ def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
 
 def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
     """Whether a node's outputs are known at planning time."""
-    if node.domain not in STANDARD_DOMAINS or node.kind in _RANDOM or subgraphs(proto):
+    if node.domain not in STANDARD_DOMAINS or node.kind in RANDOM or subgraphs(proto):
         return False
     return node.kind in _SHAPE_ONLY or (
         bool(node.present) and all(value.constant for value in node.present)

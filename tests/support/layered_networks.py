@@ -1,4 +1,4 @@
-"""Random networks of the operators for which exported programs have kernels."""
+"""Random networks of many kinds of operators."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Runs plans: every tensor at its planned address, against the whole model run in one go."""

@@ -1,0 +1,95 @@
+"""Where the tensors of a plan lie in its memories, and which elements of the model's they hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadmaster.core.arrays import Array
+from loadmaster.core.errors import PlanError
+from loadmaster.integrations.execute.model import SourceModel, element_type
+from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
+from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS
+from loadmaster.workloads.frontends.onnx.walk import Step
+
+Memories = dict[str, Array]
+
+
+class Layout:
+    """Looks up the tensors of a plan.
+
+    A model whose elements are wider than the plan's has memories of so many times the bytes:
+    ``width`` bytes stand for each of the plan, so that all stays in its place.
+    """
+
+    def __init__(self, plan: PlanRecord, models: Mapping[str, SourceModel]) -> None:
+        self._models = models
+        self.tensors = {tensor.name: tensor for tensor in plan.tensors}
+        self.parts: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
+        for tensor in plan.tensors:
+            if not tensor.summed:
+                self.parts[tensor.network, tensor.storage, tensor.mini_batch].append(tensor)
+        self.width = max(map(self._width, plan.tensors), default=1)
+        self._stays: dict[tuple[str, str], list[PlannedAllocation]] = defaultdict(list)
+        self._used = {memory.name: 0 for memory in plan.target.memories}
+        for each in plan.allocations:
+            self._stays[each.tensor, each.memory].append(each)
+            if each.memory in self._used:
+                end = each.offset + each.bytes
+                self._used[each.memory] = max(self._used[each.memory], end)
+
+    def _width(self, tensor: PlannedTensor) -> int:
+        value = self._models[tensor.network].values[tensor.storage]
+        bits, size = 8 * element_type(value).itemsize, ELEMENT_BITS[value.stored]
+        if tensor.summed:
+            size = 8 * tensor.bytes // self.view(np.broadcast_to(False, value.shape), tensor).size
+        return -(-bits // size)
+
+    def turned(self, network: str, weight: str) -> Step | None:
+        """The transposition as whose result a weight lies in parts: plans take a weight to be laid
+        out as its reader needs it."""
+        in_channels = any(part.channels for part in self.parts[network, weight, 0])
+        return self._models[network].turns.get(weight) if in_channels else None
+
+    def memories(self, byte: int) -> Memories:
+        """Memories as long as the plan uses them, full of a byte."""
+        return {
+            name: np.full(size * self.width, byte, np.uint8) for name, size in self._used.items()
+        }
+
+    def view(self, array: Array, tensor: PlannedTensor) -> Array:
+        """The part of its storage that a tensor holds. Raises `PlanError` if the plan does not
+        tell."""
+        if tensor.ranges:
+            return array.reshape(tensor.shape)[tuple(slice(*each) for each in tensor.ranges)]
+        if tensor.channels:
+            *shape, first, last = tensor.channels
+            return array.reshape(shape)[:, first:last]
+        if len(self.parts[tensor.network, tensor.storage, tensor.mini_batch]) > 1:
+            text = f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
+            raise PlanError(f"{text} tell which: plan again with another --cut")
+        return array
+
+    def bytes_at(
+        self, memories: Memories, tensor: str, memory: str, start: float, end: float
+    ) -> Array:
+        """The bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError` if it
+        has no address there then."""
+        for each in self._stays[tensor, memory]:
+            if each.start <= start and end <= each.end:
+                first = each.offset * self.width
+                return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
+        raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
+
+    def load(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
+        """Take a tensor's elements from its bytes."""
+        part = self.view(array, tensor)
+        part[...] = data[: part.nbytes].view(part.dtype).reshape(part.shape)
+
+    def store(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
+        """Put a tensor's elements into its bytes, of which none is kept."""
+        found = self.view(array, tensor).tobytes()
+        data[: len(found)] = np.frombuffer(found, np.uint8)
+        data[len(found) :] = 0xFF

@@ -1,0 +1,220 @@
+"""A model as an executor of plans needs it: its weights, the whole of it, and every node alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from loadmaster.core.arrays import Array
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.file import walk_onnx
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
+from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe
+from loadmaster.workloads.frontends.onnx.walk import RANDOM, Step
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import NetworkInfo, OperatorInfo
+
+Arrays = dict[str, Array]
+Evaluator = Callable[[Arrays], list[Array]]
+
+
+def runtime() -> str:
+    """What runs nodes: ONNX Runtime where it is installed, else the onnx package."""
+    return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "onnx.reference"
+
+
+def evaluator(model: onnx.ModelProto) -> Evaluator:
+    """A function from the inputs of a model to its outputs."""
+    if runtime() == "onnx.reference":
+        reference = ReferenceEvaluator(model)
+        return lambda given: [np.asarray(each) for each in reference.run(None, given)]
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    # So that the whole model runs the same kernels as its nodes alone.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return lambda given: list(session.run(None, given))
+
+
+def element_type(value: Value) -> np.dtype[Any]:
+    """The type of a value's elements when the model runs."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """An ONNX model beside its network in a plan. ``drawn`` counts the weights that the file lacks
+    and that are random."""
+
+    source: str
+    network: NetworkInfo
+    graph: Graph
+    steps: Mapping[str, Step]
+    values: Mapping[str, Value]
+    proto: onnx.ModelProto
+    weights: Arrays
+    drawn: int
+    _evaluators: dict[object, Evaluator] = field(default_factory=dict)
+
+    @cached_property
+    def flows(self) -> dict[str, OperatorInfo]:
+        """Operators of the plan, with what they read and write."""
+        return {each.name: each for each in self.network.operators}
+
+    @cached_property
+    def makers(self) -> dict[str, Step]:
+        """The node that makes a value."""
+        return {
+            value.name: step for step in self.steps.values() for value in step.node.outputs if value
+        }
+
+    @cached_property
+    def turns(self) -> dict[str, Step]:
+        """Transpositions of weights."""
+        steps = self.steps.values()
+        turns = [step for step in steps if step.node.kind == "Transpose"]
+        return {step.node.label(0): step for step in turns if step.node.operand(0).constant}
+
+    def inputs(self, generator: np.random.Generator) -> Arrays:
+        """Random elements for every input but those that are known."""
+        values = [self.values[each.name] for each in self.proto.graph.input]
+        return {
+            value.name: random_array(value.shape, element_type(value), generator)
+            if value.data is None
+            else value.data
+            for value in values
+            if value.name not in self.weights
+        }
+
+    def whole(self, inputs: Arrays) -> Arrays:
+        """Outputs of the model, run in one go, and of its operators."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.proto)
+        graph = model.graph
+        made = {name for node in graph.node for name in node.output}
+        made -= {each.name for each in graph.output}
+        written = [name for each in self.network.operators for name in each.writes if name in made]
+        graph.output.extend(self._typed(written))
+        # Sizes are those that the network was planned with, not the file's.
+        del graph.value_info[:]
+        for each in (*graph.input, *graph.output):
+            each.CopyFrom(*self._typed([each.name]))
+        names = [each.name for each in graph.output]
+        try:
+            return dict(zip(names, evaluator(model)(inputs), strict=True))
+        except Exception as error:
+            raise self._error("the model", error) from error
+
+    def constant(self, name: str) -> Array:
+        """Elements of a constant: the file's, or what nodes make of those."""
+        value = self.values[name]
+        if name not in self.weights and value.data is not None:
+            self.weights[name] = value.data
+        elif name not in self.weights:
+            step = self.makers[name]
+            names = [each.name if each else "" for each in step.node.inputs]
+            given = {each: self.constant(each) for each in names if each}
+            self.weights[name] = self.node(step, names, given)[name]
+        return self.weights[name].reshape(value.shape)
+
+    def node(self, step: Step, names: Sequence[str], given: Arrays) -> Arrays:
+        """Results of a node of operands of these names, empty where one is absent."""
+        key = (step.node.name, *names)
+        made = [value.name for value in step.node.outputs if value]
+        if key not in self._evaluators:
+            self._evaluators[key] = self._evaluator(step.node, names, given, made)
+        return dict(zip(made, self._evaluators[key](given), strict=True))
+
+    def _evaluator(
+        self, node: Node, names: Sequence[str], given: Iterable[str], made: Sequence[str]
+    ) -> Evaluator:
+        label = describe(node.kind, node.name)
+        if node.kind in RANDOM:
+            raise ModelError(f"{self.source}: {label} is random: take it out of the model")
+        outputs = [value.name if value else "" for value in node.outputs]
+        try:
+            own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
+            graph = helper.make_graph([own], "node", self._typed(given), self._typed(made))
+            versions, version = self.proto.opset_import, self.proto.ir_version
+            model = helper.make_model(graph, opset_imports=versions, ir_version=version)
+            return evaluator(model)
+        except Exception as error:
+            raise self._error(label, error) from error
+
+    def _error(self, label: str, error: Exception) -> ModelError:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        cure = (
+            "install onnxruntime, which has more operators"
+            if runtime() == "onnx.reference"
+            else "export it at the sizes that were planned, with operators that ONNX Runtime has"
+        )
+        return ModelError(f"{self.source}: {runtime()} cannot run {label} ({text}): {cure}")
+
+    def _typed(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(name, DTYPE_NUMBERS[self.values[name].dtype], None)
+            for name in names
+        ]
+
+
+def read_model(
+    source: str,
+    network: NetworkInfo,
+    generator: np.random.Generator,
+    batch: int | None,
+    dims: Mapping[str, int],
+    precision: str | None,
+) -> SourceModel:
+    """Read the ONNX model of a plan's network; random weights stand for those that it lacks."""
+    if source.startswith("torch:") or source.endswith(".tflite"):
+        raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
+    walked, proto = walk_onnx(source, batch=batch, dims=dims, precision=precision)
+    weights, drawn = {}, 0
+    for tensor in proto.graph.initializer:
+        try:
+            array = numpy_helper.to_array(tensor, str(Path(source).parent))
+        except Exception:
+            kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            array, drawn = random_weight(tuple(tensor.dims), kind, generator), drawn + 1
+        weights[tensor.name] = array
+        # Those from files beside the model, too: a runtime gets the model alone.
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    graph = graph_of(walked, network.name, network.source)
+    steps = {step.node.name: step for step in walked.walk.steps}
+    return SourceModel(source, network, graph, steps, walked.walk.values, proto, weights, drawn)
+
+
+def random_array(
+    shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
+) -> Array:
+    """Random elements: integers of one byte of all values, wider ones 0 or 1, which are indices of
+    any table."""
+    if kind.kind in "iub":
+        most = 256 if kind.itemsize == 1 and kind.kind != "b" else 2
+        return generator.integers(0, most, shape).astype(kind)
+    return generator.normal(size=shape).astype(kind)
+
+
+def random_weight(
+    shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
+) -> Array:
+    """Weights with which results are neither large nor all alike; what has one dimension, such as a
+    variance, is above zero."""
+    if kind.kind in "iub" or len(shape) > 1:
+        array = random_array(shape, kind, generator)
+        return array if kind.kind in "iub" else array / kind.type(math.sqrt(math.prod(shape[1:])))
+    return generator.uniform(0.5, 1.5, shape).astype(kind)

@@ -1,0 +1,37 @@
+"""The summary of an execution in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from loadmaster.integrations.execute.run import Execution
+from loadmaster.report.terminal import plain_table
+from loadmaster.report.text import printable
+
+
+def execution_summary(found: Execution) -> RenderableType:
+    """Make a table of outputs, with what was run above and remarks below."""
+    title = (
+        f"{found.jobs} jobs and {found.copies} copies in {found.orders} orders (seed {found.seed}),"
+        f" operators of {found.runtime}; outputs against the model run in one go:"
+    )
+    rows = [
+        [
+            f"{cell:.3g}" if isinstance(cell, float) else printable(str(cell))
+            for cell in astuple(row)
+        ]
+        for row in found.outputs
+    ]
+    columns = ("network", ">mini-batch", "output", "type", ">elements", ">difference", ">at most")
+    notes = []
+    if found.width > 1:
+        notes.append(
+            f"The model computes in wider types than the plan: {found.width} bytes stand for each"
+            " byte of the plan."
+        )
+    if found.drawn:
+        notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
+    return Group(Text(title), Text(), plain_table(columns, rows), *map(Text, notes))

@@ -1,0 +1,117 @@
+"""What a job has at hand: the storages that it reads and makes, as large as the model has them, of
+which it knows what it has loaded and made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadmaster.core.arrays import Array
+from loadmaster.core.errors import PlanError
+from loadmaster.integrations.execute.layout import Layout
+from loadmaster.integrations.execute.model import Arrays, SourceModel, element_type
+from loadmaster.workloads.frontends.onnx.graph_builder import division_of
+from loadmaster.workloads.frontends.onnx.types import Value
+from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.job import Ranges
+from loadmaster.workloads.window import SUMMED
+
+
+def unknown(value: Value, byte: int) -> Array:
+    """An array of which nothing is known: full of a byte, or of -1, an index of any table, where
+    its elements may be indices."""
+    kind = element_type(value)
+    if kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1):
+        return np.full(value.shape, -1).astype(kind)
+    return np.full(value.count * kind.itemsize, byte, np.uint8).view(kind).reshape(value.shape)
+
+
+@dataclass
+class Workspace:
+    """The storages of one job, and its partial sums; ``byte`` is what is not known."""
+
+    model: SourceModel
+    layout: Layout
+    byte: int
+    arrays: Arrays = field(default_factory=dict)
+    sums: Arrays = field(default_factory=dict)
+
+    def array(self, storage: str, summed: bool = False) -> Array:
+        """A storage, or the sums for one."""
+        arrays = self.sums if summed else self.arrays
+        if storage not in arrays:
+            arrays[storage] = unknown(self.model.values[storage], self.byte)
+        return arrays[storage]
+
+    def run(self, name: str, shape: Sequence[int], ranges: Ranges, terms: Sequence[int]) -> None:
+        """Run an operator.
+
+        Parameters
+        ----------
+        name
+            The operator.
+        shape, ranges
+            The part that the job makes of results of this shape; no ranges mean all.
+        terms
+            The range [first, last) of what it sums over, and whether the sum ends with it; empty if
+            it sums over all.
+        """
+        flow = self.model.flows[name]
+        results = self._node(self.model.steps[name], flow.reads, terms)
+        for storage in flow.writes:
+            made = results[storage]
+            if terms and storage in self.sums:
+                made = made + self.sums[storage]
+            if ranges and made.size == math.prod(shape):
+                part = tuple(slice(*each) for each in ranges)
+                whole, made = made, unknown(self.model.values[storage], self.byte)
+                made.reshape(shape)[part] = whole.reshape(shape)[part]
+            self.arrays[storage] = made
+
+    def _node(self, step: Step, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
+        """Results of a node in the course of an operator that may read some storages."""
+        names: list[str] = []
+        given: Arrays = {}
+        windows = division_of(step.node, step.work).operands if terms else {}
+        for index, value in enumerate(step.node.inputs):
+            axes = windows.get(index, ())
+            # What is not summed, such as a bias, is added where the sum ends.
+            if value is None or (terms and SUMMED not in axes and not terms[2]):
+                names.append("")
+                continue
+            names.append(value.name)
+            if value.constant and value.storage not in reads:
+                given[value.name] = self.model.constant(value.name)
+            elif (step.work.touched or {}).get(index) == 0:
+                # Of such an operand a node needs the shape or the type alone.
+                given[value.name] = unknown(value, self.byte)
+            else:
+                given[value.name] = self._value(value, step, reads)
+            if SUMMED in axes:
+                others = np.ones(value.shape[axes.index(SUMMED)], bool)
+                others[slice(*terms[:2])] = False
+                behind = (1,) * (len(axes) - axes.index(SUMMED) - 1)
+                given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
+        return self.model.node(step, names, given)
+
+    def _value(self, value: Value, reader: Step, reads: Collection[str]) -> Array:
+        """A value that a node reads: a storage, or what a node that no job runs makes of some."""
+        turned = self.layout.turned(self.model.network.name, value.storage)
+        step = self.model.makers.get(value.name)
+        if value.name in reads:
+            array = self.array(value.name)
+            if turned is None:
+                return array
+            order = turned.node.integers("perm") or range(array.ndim)[::-1]
+            return array.reshape(turned.node.result.shape).transpose(np.argsort(order))
+        if step is None or step.node.name in self.model.flows:
+            raise PlanError(
+                f"operator {reader.node.name!r} needs {value.name!r}, which the plan does not let"
+                " it read"
+            )
+        if step is turned:
+            return self.array(value.storage).reshape(value.shape)
+        return self._node(step, reads)[value.name]

@@ -1,0 +1,266 @@
+"""Plans of models that exporters and quantisers wrote, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.support.efforts import SEPARATE
+from tests.support.networks import npu, residual_chain
+from tests.support.onnx_builder import absent, constant, model, node, save
+from typer.testing import CliRunner
+
+import loadmaster as lm
+from loadmaster.cli.main import app
+from loadmaster.core.errors import LoadmasterError, ModelError, PlanError
+from loadmaster.integrations.execute.run import Execution, run_plan
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+ONNX_RUNTIME = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
+)
+
+
+def executed(
+    source: str, machine: str = "edge-npu", changes: tuple[str, ...] = (), **options
+) -> Execution:
+    plan = lm.plan([lm.load(source, **options)], lm.target(machine, list(changes)), effort=SEPARATE)
+    found = run_plan(plan, [source], **options)
+    assert found.violations == ()
+    return found
+
+
+def planned(path: Path, **options) -> lm.Plan:
+    return lm.plan([lm.load(path, **options)], npu(2, 4096), effort=SEPARATE)
+
+
+def weight(name: str, *shape: int) -> onnx.TensorProto:
+    return constant(name, np.random.default_rng(1).uniform(-1, 1, shape), np.float32)
+
+
+def small(tmp_path: Path, name: str = "net.onnx", kind: str = "Relu") -> Path:
+    """A product, and something that is done to its result."""
+    nodes = [node("MatMul", ["x", "w"], "y", "product"), node(kind, ["y"], "z", "then")]
+    return save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), name)
+
+
+@pytest.mark.slow
+@ONNX_RUNTIME
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
+    found = executed(str(FIXTURES / "mobilenetv2.onnx.gz"), precision=precision)
+    assert found.width == {"int8": 4, "fp32": 1}[precision]
+    assert found.drawn > 100
+
+
+@pytest.mark.slow
+@ONNX_RUNTIME
+@pytest.mark.parametrize("opset", [11, 15])
+def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
+    """Layer normalisation and Gelu in their parts, shapes that are computed, and masks."""
+    source = str(FIXTURES / f"traced-bert-opset{opset}.onnx.gz")
+    changes = ("scratchpad.capacity=32KiB",)
+    found = executed(source, changes=changes, precision="fp32", dims={"batch": 2, "steps": 16})
+    assert found.jobs > 80
+
+
+@ONNX_RUNTIME
+@pytest.mark.parametrize("machine", ["edge-npu", "gpu-pcie"])
+@pytest.mark.parametrize("name", ["quantised", "quantised-optimised", "blocks"])
+@pytest.mark.parametrize("precision", [None, "int8"])
+def test_what_the_quantiser_of_onnx_runtime_writes(
+    name: str, machine: str, precision: str | None
+) -> None:
+    """Tensors that are quantised lie in their bytes, around operators that compute in float."""
+    found = executed(str(FIXTURES / f"onnxruntime-{name}.onnx.gz"), machine, precision=precision)
+    assert found.width == (4 if precision else 1)
+
+
+@ONNX_RUNTIME
+def test_another_batch_than_the_files() -> None:
+    found = executed("onnx:squeezenet", batch=2)
+    assert [each.elements for each in found.outputs] == [2000]
+
+
+def test_integers_are_compared_exactly(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    nodes = [
+        node("MatMulInteger", ["x", "w"], "y", "product"),
+        node("Add", ["y", "b"], "z", "bias"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, (32, 64))],
+        [helper.make_tensor_value_info("z", TensorProto.INT32, (32, 48))],
+        [
+            numpy_helper.from_array(generator.integers(-99, 99, (64, 48)).astype(np.int8), "w"),
+            numpy_helper.from_array(generator.integers(-99, 99, 48).astype(np.int32), "b"),
+        ],
+    )
+    path = save(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    plan = planned(path)
+    found = run_plan(plan, [str(path)])
+    assert found.violations == ()
+    assert [(each.type, each.tolerance) for each in found.outputs] == [("int32", 0)]
+
+
+def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path: Path) -> None:
+    """Embeddings and the last layer of a language model share their weights."""
+    nodes = [
+        node("Gather", ["table", "ids"], "rows", "embedding"),
+        node("Relu", ["rows"], "x", "inner"),
+        node("Transpose", ["table"], "turned", "turn", perm=[1, 0]),
+        node("MatMul", ["x", "turned"], "y", "head"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, (8,))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8, 512))],
+        [weight("table", 512, 64)],
+    )
+    path = save(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    plan = planned(path)
+    assert sum(tensor.storage == "table" for tensor in plan.tensors) > 1
+    assert run_plan(plan, [str(path)]).violations == ()
+
+
+def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None
+    )
+    path = small(tmp_path, kind="Softmax")
+    found = run_plan(planned(path), [str(path)])
+    assert (found.runtime, found.violations) == ("onnx.reference", ())
+
+
+def test_the_same_seed_gives_the_same_answer(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    broken = planned(path)
+    broken = replace(broken, jobs=tuple(replace(job, reads=job.reads[:1]) for job in broken.jobs))
+    one, same, other = (run_plan(broken, [str(path)], seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one.violations
+    assert one.violations != other.violations
+
+
+def refused(kind: type[LoadmasterError], plan: lm.Plan, *sources: object, **options) -> str:
+    with pytest.raises(kind) as caught:
+        run_plan(plan, [str(source) for source in sources], **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@ONNX_RUNTIME
+def test_an_operator_that_nothing_runs_is_named(tmp_path: Path) -> None:
+    other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
+    nodes = [node("MatMul", ["x", "w"], "y", "product"), other]
+    proto = model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)])
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 6)))
+    proto.opset_import.append(helper.make_opsetid("of.mine", 1))
+    path = save(tmp_path, proto)
+    text = refused(ModelError, planned(path), path)
+    assert "net.onnx: onnxruntime cannot run the model (" in text
+    assert "Mystery" in text
+
+
+def test_an_operator_with_another_result_every_time_is_named(tmp_path: Path) -> None:
+    nodes = [
+        node("RandomUniformLike", ["x"], "y", "noise"),
+        node("Add", ["x", "y"], "z", "then"),
+    ]
+    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"]))
+    text = refused(ModelError, planned(path), path)
+    assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
+
+
+def test_a_model_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
+    path, other = small(tmp_path), small(tmp_path, "other.onnx", "Tanh")
+    plan = planned(path)
+    nodes = [node("MatMul", ["x", "w"], "y", "product"), node("Relu", ["y"], "z", "afterwards")]
+    (tmp_path / "changed").mkdir()
+    renamed = save(
+        tmp_path / "changed", model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), "net.onnx"
+    )
+    assert "not one of these models" in refused(PlanError, plan, renamed)
+    assert "give --precision as for the plan" in refused(PlanError, plan, path, precision="int8")
+    assert "give one for each" in refused(PlanError, plan, path, other)
+    assert "only ONNX models can be run" in refused(ModelError, plan, "torch:net:small")
+    by_hand = lm.plan([residual_chain(1)], npu(), effort=SEPARATE)
+    assert "not one of these models" in refused(PlanError, by_hand, path)
+
+
+def test_random_values_stand_for_weights_that_are_not_there(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["x", "w"], "y", "product")]
+    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["y"], [absent("w", (8, 6))]))
+    found = run_plan(planned(path), [str(path)])
+    assert (found.drawn, found.violations) == (1, ())
+
+
+def invoke(*words: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["verify", *map(str, words)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_shows_outputs_and_says_what_differs(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, mini_batches=2)
+    file = plan.save(tmp_path / "plan.json")
+    code, shown, _ = invoke(file, "--run", path, "--orders", "2", "--seed", "5")
+    assert code == 0
+    assert "in 2 orders (seed 5)" in shown
+    assert [line.split()[:4] for line in shown.splitlines() if line.startswith("net ")] == [
+        ["net", "0", "z", "float32"],
+        ["net", "1", "z", "float32"],
+    ]
+    code, shown, _ = invoke(file, "--run", path, "--quiet")
+    assert (code, shown) == (0, "")
+    printed = json.loads(invoke(file, "--run", path, "--json")[1])
+    assert printed["valid"]
+    assert [each["difference"] for each in printed["run"]["outputs"]] == [0, 0]
+
+
+def test_the_command_says_what_differs(tmp_path: Path) -> None:
+    """Which channels parts hold is nothing that the file alone can prove."""
+    nodes = [node("MatMul", ["x", "w"], "y", "product")]
+    path = save(tmp_path, model(nodes, {"x": (4, 64)}, ["y"], [weight("w", 64, 64)]), "net.onnx")
+    plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
+    untold = replace(plan, tensors=tuple(replace(each, channels=()) for each in plan.tensors))
+    assert lm.verify(untold) == ()
+    code, _, said = invoke(untold.save(tmp_path / "plan.json"), "--run", path)
+    assert code == 1
+    assert "run: order 1 of seed 0: the plan cannot be run: tensor 'net/" in said
+    printed = json.loads(invoke(tmp_path / "plan.json", "--run", path, "--json")[1])
+    assert not printed["valid"]
+    assert printed["violations"][0]["rule"] == "run"
+
+
+def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    file = planned(path).save(tmp_path / "plan.json")
+    for words in (
+        ("--buffers", file, "--run", path),
+        (file, "--precision", "fp32"),
+        (file, "--run", path, "--target", "edge-npu"),
+        (file, "--run", path, "--training"),
+    ):
+        done = CliRunner().invoke(app, ["verify", *map(str, words)])
+        assert isinstance(done.exception, PlanError), words
+
+
+def test_a_build_of_a_plan_that_does_not_hold_is_not_run(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    plan = planned(path)
+    broken = replace(plan, jobs=plan.jobs[:-1])
+    code, shown, said = invoke(broken.save(tmp_path / "plan.json"), "--run", path)
+    assert (code, shown) == (1, "")
+    assert "run:" not in said
