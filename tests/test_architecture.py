@@ -48,6 +48,11 @@ RECORDS = {
         "placement.sequence",
         "placement.decisions",
     },
+    "integrations.tflite.rewritten": {
+        "workloads.frontends.tflite.flatbuffer",
+        "workloads.frontends.tflite.model",
+        "workloads.frontends.tflite.schema",
+    },
     "planning.verify": {
         "planning.plan_records",
         "targets.hardware",
@@ -384,7 +389,7 @@ TOKENS = {
     "cli": 19_100,
     "core": 10_000,
     "cost": 34_300,
-    "integrations": 106_900,
+    "integrations": 115_200,
     "mapping": 26_100,
     "placement": 45_000,
     "planning": 121_300,
