@@ -48,6 +48,11 @@ RECORDS = {
         "placement.sequence",
         "placement.decisions",
     },
+    "integrations.tflite.rewritten": {
+        "workloads.frontends.tflite.flatbuffer",
+        "workloads.frontends.tflite.model",
+        "workloads.frontends.tflite.schema",
+    },
     "planning.verify": {
         "planning.plan_records",
         "targets.hardware",
@@ -385,7 +390,7 @@ TOKENS = {
     "cli": 19_200,
     "core": 10_000,
     "cost": 34_300,
-    "integrations": 103_100,
+    "integrations": 111_300,
     "mapping": 26_300,
     "placement": 45_200,
     "planning": 120_700,

@@ -11,21 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.tflite_bands import convolutional
-from tests.support.tflite_models import Model, b
+from tests.support.tflite_models import Model, b, i
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
+from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
-from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, divisors
-from loadmaster.integrations.tflite.bands.rewrite import in_bands
+from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
+from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
 from loadmaster.integrations.tflite.bands.search import BandSearch
 from loadmaster.integrations.tflite.bands.shrink import front_of, shrink_model
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import with_plan
+from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
@@ -107,6 +109,9 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.M
         return replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
 
     monkeypatch.setattr(Chain, "bands", early)
+    with pytest.raises(AllocationError, match="the check of the rewritten file"):
+        shrink_model(FIXTURE, extra_work=0.05)
+    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
     with pytest.raises(AllocationError, match="gives other results"):
         shrink_model(FIXTURE, extra_work=0.05)
 
@@ -122,6 +127,9 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyP
         return entries(found, wrong)
 
     monkeypatch.setattr(shrink, "plan_entries", moved)
+    with pytest.raises(AllocationError, match=r"over it|over an operand|not .* as planned"):
+        shrink_model(FIXTURE, extra_work=0.05)
+    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
     with pytest.raises(AllocationError, match=r"other results|not .* as planned"):
         shrink_model(FIXTURE, extra_work=0.05)
 
@@ -165,18 +173,21 @@ def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
     for seed in range(40):
         chain = Chain(parse_model(convolutional(seed)))
         for region in chain.regions():
-            for count in divisors(chain.rows(region.result)):
+            for count in counts(chain.rows(region.result)):
                 bands = chain.bands(region, count)
                 if bands is None:
                     continue
-                assert bands.count * bands.rows == chain.rows(region.result)
+                ends = [0, *(top + bands.rows for top in bands.tops)]
+                assert all(top <= end for top, end in zip(bands.tops, ends, strict=False))
+                assert ends[-1] == chain.rows(region.result)
+                assert bands.again == bands.count * bands.rows - ends[-1]
                 assert max(bands.starts) + bands.height <= chain.rows(region.source)
-                for band, start in enumerate(bands.starts):
+                for top, start in zip(bands.tops, bands.starts, strict=True):
                     found = chain.slices(region, start, bands.height)
                     assert found is not None
-                    made = found[region.result]
-                    assert made.first <= band * bands.rows
-                    assert (band + 1) * bands.rows <= made.last
+                    for made in (found[tensor] for tensor in region.kept):
+                        assert made.first <= top
+                        assert top + bands.rows <= made.last
 
 
 @pytest.mark.slow
@@ -184,3 +195,76 @@ def test_the_network_in_bands_is_read_by_every_command(tmp_path: Path) -> None:
     path = tmp_path / "small.tflite"
     path.write_bytes(shrink_model(FIXTURE, extra_work=0.05).data)
     assert lm.load(path).ops
+
+
+def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Path) -> None:
+    """Three branches that each make much of little and little of much, written breadth first: any
+    other order is tried."""
+    model = Model()
+    net = model.subgraph()
+    value, sums = net.input((1, 4, 4, 4)), []
+    for width in (16, 12, 8):
+        weights, bias = (
+            net.tensor((width, 1, 1, 4), data=np.ones((width, 1, 1, 4))),
+            net.tensor((width,), data=np.zeros(width)),
+        )
+        options = {0: b(0), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+        sums.append(net.out("CONV_2D", [value, weights, bias], (1, 4, 4, width), options))
+    axes = net.tensor((2,), "int32", [1, 2])
+    means = [
+        net.out("MEAN", [each, axes], (1, 1, 1, net.shapes[each][3]), {0: b(1)}) for each in sums
+    ]
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 36), {0: i(3)}))
+    old = model.bytes()
+    main = parse_model(old).subgraphs[0]
+    found = least_order(main)
+    assert found is not None
+    assert found.exact
+
+    def load(order: tuple[int, ...]) -> int:
+        return max(BandSearch(Chain(parse_model(in_order(parse_model(old), order, {})))).load)
+
+    valid = [
+        (*order, 6)
+        for order in itertools.permutations(range(6))
+        if all(order.index(n) < order.index(n + 3) for n in range(3))
+    ]
+    assert len(valid) == 90
+    assert found.load == min(map(load, valid)) == load(found.operators) < load(tuple(range(7)))
+    new = in_order(parse_model(old), found.operators, {})
+    check_rewritten(old, new)
+    assert same_outputs(old, new)
+    path = tmp_path / "branches.tflite"
+    path.write_bytes(old)
+    small = shrink_model(path, extra_work=0.0)
+    assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
+
+
+def test_padding_is_left_out_where_a_convolution_pads_as_much() -> None:
+    for pads, folded in (
+        ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),
+        ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),
+    ):
+        model = Model()
+        net = model.subgraph()
+        value = net.input((1, 6, 6, 4), "int8", scale=(0.1,), zero=3)
+        padding = net.tensor((4, 2), "int32", pads)
+        scaled = {"dtype": "int8", "scale": (0.1,), "zero": 3}
+        padded = net.out("PAD", [value, padding], (1, 8, 8, 4), {}, **scaled)
+        values = np.arange(144).reshape(4, 3, 3, 4) - 70
+        weights = net.tensor((4, 3, 3, 4), "int8", values, scale=(0.01,) * 4)
+        bias = net.tensor((4,), "int32", np.zeros(4), scale=(0.001,) * 4)
+        options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+        net.outputs.append(
+            net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
+        )
+        old = model.bytes()
+        folds = Chain(parse_model(old)).folds()
+        assert len(folds) == folded
+        if folds:
+            new = in_order(parse_model(old), range(2), folds)
+            assert [op.kind for op in parse_model(new).subgraphs[0].operators] == ["CONV_2D"]
+            check_rewritten(old, new)
+            assert same_outputs(old, new)
+            with pytest.raises(AllocationError, match="nothing in the old file"):
+                check_rewritten(old, in_order(parse_model(old), range(2), {1: weights}))

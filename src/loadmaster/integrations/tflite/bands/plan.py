@@ -54,7 +54,10 @@ def banded_problem(
         aliases.append(
             (
                 (place[region.result], 0),
-                *((place[part], band * bands.rows * row) for band, part in enumerate(each.parts)),
+                *(
+                    (place[part], top * row)
+                    for part, top in zip(each.parts, bands.tops, strict=True)
+                ),
                 *((place[join], rows * row) for join, rows in each.joins),
             )
         )
@@ -64,7 +67,7 @@ def banded_problem(
             row = _row_bytes(model, region.source)
             gaps = []
             for band, call in enumerate(each.calls[:-1]):
-                low = bands.starts[band + 1] * row
+                low = min(bands.starts[band + 1 :]) * row
                 if low:
                     window = (low, buffers[source].size)
                     gaps.append(Gap(begins[call] + 2, begins[each.calls[band + 1]] + 2, window))

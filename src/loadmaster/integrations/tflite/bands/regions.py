@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from loadmaster.integrations.tflite.bands.rows import RowRule, Slice, row_rule, work_of
+from loadmaster.integrations.tflite.bands.rows import (
+    RowRule,
+    Slice,
+    padding_of,
+    row_rule,
+    window_rule,
+    work_of,
+)
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
 LONGEST = 16
@@ -20,35 +28,45 @@ _SLACK = 4
 @dataclass(frozen=True)
 class Region:
     """Operators [first, last) of the network with one feature map in (``source``) and one out
-    (``result``), all of one image, and the rule of each."""
+    (``result``), all of one image, and the rule of each.
+
+    From ``rest`` on every operator makes a row from one row of its operands: there ``kept``, what was
+    made before and is still read, is cut down to the rows of a band.
+    """
 
     first: int
     last: int
     source: int
     result: int
     rules: tuple[RowRule, ...]
+    rest: int
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Bands:
-    """A region in ``count`` bands of ``rows`` rows of its result each.
+    """A region in ``count`` bands of ``rows`` rows of its result each, from ``tops[b]`` on.
 
-    Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on; rows of what it
-    makes before ``begins[b]`` are dropped. ``heights`` are rows of every tensor in a band.
+    Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on. ``heights`` are
+    rows of every tensor in a band; where a tensor that the region keeps has others than ``rows``, it
+    is cut, from row ``begins[tensor][b]`` on. IF runs a
+    subgraph of fixed shapes, so all bands are as high as one another: where ``count`` does not divide
+    the rows, the last band makes the last rows of the one before again.
     """
 
     region: Region
     count: int
     rows: int
     height: int
+    tops: tuple[int, ...]
     starts: tuple[int, ...]
-    begins: tuple[int, ...]
+    begins: Mapping[int, tuple[int, ...]]
     heights: Mapping[int, int]
 
     @property
-    def drops(self) -> bool:
-        """Whether rows of what a band makes are dropped."""
-        return self.heights[self.region.result] != self.rows
+    def again(self) -> int:
+        """Rows of the result that the last band makes again."""
+        return (self.count - 1) * self.rows - self.tops[-1]
 
 
 class Chain:
@@ -56,7 +74,8 @@ class Chain:
 
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
-        self.data = model.root.file.data
+        self.file = model.root.file
+        self.data = self.file.data
         self.rules = [row_rule(self.subgraph, op, self.data) for op in self.subgraph.operators]
         self.last_use: dict[int, int] = {}
         for number, operator in enumerate(self.subgraph.operators):
@@ -86,6 +105,49 @@ class Chain:
             for work, op in zip(self.work, self.subgraph.operators, strict=True)
             if work
         )
+
+    def folds(self) -> dict[int, int]:
+        """Convolutions with SAME padding instead of a PAD before them, where that is equal, each
+        with the operand of the PAD."""
+        operators = self.subgraph.operators
+        found: dict[int, int] = {}
+        for pad in operators:
+            if pad.kind != "PAD" or self.rules[operators.index(pad)] is None:
+                continue
+            (source, _), (result,) = pad.inputs, pad.outputs
+            readers = [n for n, op in enumerate(operators) if result in op.inputs]
+            alike = self._scales(source) == self._scales(result)
+            if (
+                alike
+                and result not in self.subgraph.outputs
+                and all(self._folds(pad, operators[number]) for number in readers)
+            ):
+                found |= dict.fromkeys(readers, source)
+        return found
+
+    def _folds(self, pad: OperatorEntry, conv: OperatorEntry) -> bool:
+        tensors = self.subgraph.tensors
+        padding = padding_of(self.subgraph, pad, self.data)
+        if padding is None or conv.options is None or not conv.kind.endswith("V_2D"):
+            return False
+        for axis, given in enumerate(padding, 1):
+            rule = window_rule(self.subgraph, conv, conv.options, axis)
+            same, size = replace(rule, same=True), tensors[pad.inputs[0]].shape[axis]
+            if (
+                rule.same
+                or same.pad_top(size) != given.top
+                or same.height(size) != tensors[conv.outputs[0]].shape[axis]
+            ):
+                return False
+        return conv.inputs[0] == pad.outputs[0]
+
+    def _scales(self, tensor: int) -> list[object]:
+        """Type and quantisation."""
+        entry = self.subgraph.tensors[tensor]
+        table = Table(self.file, entry.position).table(4)
+        if table is None:
+            return [entry.dtype]
+        return [entry.dtype, table.numbers(2, "f"), table.numbers(3, "q")]
 
     def regions(self) -> Iterator[Region]:
         """All regions. O(operators x LONGEST^2)."""
@@ -120,9 +182,14 @@ class Chain:
             tensors[t].is_variable for t in every
         ):
             return None
-        rules = self.rules[first:last]
+        rules = tuple(rule for rule in self.rules[first:last] if rule is not None)
+        rest = first + max(
+            (n + 1 for n, rule in enumerate(rules) if not rule.row_by_row), default=0
+        )
+        read = {result} | {t for op in self.subgraph.operators[rest:last] for t in op.inputs}
+        before = (source, *(t for t, number in made.items() if number < rest))
         return Region(
-            first, last, source, result, tuple(rule for rule in rules if rule is not None)
+            first, last, source, result, rules, rest, tuple(t for t in before if t in read)
         )
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
@@ -149,9 +216,10 @@ class Chain:
         return need[region.source]
 
     def slices(self, region: Region, start: int, height: int) -> dict[int, Slice] | None:
-        """What comes of a slice of the source: rows of every tensor; None if rows do not meet."""
+        """What comes of a slice of the source: rows of every tensor before the rest; None if rows
+        do not meet."""
         found = {region.source: Slice(start, height, start, start + height)}
-        for operator, rule in self._ruled(region):
+        for operator, rule in self._ruled(region)[: region.rest - region.first]:
             parts = [
                 rule.applied(found[tensor], self.rows(tensor)) for tensor in self._maps(operator)
             ]
@@ -169,12 +237,14 @@ class Chain:
     def bands(self, region: Region, count: int) -> Bands | None:
         """The region in so many bands, with the shortest slices that come out right; None if there
         are none."""
-        rows = self.rows(region.result) // count
-        needs = [self.needed(region, b * rows, (b + 1) * rows) for b in range(count)]
+        total = self.rows(region.result)
+        rows = -(-total // count)
+        tops = tuple(min(band * rows, total - rows) for band in range(count))
+        needs = [self.needed(region, top, top + rows) for top in tops]
         most = self.rows(region.source)
         fewest = max(last - first for first, last in needs)
         for height in range(fewest, min(most - 1, fewest + _SLACK) + 1):
-            found = self._with_height(region, count, rows, needs, height)
+            found = self._with_height(region, tops, rows, needs, height)
             if found is not None:
                 return found
         return None
@@ -182,35 +252,38 @@ class Chain:
     def _with_height(
         self,
         region: Region,
-        count: int,
+        tops: tuple[int, ...],
         rows: int,
         needs: Sequence[tuple[int, int]],
         height: int,
     ) -> Bands | None:
-        starts, begins = [], []
-        heights: Mapping[int, int] = {}
+        starts: list[int] = []
+        begins: dict[int, list[int]] = {tensor: [] for tensor in region.kept}
+        heights: dict[int, int] = {}
         most = self.rows(region.source)
-        for band, (first, last) in enumerate(needs):
+        for top, (first, last) in zip(tops, needs, strict=True):
             low, high = max(0, last - height), min(first, most - height)
             for start in range(high, low - 1, -1):
                 found = self.slices(region, start, height)
                 if found is None:
                     continue
-                made = found[region.result]
-                begin = band * rows - made.start
-                if (
-                    begin >= 0
-                    and begin + rows <= made.height
-                    and made.first <= band * rows
-                    and (band + 1) * rows <= made.last
+                kept = {tensor: found[tensor] for tensor in region.kept}
+                if all(
+                    max(made.first, made.start) <= top
+                    and top + rows <= min(made.last, made.start + made.height)
+                    for made in kept.values()
                 ):
                     starts.append(start)
-                    begins.append(begin)
+                    for tensor, made in kept.items():
+                        begins[tensor].append(top - made.start)
                     heights = {tensor: each.height for tensor, each in found.items()}
                     break
             else:
                 return None
-        return Bands(region, count, rows, height, tuple(starts), tuple(begins), heights)
+        for operator in self.subgraph.operators[region.rest : region.last]:
+            heights[operator.outputs[0]] = rows
+        cut = {t: tuple(each) for t, each in begins.items() if heights[t] != rows}
+        return Bands(region, len(tops), rows, height, tops, tuple(starts), cut, heights)
 
     def _ruled(self, region: Region) -> list[tuple[OperatorEntry, RowRule]]:
         operators = self.subgraph.operators[region.first : region.last]
@@ -221,6 +294,10 @@ class Chain:
         return list(dict.fromkeys(t for t in operator.inputs if not self.is_given(t)))
 
 
-def divisors(number: int) -> list[int]:
-    """Counts of bands of a result of so many rows, all of them as high as one another."""
-    return [count for count in range(2, min(number, MOST_BANDS) + 1) if number % count == 0]
+def counts(rows: int) -> list[int]:
+    """Counts of bands of a result of so many rows: the fewest for each height."""
+    return [
+        count
+        for count in range(2, min(rows, MOST_BANDS) + 1)
+        if -(-rows // -(-rows // count)) == count
+    ]

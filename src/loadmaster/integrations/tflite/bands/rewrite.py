@@ -2,13 +2,13 @@
 
 A region becomes a subgraph for one band, which ``IF`` with a constant condition runs once for every
 band: operators and weights exist once. ``SLICE`` takes a band's rows of the source, ``CONCATENATION``
-puts the bands together, and a ``SLICE`` in the subgraph drops rows that padding spoils.
+puts the bands together, and ``SLICE`` in the subgraph drops rows that padding spoils.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmaster.integrations.tflite.bands.regions import Bands
@@ -32,6 +32,11 @@ MOST_JOINED = 10
 _CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
 _IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
+_OPTIONS = {
+    "CONV_2D": {1: "i", 2: "i", 3: "b", 4: "i", 5: "i", 6: "b"},
+    "DEPTHWISE_CONV_2D": {1: "i", 2: "i", 3: "i", 4: "b", 5: "i", 6: "i"},
+}
+"""Options of convolutions but the padding, with their types."""
 _ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 
 
@@ -40,7 +45,7 @@ class Written:
     """What a region became: tensors of the network and of its subgraph by their numbers there.
 
     ``slices`` are the operands of ``IF``, ``parts`` its results; ``joins`` are partial
-    concatenations, each with the first row that it has; ``calls`` are operators of the network, the
+    concatenations and what is new of the last band, each with the first row that it has; ``calls`` are operators of the network, the
     SLICE of every band, whose IF follows.
     """
 
@@ -75,6 +80,12 @@ def in_bands(
     return _Rewriter(model).run(chosen, model.subgraphs[0].outputs if outputs is None else outputs)
 
 
+def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
+    """The file with its operators in another order; ``folds`` are convolutions that pad as much as
+    the PAD before them, which is left out, each with the operand of that."""
+    return _Rewriter(model).ordered(order, folds)
+
+
 class _Rewriter:
     def __init__(self, model: TfliteModel) -> None:
         self.model, self.root = model, model.root
@@ -87,29 +98,63 @@ class _Rewriter:
             Existing(table.position) for table in self.root.tables(_BUFFERS)
         ]
         self.added: list[NewTable] = []
-        self.kinds = {kind: self._code(kind) for kind in ("SLICE", "CONCATENATION", "IF")}
+        self.kinds: dict[str, int] = {}
         self.constants: dict[bytes, int] = {}
 
     def run(self, chosen: Sequence[Bands], outputs: Sequence[int]) -> tuple[bytes, list[Written]]:
-        network = _Lists([Existing(t.position) for t in self.main.tensors])
-        inside = {
-            t
-            for bands in chosen
-            for op in self.main.operators[bands.region.first : bands.region.last]
-            for t in op.outputs
-            if t != bands.region.result
-        }
-        for tensor in inside:
-            # Nothing uses it any more, and TFLM would still keep room for it.
-            network.tensors[tensor] = NewTable(
-                {0: Numbers("i", [1]), 1: Number("b", TYPES.index("int8")), 3: Text("unused")}
-            )
+        network = self._network(
+            {
+                t
+                for bands in chosen
+                for op in self.main.operators[bands.region.first : bands.region.last]
+                for t in op.outputs
+                if t != bands.region.result
+            }
+        )
         at, written = 0, []
         for bands in chosen:
             self._copy(network, at, bands.region.first)
             written.append(self._banded(network, bands))
             at = bands.region.last
         self._copy(network, at, len(self.main.operators))
+        return self._file(network, outputs), written
+
+    def ordered(self, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
+        """As :func:`in_order`."""
+        operators = self.main.operators
+        padded = {operators[number].inputs[0] for number in folds}
+        network = self._network(padded)
+        tables = self._operators(0, len(operators))
+        for number in order:
+            op, table = tables[number]
+            if number in folds:
+                inputs = [folds[number], *op.inputs[1:]]
+                padding: dict[int, Field] = {4: self._with_padding(op)}
+                copied = self._copied(table, inputs, op.outputs)
+                network.operators.append(NewTable({**copied.fields, **padding}))
+            elif padded.isdisjoint(op.outputs):
+                network.operators.append(Existing(op.position))
+        return self._file(network, self.main.outputs)
+
+    def _with_padding(self, op: OperatorEntry) -> NewTable:
+        """Options of a convolution with SAME padding."""
+        assert op.options is not None
+        fields: dict[int, Field] = {0: Number("b", 0)}
+        for number, code in _OPTIONS[op.kind].items():
+            if op.options.at(number) is not None:
+                fields[number] = Number(code, op.options.number(number, code))
+        return NewTable(fields)
+
+    def _network(self, unused: Collection[int]) -> _Lists:
+        """The tensors of the network; TFLM would keep room for those that nothing uses any more."""
+        network = _Lists([Existing(t.position) for t in self.main.tensors])
+        for tensor in unused:
+            network.tensors[tensor] = NewTable(
+                {0: Numbers("i", [1]), 1: Number("b", TYPES.index("int8")), 3: Text("unused")}
+            )
+        return network
+
+    def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
         first, *others = self.root.tables(_SUBGRAPHS)
         fields: dict[int, Field] = {
             _TENSORS: Tables(network.tensors),
@@ -127,13 +172,12 @@ class _Rewriter:
             _BUFFERS: Tables(self.buffers),
             **self._kept(self.root, _ROOT_KEPT),
         }
-        return write_before(self.file.data, NewTable(root), IDENTIFIER), written
+        return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
     def _banded(self, network: _Lists, bands: Bands) -> Written:
         region, source = bands.region, self.main.tensors[bands.region.source]
         number = len(self.model.subgraphs) + len(self.added)
-        takes_begin = bands.drops and len(set(bands.begins)) > 1
-        self.added.append(self._subgraph(bands, takes_begin))
+        self.added.append(self._subgraph(bands))
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
         size = network.tensor(self._vector((1, bands.height, *source.shape[2:])))
         slices, parts, calls = [], [], []
@@ -146,14 +190,24 @@ class _Rewriter:
                 self._operator("SLICE", [region.source, begin, size], [slices[-1]])
             )
             operands = [true, slices[-1]]
-            if takes_begin:
-                operands.append(network.tensor(self._vector((0, bands.begins[band], 0, 0))))
+            for begins in bands.begins.values():
+                if len(set(begins)) > 1:
+                    operands.append(network.tensor(self._vector((0, begins[band], 0, 0))))
             options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
                 self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
             )
         joins: list[tuple[int, int]] = []
-        level = [(part, band * bands.rows, bands.rows) for band, part in enumerate(parts)]
+        level = [(part, top, bands.rows) for part, top in zip(parts, bands.tops, strict=True)]
+        if bands.again:
+            rows, first = bands.rows - bands.again, bands.tops[-1] + bands.again
+            rest = network.tensor(self._like(region.result, rows, "rest"))
+            begin = network.tensor(self._vector((0, bands.again, 0, 0)))
+            shape = self.main.tensors[region.result].shape
+            size = network.tensor(self._vector((1, rows, *shape[2:])))
+            network.operators.append(self._operator("SLICE", [parts[-1], begin, size], [rest]))
+            joins.append((rest, first))
+            level[-1] = (rest, first, rows)
         while len(level) > MOST_JOINED:
             joined = []
             for at in range(0, len(level), MOST_JOINED):
@@ -173,16 +227,25 @@ class _Rewriter:
             self._operator("CONCATENATION", operands, [result], (_CONCATENATION_OPTIONS, options))
         )
 
-    def _subgraph(self, bands: Bands, takes_begin: bool) -> NewTable:
-        """One band: operand 0 is its slice, and operand 1, if any, where what it keeps begins."""
+    def _subgraph(self, bands: Bands) -> NewTable:
+        """One band: operand 0 is its slice, and others, if any, where what it keeps begins."""
         region, own = bands.region, _Lists()
         place = {region.source: own.tensor(self._like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
-        if takes_begin:
-            begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
-            begin_fields[1] = Number("b", TYPES.index("int32"))
-            inputs.append(own.tensor(NewTable(begin_fields)))
-        for op, table in self._operators(region.first, region.last):
+        cuts: dict[int, int] = {}
+        for tensor, begins in bands.begins.items():
+            if len(set(begins)) > 1:
+                begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
+                begin_fields[1] = Number("b", TYPES.index("int32"))
+                cuts[tensor] = own.tensor(NewTable(begin_fields))
+                inputs.append(cuts[tensor])
+            else:
+                cuts[tensor] = own.tensor(self._vector((0, begins[0], 0, 0)))
+        for number, (op, table) in enumerate(
+            self._operators(region.first, region.last), region.first
+        ):
+            if number == region.rest:
+                self._cut(own, bands, place, cuts)
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
                     place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
@@ -193,25 +256,28 @@ class _Rewriter:
                     table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
                 )
             )
-        result = place[region.result]
-        if bands.drops:
-            begin = (
-                inputs[1] if takes_begin else own.tensor(self._vector((0, bands.begins[0], 0, 0)))
-            )
-            shape = self.main.tensors[region.result].shape
-            size = own.tensor(self._vector((1, bands.rows, *shape[2:])))
-            kept = own.tensor(self._like(region.result, bands.rows, "kept"))
-            own.operators.append(self._operator("SLICE", [result, begin, size], [kept]))
-            result = kept
+        if region.rest == region.last:
+            self._cut(own, bands, place, cuts)
         return NewTable(
             {
                 _TENSORS: Tables(own.tensors),
                 _INPUTS: Numbers("i", inputs),
-                _OUTPUTS: Numbers("i", [result]),
+                _OUTPUTS: Numbers("i", [place[region.result]]),
                 _OPERATORS: Tables(own.operators),
                 4: Text(f"band of operators {region.first} to {region.last - 1}"),
             }
         )
+
+    def _cut(
+        self, own: _Lists, bands: Bands, place: dict[int, int], cuts: Mapping[int, int]
+    ) -> None:
+        """Cut tensors down to the rows of a band."""
+        for tensor, begin in cuts.items():
+            shape = self.main.tensors[tensor].shape
+            size = own.tensor(self._vector((1, bands.rows, *shape[2:])))
+            kept = own.tensor(self._like(tensor, bands.rows, "kept"))
+            own.operators.append(self._operator("SLICE", [place[tensor], begin, size], [kept]))
+            place[tensor] = kept
 
     def _operators(self, first: int, last: int) -> list[tuple[OperatorEntry, Table]]:
         tables = list(next(self.root.tables(_SUBGRAPHS)).tables(_OPERATORS))
@@ -240,7 +306,7 @@ class _Rewriter:
         options: tuple[int, dict[int, Field]] | None = None,
     ) -> NewTable:
         fields: dict[int, Field] = {
-            0: Number("I", self.kinds[kind]),
+            0: Number("I", self._code(kind)),
             1: Numbers("i", inputs),
             2: Numbers("i", outputs),
         }
@@ -249,11 +315,12 @@ class _Rewriter:
         return NewTable(fields)
 
     def _code(self, kind: str) -> int:
-        number = OPERATORS.index(kind)
-        self.codes.append(
-            NewTable({0: Number("b", min(number, 127)), 2: Number("i", 1), 3: Number("i", number)})
-        )
-        return len(self.codes) - 1
+        if kind not in self.kinds:
+            number = OPERATORS.index(kind)
+            old = Number("b", min(number, 127))
+            self.codes.append(NewTable({0: old, 2: Number("i", 1), 3: Number("i", number)}))
+            self.kinds[kind] = len(self.codes) - 1
+        return self.kinds[kind]
 
     def _like(self, tensor: int, rows: int, what: str = "") -> NewTable:
         """A tensor of the same type and scales with another number of rows."""

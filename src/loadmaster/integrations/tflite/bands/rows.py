@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry
 
 _SAME = 0
@@ -52,6 +53,11 @@ class RowRule:
     top: int = 0
     bottom: int = 0
 
+    @property
+    def row_by_row(self) -> bool:
+        """Whether each row comes of the same row of an operand alone."""
+        return (self.stride, self.taps, self.top, self.bottom) == (1, 1, 0, 0)
+
     def height(self, rows: int) -> int:
         """Rows of the result of so many."""
         rows += self.top + self.bottom
@@ -75,20 +81,14 @@ class RowRule:
         height = self.height(given.height)
         if rest or height < 1:
             return None
-        result = np.arange(max(start, 0), min(start + height, self.height(rows)))
-        low = result * self.stride - pad
-        high = low + self.taps
-        end = given.start + given.height
-        # Inside of the tensor all must be right; outside the slice must end, too.
-        right = (np.maximum(low, 0) >= given.first) & (np.minimum(high, rows) <= given.last)
-        inside = np.minimum(high, rows) > np.maximum(low, 0)
-        right |= ~inside
-        right &= (low >= 0) | (given.start >= 0)
-        right &= (high <= rows) | (end <= rows)
-        places = np.flatnonzero(right)
-        if not len(places) or len(places) != places[-1] - places[0] + 1:
-            return None
-        return Slice(start, height, int(result[places[0]]), int(result[places[-1]]) + 1)
+        begin, end = max(start, 0), min(start + height, self.height(rows))
+        # A window begins at row r * stride - pad. Where it reaches beyond the rows that are right,
+        # those must end with the tensor, and so must the slice.
+        if given.first > 0 or given.start < 0:
+            begin = max(begin, -(-(max(given.first, 0) + pad) // self.stride))
+        if given.last < rows or given.start + given.height > rows:
+            end = min(end, (min(given.last, rows) + pad - self.taps) // self.stride + 1)
+        return Slice(start, height, begin, end) if begin < end else None
 
 
 def row_rule(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> RowRule | None:
@@ -99,17 +99,32 @@ def row_rule(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> R
     if kind in _UNARY or kind in _BINARY:
         return RowRule()
     if kind in ("PAD", "PADV2"):
-        return _padding(subgraph, operator, data)
+        found = padding_of(subgraph, operator, data)
+        return found and found[0]
     if kind not in _WINDOWS or options is None:
         return None
-    stride, dilation = _WINDOWS[kind]
-    taps = options.number(4) if dilation is None else subgraph.tensors[operator.inputs[1]].shape[1]
-    spread = 1 if dilation is None else options.number(dilation, default=1)
+    return window_rule(subgraph, operator, options, 1)
+
+
+def window_rule(
+    subgraph: SubgraphEntry, operator: OperatorEntry, options: Table, axis: int
+) -> RowRule:
+    """The rule of a window along rows (axis 1) or columns (axis 2), whose fields come first."""
+    stride, dilation = _WINDOWS[operator.kind]
+    before = axis - 1
+    if dilation is None:
+        taps, spread = options.number(4 - before), 1
+    else:
+        taps = subgraph.tensors[operator.inputs[1]].shape[axis]
+        spread = options.number(dilation - before, default=1)
     extent = (taps - 1) * spread + 1
-    return RowRule(options.number(stride), extent, options.number(0, "b") == _SAME)
+    return RowRule(options.number(stride - before), extent, options.number(0, "b") == _SAME)
 
 
-def _padding(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> RowRule | None:
+def padding_of(
+    subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
+) -> tuple[RowRule, RowRule] | None:
+    """The rules of PAD for rows and columns; None where it pads anything else."""
     paddings = subgraph.tensors[operator.inputs[1]]
     at, length = paddings.content
     if paddings.dtype not in ("int32", "int64") or length == 0:
@@ -117,7 +132,8 @@ def _padding(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> R
     values = np.frombuffer(data, np.dtype(paddings.dtype), 8, at).reshape(-1, 2)
     if len(values) != 4 or values[[0, 3]].any() or (values < 0).any():
         return None
-    return RowRule(top=int(values[1, 0]), bottom=int(values[1, 1]))
+    rows, columns = (RowRule(top=int(a), bottom=int(b)) for a, b in values[1:3])
+    return rows, columns
 
 
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:

@@ -11,10 +11,10 @@ the one before takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, divisors
+from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
 from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, element_bytes, needs_room
 
 _BAND_COST = 1e-5
@@ -23,12 +23,13 @@ _BAND_COST = 1e-5
 
 @dataclass(frozen=True)
 class Choice:
-    """Regions in bands, in their order, bytes of the head that they need at least, and
-    multiply-accumulates over those of the network."""
+    """Regions in bands, in their order, bytes of the head that they need at least,
+    multiply-accumulates over those of the network, and of which variant of it."""
 
     bands: tuple[Bands, ...]
     load: int
     work: float
+    variant: int = 0
 
 
 class BandSearch:
@@ -71,8 +72,10 @@ class BandSearch:
     def _divided(self, region: Region) -> Iterator[Bands]:
         chain = self.chain
         row = self.size_of_row(region.result)
-        for count in divisors(chain.rows(region.result)):
-            if row * (chain.rows(region.result) // count) % self.alignment:
+        total = chain.rows(region.result)
+        for count in counts(total):
+            rows = -(-total // count)
+            if row * rows % self.alignment or row * (total - rows) % self.alignment:
                 continue
             bands = chain.bands(region, count)
             if bands is not None:
@@ -114,27 +117,37 @@ class BandSearch:
             left = 0 if last else self.size[region.source] - bands.starts[band + 1] * source
             if ends >= region.last:
                 before = left = self.size[region.source]
-            made = _rounded((band + 1) * bands.rows * result)
-            most = max(most, across + before + made - bands.rows * result + slice_)
+            made = _rounded((bands.tops[band] + bands.rows) * result)
+            most = max(most, across + before + band * bands.rows * result + slice_)
             most = max(most, across + left + made + inner)
         return max(most, across + self.size[region.result])
 
     def _inner(self, bands: Bands) -> int:
         """The most bytes of a band's own tensors at once."""
-        region, chain = bands.region, self.chain
-        operators = chain.subgraph.operators[region.first : region.last]
-        last = {t: n for n, op in enumerate(operators) for t in op.inputs}
-        size = {t: _rounded(rows * self.size_of_row(t)) for t, rows in bands.heights.items()}
-        alive, loads = {region.source: size[region.source]}, []
-        for number, op in enumerate(operators):
+        region = bands.region
+        operators = self.chain.subgraph.operators[region.first : region.last]
+        row = {t: self.size_of_row(t) for t in bands.heights}
+        last = {t: n for n, op in enumerate(operators, region.first) for t in op.inputs}
+        last[region.result] = region.last
+        alive = {region.source: _rounded(bands.height * row[region.source])}
+        loads = [0]
+        for number, op in enumerate(operators, region.first):
+            if number == region.rest:
+                loads += self._cut(bands, alive, row)
             (made,) = op.outputs
-            alive[made] = size[made]
+            alive[made] = _rounded(bands.heights[made] * row[made])
             loads.append(sum(alive.values()))
-            alive = {t: each for t, each in alive.items() if last.get(t, -1) > number or t == made}
-        if bands.drops:
-            kept = _rounded(bands.rows * self.size_of_row(region.result))
-            loads.append(sum(alive.values()) + kept)
+            alive = {t: each for t, each in alive.items() if last.get(t, -1) > number}
+        if region.rest == region.last:
+            loads += self._cut(bands, alive, row)
         return max(loads)
+
+    def _cut(self, bands: Bands, alive: dict[int, int], row: Mapping[int, int]) -> Iterator[int]:
+        """Bytes while tensors are cut to the rows of a band, one after another."""
+        for tensor in bands.begins:
+            kept = _rounded(bands.rows * row[tensor])
+            yield sum(alive.values()) + kept
+            alive[tensor] = kept
 
     def _path(self, target: int) -> Choice | None:
         count = len(self.load)

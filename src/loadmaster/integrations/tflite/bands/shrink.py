@@ -10,15 +10,17 @@ from pathlib import Path
 from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.tflite.arena import ArenaPlan, plan_arena, plan_entries
+from loadmaster.integrations.tflite.bands.order import Order, least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import Chain
-from loadmaster.integrations.tflite.bands.rewrite import in_bands
+from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
 from loadmaster.integrations.tflite.export import ExportedModel
 from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
+from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 
@@ -33,11 +35,14 @@ _WITH_ROUNDING = 64
 @dataclass(frozen=True)
 class Front:
     """What bands offer for a network: choices of ever smaller heads and ever more work, the first
-    without bands."""
+    as it is. ``variants`` are the network as it is, with PADs folded, and in the order of the least
+    load (``order``), as far as they differ."""
 
-    model: TfliteModel
+    variants: tuple[TfliteModel, ...]
     choices: tuple[Choice, ...]
     alignment: int
+    folded: int
+    order: Order | None
 
 
 @dataclass(frozen=True)
@@ -67,18 +72,31 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
             "has addresses for its tensors already, which bands would change: give the file"
             " without a plan"
         )
-    choices: list[Choice] = []
-    for choice in BandSearch(Chain(model), alignment).choices():
-        if choice.work > MOST_WORK:
-            break
-        if not choices or choice.load <= choices[-1].load - _WITH_ROUNDING:
+    variants = [model]
+    count = len(model.subgraphs[0].operators)
+    if folds := Chain(model).folds():
+        variants.append(parse_model(in_order(model, range(count), folds)))
+    order = least_order(variants[-1].subgraphs[0])
+    offered: list[Choice] = []
+    for number, variant in enumerate(variants):
+        search = BandSearch(Chain(variant), alignment)
+        if number + 1 == len(variants) and order and order.load < max(search.load, default=0):
+            variants.append(parse_model(in_order(variant, order.operators, {})))
+        for choice in search.choices():
+            if choice.work > MOST_WORK:
+                break
+            offered.append(replace(choice, variant=number))
+    first, *others = offered
+    choices = [first]
+    for choice in sorted(others, key=lambda each: (each.work, each.load, each.variant)):
+        if choice.load <= choices[-1].load - _WITH_ROUNDING:
             choices.append(choice)
-    return Front(model, tuple(choices), alignment)
+    return Front(tuple(variants), tuple(choices), alignment, len(folds), order)
 
 
 def banded(front: Front, choice: Choice, *, probed: bool = False) -> Banded:
     """Write and plan one choice; ``probed``: with the scratch buffers of TFLM's kernels."""
-    data, written = in_bands(front.model, choice.bands)
+    data, written = in_bands(front.variants[choice.variant], choice.bands)
     model = parse_model(data)
     found = lifetimes(model)
     scratch = probe(model, found) if probed else UNKNOWN
@@ -110,8 +128,8 @@ def shrink_model(
     alignment
         Bytes of which every address is a multiple.
     unchecked
-        Hand out a file that was not run: where there is no interpreter, and ``arena`` is then the
-        head alone.
+        Hand out a file that was checked but not run: where there is no interpreter, and ``arena``
+        is then the head alone.
 
     Raises
     ------
@@ -129,8 +147,10 @@ def shrink_model(
         front = front_of(old, alignment)
         before = measure(old, front.choices[0].load, least=True) if is_installed() else None
         found, after = _chosen(front, arena, extra_work, before)
+        if check_rewritten(old, found.data) > found.plan.head:
+            raise AllocationError("the file takes more than was planned: please report it")
         if is_installed():
-            _check(front.model, old, found)
+            _check(front, old, found)
     except LoadmasterError as error:
         raise type(error)(" ".join(f"{source}: {error}".split())) from None
     plan = found.plan
@@ -154,9 +174,14 @@ def _chosen(
 ) -> tuple[Banded, Measured | None]:
     if arena is None:
         within = [c for c in front.choices if c.work <= 1 + (extra_work or 0.0) + 1e-9]
-        # Addresses may take a little more than a choice promises: of the last few the best.
-        tried = [banded(front, choice, probed=before is not None) for choice in within[-3:]]
-        best = min(tried, key=lambda each: (each.plan.head, each.choice.work))
+        # Addresses may take more than a choice promises; then the next one may take less.
+        best: Banded | None = None
+        for choice in reversed(within):
+            if best is None or choice.load < best.plan.head:
+                tried = banded(front, choice, probed=before is not None)
+                if best is None or tried.plan.head <= best.plan.head:
+                    best = tried
+        assert best is not None
         return best, None if before is None else _measured(best)
     least: int | None = None
     tail = 0 if before is None else before.tail
@@ -189,12 +214,16 @@ def _measured(found: Banded) -> Measured:
     return after
 
 
-def _check(model: TfliteModel, old: bytes, found: Banded) -> None:
+def _check(front: Front, old: bytes, found: Banded) -> None:
     """Run both files: outputs of the planned one, and without a plan the feature maps behind every
     region."""
     maps = [each.region.result for each in found.choice.bands]
-    outputs = list(dict.fromkeys((*model.subgraphs[0].outputs, *maps)))
-    shown = [in_bands(model, bands, outputs)[0] for bands in ((), found.choice.bands)]
+    whole, variant = front.variants[0], front.variants[found.choice.variant]
+    outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
+    shown = [
+        in_bands(model, bands, outputs)[0]
+        for model, bands in ((whole, ()), (variant, found.choice.bands))
+    ]
     room = sum(each.bytes for each in found.found.tensors)
     for pair in ((old, found.data), (shown[0], shown[1])):
         difference = differing(*pair, head=room)

@@ -1,0 +1,132 @@
+"""The order of operators in which the most bytes of tensors at once are the fewest.
+
+Minimise over topological orders the maximum, over operators, of
+
+    bytes of the tensors alive before it + bytes of its results.
+
+What is alive depends only on which operators have run. So this is a path through sets of operators
+with the least bottleneck, found by Dijkstra's method. An operator that needs no more than what is
+needed anyway, and leaves no more than before, is run at once: moving it to the front of any order
+makes no other set larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush, nsmallest
+from typing import Any
+
+from loadmaster.integrations.tflite.lifetimes import arena_bytes, needs_room
+from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
+
+_MOST_SETS = 20_000
+"""Sets that are looked at for an exact answer, and from then on those of each size that are kept."""
+_BEAM = 100
+
+
+_State = tuple[int, int, int, tuple[Any, ...]]
+"""The most bytes so far, those alive, which operators have run, and in which order."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Operators in the order in which they run; the most bytes at once; whether none has fewer."""
+
+    operators: tuple[int, ...]
+    load: int
+    exact: bool
+
+
+def least_order(subgraph: SubgraphEntry) -> Order | None:
+    """The order; None where operators have state, which keeps them in theirs."""
+    for op in subgraph.operators:
+        state = any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs)
+        if state or op.bodies or not op.outputs or op.kind.startswith(("CUSTOM", "RANDOM")):
+            return None
+    return _Search(subgraph).run()
+
+
+class _Search:
+    def __init__(self, subgraph: SubgraphEntry) -> None:
+        operators = subgraph.operators
+        size = [arena_bytes(t) if needs_room(t) else 0 for t in subgraph.tensors]
+        self.count = len(operators)
+        self.reads: dict[int, int] = dict.fromkeys(range(len(size)), 0)
+        makers = {t: number for number, op in enumerate(operators) for t in op.outputs}
+        self.needs = [0] * self.count
+        for number, op in enumerate(operators):
+            for tensor in op.inputs:
+                if tensor >= 0:
+                    self.reads[tensor] |= 1 << number
+                    if tensor in makers:
+                        self.needs[number] |= 1 << makers[tensor]
+        for tensor in subgraph.outputs:
+            self.reads[tensor] |= 1 << self.count
+        self.size, self.operators = size, operators
+        self.made = [sum(size[t] for t in op.outputs) for op in operators]
+        self.start = sum(size[t] for t in subgraph.inputs)
+        self.least = max(
+            (
+                self.made[number] + sum(size[t] for t in {*op.inputs} if t >= 0)
+                for number, op in enumerate(operators)
+            ),
+            default=0,
+        )
+
+    def run(self) -> Order:
+        """Dijkstra's method, then a beam where there are too many sets."""
+        all_done = (1 << self.count) - 1
+        start: _State = (max(self.least, self.start), self.start, 0, ())
+        waiting, seen = [self._closed(start)], set[int]()
+        while waiting and len(seen) < _MOST_SETS:
+            load, alive, done, path = heappop(waiting)
+            if done == all_done:
+                return Order(_unrolled(path), load, exact=True)
+            if done in seen:
+                continue
+            seen.add(done)
+            for state in self._next((load, alive, done, path)):
+                if state[2] not in seen:
+                    heappush(waiting, state)
+        states = [self._closed(start)]
+        while states[0][2] != all_done:
+            best: dict[int, _State] = {}
+            for found in (each for state in states for each in self._next(state)):
+                best[found[2]] = min(found, best.get(found[2], found))
+            states = nsmallest(_BEAM, best.values())
+        return Order(_unrolled(states[0][3]), states[0][0], exact=False)
+
+    def _next(self, state: _State) -> list[_State]:
+        ready = (n for n in range(self.count) if self._is_ready(n, state[2]))
+        return [self._closed(self._after(state, number)) for number in ready]
+
+    def _closed(self, state: _State) -> _State:
+        """With all that can be run at once."""
+        number = 0
+        while number < self.count:
+            after = self._after(state, number) if self._is_ready(number, state[2]) else None
+            if after is not None and after[0] == state[0] and after[1] <= state[1]:
+                state, number = after, 0
+            else:
+                number += 1
+        return state
+
+    def _is_ready(self, number: int, done: int) -> bool:
+        return not done >> number & 1 and not self.needs[number] & ~done
+
+    def _after(self, state: _State, number: int) -> _State:
+        load, alive, done, path = state
+        op = self.operators[number]
+        done |= 1 << number
+        alive += self.made[number]
+        used = {t for t in (*op.inputs, *op.outputs) if t >= 0}
+        freed = sum(self.size[t] for t in used if not self.reads[t] & ~done)
+        return max(load, alive), alive - freed, done, (number, path)
+
+
+def _unrolled(path: tuple[Any, ...]) -> tuple[int, ...]:
+    found = []
+    while path:
+        number, path = path
+        found.append(number)
+    return tuple(reversed(found))

@@ -1,0 +1,558 @@
+"""Checks a rewritten ``.tflite`` file, given only it and the file that it was made from.
+
+Both networks run on symbols instead of numbers. Two tensors have the same symbol if the same
+operator, with the same options and quantisation, made them from the same symbols; a tensor of some
+rows has the symbol of the whole, its first row, and for each row whether it is right. Windows are
+followed tap by tap. The new network runs in the order of its file, bodies of ``IF`` in their place,
+on a model of the arena: a result is written to where the plan has it, and an operand must still be
+there when it is read. So order, addresses, aliases, halos, padding, weights and outputs are checked
+without knowing how the file came about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loadmaster.core.arrays import Ints
+from loadmaster.core.errors import AllocationError
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.model import (
+    OperatorEntry,
+    SubgraphEntry,
+    TensorEntry,
+    TfliteModel,
+    parse_model,
+)
+
+_UNIT = 16
+"""TFLM rounds every tensor up to a multiple, at which every address must be."""
+_WINDOWS = {
+    "CONV_2D": (range(1, 6), 4, 5),
+    "DEPTHWISE_CONV_2D": (range(1, 7), 5, 6),
+    "AVERAGE_POOL_2D": (range(1, 6), None, None),
+    "MAX_POOL_2D": (range(1, 6), None, None),
+}
+"""Of operators with windows: the fields of their options but the padding, and those with dilations
+of columns and rows."""
+_BY_ELEMENT = (
+    "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG QUANTIZE RELU"
+    " RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
+)
+_WITH_STATE = "ASSIGN_VARIABLE CALL_ONCE RANDOM_UNIFORM READ_VARIABLE VAR_HANDLE"
+_WIDTHS = {"int4": 1, "bfloat16": 2, "resource": 4, "double": 8, "complex64": 8}
+_CONCATENATION_OPTIONS = 10
+_NOTHING = -1
+
+
+@dataclass(frozen=True)
+class _Value:
+    """Rows of a symbol from ``start`` on, and which of them are right; one row where a tensor is
+    not one image."""
+
+    symbol: int
+    start: int
+    right: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A result of the old network: its symbol, its rows, and those of the operand of its window
+    with the padding above."""
+
+    symbol: int
+    rows: int
+    pad: int = 0
+    source_rows: int = 1
+
+
+def check_rewritten(old: bytes, new: bytes, in_place: frozenset[str] = frozenset()) -> int:
+    """Check that a file computes what another does, at the addresses that it has; return the bytes
+    that these take. ``in_place``: operators that may write over an operand.
+
+    Raises
+    ------
+    AllocationError
+        If it does not, with the first operator at fault; such a file must not be used.
+    """
+    kept = len(new) - len(old)
+    if kept < 0 or memoryview(new)[kept:] != memoryview(old):
+        raise _fault("the new file", "does not end with the old one")
+    known = _Symbols()
+    try:
+        before, after = _Run(old, known, None), _Run(new, known, in_place)
+        expected, found = before.outputs(), after.outputs()
+    except (LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
+        raise _fault("the new file", f"is damaged ({error})") from None
+    if (before.stateful, before.signatures()) != (after.stateful, after.signatures()):
+        raise _fault("the new file", "has other inputs, outputs or operators with state")
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if (one.symbol, other.start) != (other.symbol, 0) or not other.right.all():
+            raise _fault(f"output {number}", "is not that of the old file")
+    return after.end
+
+
+def _fault(where: str, what: str) -> AllocationError:
+    return AllocationError(f"the check of the rewritten file found a fault: {where} {what}")
+
+
+class _Symbols:
+    """What the old network has made, by what made it."""
+
+    def __init__(self) -> None:
+        self.made: dict[object, list[_Made]] = {}
+        self.types: dict[int, object] = {}
+        self.rows: list[int] = []
+        self.content: list[bytes | None] = []
+        self.folded: dict[int, tuple[int, int, int, int]] = {}
+
+    def add(self, rows: int, content: bytes | None = None) -> int:
+        """A new symbol."""
+        self.rows.append(rows)
+        self.content.append(content)
+        return len(self.rows) - 1
+
+    def window(self, key: object, rows: int, pad: int, source_rows: int) -> int:
+        """The symbol of what a window makes in the old network."""
+        made = self.made.setdefault(key, [])
+        for each in made:
+            if (each.rows, each.pad, each.source_rows) == (rows, pad, source_rows):
+                return each.symbol
+        made.append(_Made(self.add(rows), rows, pad, source_rows))
+        return made[-1].symbol
+
+    def known(self, key: object, rows: int, content: bytes | None = None) -> int:
+        """The symbol of something that is the same in both files."""
+        if key not in self.made:
+            self.made[key] = [_Made(self.add(rows, content), rows)]
+        return self.made[key][0].symbol
+
+
+class _Run:
+    """One file, run on symbols: the old one, for which ``in_place`` is None, makes them."""
+
+    def __init__(self, data: bytes, symbols: _Symbols, in_place: frozenset[str] | None) -> None:
+        self.data, self.symbols, self.in_place = data, symbols, in_place
+        self.model: TfliteModel = parse_model(data)
+        self.stateful = self.end = 0
+        self.values: dict[tuple[int, int], _Value] = {}
+        main = self.model.subgraphs[0]
+        if in_place is not None:
+            self._place()
+        for position, tensor in enumerate(main.inputs):
+            symbol = self._named(main, tensor, ("input", position))
+            self._write(0, tensor, self._whole(symbol), "the input")
+        for position, entry in enumerate(main.tensors):
+            if entry.is_variable:
+                symbol = self._named(main, position, ("variable", position))
+                self.values[0, position] = self._whole(symbol)
+        self._subgraph(0)
+
+    def outputs(self) -> list[_Value]:
+        """Values of the network's outputs, when all has run."""
+        return [self._read(0, tensor, "the end") for tensor in self.model.subgraphs[0].outputs]
+
+    def signatures(self) -> list[object]:
+        """Names, types and shapes of inputs and outputs."""
+        main = self.model.subgraphs[0]
+        entries = [main.tensors[tensor] for tensor in (*main.inputs, *main.outputs)]
+        return [len(main.inputs), [(e.name, e.shape, self._type(e)) for e in entries]]
+
+    # --- What operators make.
+
+    def _subgraph(self, number: int) -> None:
+        subgraph = self.model.subgraphs[number]
+        for index, operator in enumerate(subgraph.operators):
+            where = f"operator {index} of subgraph {number} ({operator.kind})"
+            operands = [
+                None if tensor < 0 else self._read(number, tensor, where)
+                for tensor in operator.inputs
+            ]
+            if self.in_place is not None and operator.kind == "IF":
+                self._branch(number, operator, operands, where)
+                continue
+            made = self._made(subgraph, operator, operands, where)
+            for tensor, value in zip(operator.outputs, made, strict=True):
+                self._write(number, tensor, value, where, operator)
+
+    def _branch(
+        self, number: int, operator: OperatorEntry, operands: list[_Value | None], where: str
+    ) -> None:
+        """Run the body that a constant condition chooses, with copies in and out as TFLM makes
+        them."""
+        condition, *given = operands
+        content = None if condition is None else self.symbols.content[condition.symbol]
+        if content is None or len(content) != 1:
+            raise _fault(where, "has a condition that is not constant")
+        body = operator.bodies[0 if content[0] else 1]
+        entry = self.model.subgraphs[body]
+        if len(given) != len(entry.inputs) or len(operator.outputs) != len(entry.outputs):
+            raise _fault(where, "has other operands than the subgraph that it runs")
+        for tensor, inner, value in zip(operator.inputs[1:], entry.inputs, given, strict=True):
+            if value is not None:
+                self._write(body, inner, value, where, operator, ((number, tensor),))
+        self._subgraph(body)
+        for tensor, inner in zip(operator.outputs, entry.outputs, strict=True):
+            value = self._read(body, inner, where)
+            self._write(number, tensor, value, where, operator, ((body, inner),))
+
+    def _made(
+        self,
+        subgraph: SubgraphEntry,
+        operator: OperatorEntry,
+        operands: list[_Value | None],
+        where: str,
+    ) -> list[_Value]:
+        kind = operator.kind
+        results = [subgraph.tensors[tensor] for tensor in operator.outputs]
+        if kind in _WINDOWS or (kind == "PAD" and self._pads(operands)):
+            shapes = [subgraph.tensors[operator.inputs[0]].shape, results[0].shape]
+            if all(len(shape) == 4 and shape[0] == 1 for shape in shapes):
+                return [self._window(subgraph, operator, operands, where)]
+        given = [value for value in operands if value is not None]
+        with_state = (
+            kind in _WITH_STATE.split()
+            or kind.startswith("CUSTOM")
+            or not results
+            or any(
+                tensor >= 0 and subgraph.tensors[tensor].is_variable for tensor in operator.inputs
+            )
+        )
+        self.stateful += with_state
+        key = (
+            kind,
+            tuple(None if value is None else value.symbol for value in operands),
+            self._options(operator),
+            tuple(self._type(entry) for entry in results),
+            self.stateful if with_state else None,
+        )
+        rows = [_rows(entry) for entry in results]
+        if self.in_place is None:
+            return [
+                self._whole(self.symbols.known((key, place), each))
+                for place, each in enumerate(rows)
+            ]
+        found = [self.symbols.made.get((key, place)) for place in range(len(results))]
+        whole = [self.symbols.rows[made[0].symbol] for made in found if made is not None]
+        if len(whole) < len(results):
+            self._require_whole(given[1:] if kind == "SLICE" else (), where)
+            moved = self._moved(operator, results[0], given)
+            if moved is None:
+                raise _fault(where, "computes what nothing in the old file does")
+            return [moved]
+        rowed = [v for v in given if whole and self.symbols.rows[v.symbol] == whole[0] > 1]
+        if kind in _BY_ELEMENT.split() and rowed and whole != rows:
+            if len({(value.start, len(value.right)) for value in rowed}) > 1:
+                raise _fault(where, "has operands of different rows")
+            right = np.logical_and.reduce([value.right for value in rowed])
+            value = _Value(found[0][0].symbol, rowed[0].start, right)  # type: ignore[index]
+            given = [value for value in given if value not in rowed]
+        else:
+            value = None
+        self._require_whole(given, where)
+        return [
+            self._whole(made[0].symbol) if value is None else value
+            for made in found
+            if made is not None
+        ]
+
+    def _require_whole(self, values: Sequence[_Value | None], where: str) -> None:
+        for value in values:
+            if value is not None and (
+                value.start
+                or len(value.right) != self.symbols.rows[value.symbol]
+                or not value.right.all()
+            ):
+                raise _fault(where, "needs rows that are missing or wrong")
+
+    def _moved(
+        self, operator: OperatorEntry, result: TensorEntry, given: list[_Value]
+    ) -> _Value | None:
+        """Rows cut out or put together; None for what is something else."""
+        first = given[0]
+        if operator.kind == "SLICE" and len(given) == 3:
+            begin, size = (self._integers(value) for value in given[1:])
+            rows = len(first.right)
+            if (
+                len(result.shape) == 4
+                and size == result.shape
+                and begin[:1] + begin[2:] == (0, 0, 0)
+                and 0 <= begin[1] <= rows - size[1]
+            ):
+                right = first.right[begin[1] : begin[1] + size[1]]
+                return _Value(first.symbol, first.start + begin[1], right)
+        if operator.kind == "CONCATENATION" and operator.options is not None:
+            starts = list(itertools.accumulate((len(v.right) for v in given), initial=first.start))
+            if (
+                (operator.options.number(0), operator.options.number(1, "b")) == (1, 0)
+                and self._table(operator).number(3, "B") == _CONCATENATION_OPTIONS
+                and len(result.shape) == 4
+                and {value.symbol for value in given} == {first.symbol}
+                and [value.start for value in given] == starts[:-1]
+            ):
+                return _Value(
+                    first.symbol, first.start, np.concatenate([value.right for value in given])
+                )
+        return None
+
+    def _window(
+        self,
+        subgraph: SubgraphEntry,
+        operator: OperatorEntry,
+        operands: list[_Value | None],
+        where: str,
+    ) -> _Value:
+        """Rows that a window makes: right if each tap reads a right row, or padding where the whole
+        has padding."""
+        source, *others = operands
+        result = subgraph.tensors[operator.outputs[0]]
+        entry, symbols = subgraph.tensors[operator.inputs[0]], self.symbols
+        if source is None:
+            raise _fault(where, "has no operand")
+        self._require_whole(others, where)
+        (stride, spread, taps, pad), (*_, left) = self._geometry(
+            subgraph, operator, operands, where
+        )
+        key = (
+            operator.kind,
+            () if operator.kind == "PAD" else self._fields(operator),
+            self._table(operator).number(3, "B"),
+            () if operator.kind == "PAD" else tuple(v.symbol if v else None for v in others),
+            self._type(result),
+            result.shape[2:],
+        )
+        if self.in_place is None:
+            height, rows = entry.shape[1], result.shape[1]
+            symbol = symbols.window((*key, source.symbol, left), rows, pad, height)
+            if operator.kind == "PAD" and self._type(result) == self._type(entry):
+                symbols.folded[symbol] = (source.symbol, pad, left, height)
+            if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
+                inner, above, before, height = symbols.folded[source.symbol]
+                made = _Made(symbol, rows, pad + above, height)
+                symbols.made.setdefault((*key, inner, left + before), []).append(made)
+            return self._whole(symbol)
+        rows = len(source.right)
+        best: _Value | None = None
+        for made in symbols.made.get((*key, source.symbol, left), ()):
+            start, rest = divmod(source.start + made.pad - pad, stride)
+            local = np.arange(result.shape[1])[:, None] * stride - pad + np.arange(taps) * spread
+            whole = local + source.start
+            has, had = (local >= 0) & (local < rows), (whole >= 0) & (whole < made.source_rows)
+            right = np.where(has, had & source.right[np.clip(local, 0, rows - 1)], ~had).all(axis=1)
+            places = start + np.arange(result.shape[1])
+            right &= (rest == 0) & (places >= 0) & (places < made.rows)
+            if best is None or right.sum() > best.right.sum():
+                best = _Value(made.symbol, start, right)
+        if best is None:
+            raise _fault(where, "computes what nothing in the old file does")
+        return best
+
+    def _geometry(
+        self,
+        subgraph: SubgraphEntry,
+        operator: OperatorEntry,
+        operands: list[_Value | None],
+        where: str,
+    ) -> list[tuple[int, int, int, int]]:
+        """Stride, dilation, taps and padding in front, of rows and columns."""
+        shape = subgraph.tensors[operator.inputs[0]].shape
+        result = subgraph.tensors[operator.outputs[0]].shape
+        if operator.kind == "PAD":
+            pads = self._pads(operands)
+            sizes = [shape[1] + pads[2] + pads[3], shape[2] + pads[4] + pads[5]]
+            found = [(1, 1, 1, pads[2]), (1, 1, 1, pads[4])]
+        else:
+            options = operator.options
+            if options is None:
+                raise _fault(where, "has no options")
+            across, down = _WINDOWS[operator.kind][1:]
+            found, sizes = [], []
+            for axis, stride_field, spread_field, taps_field in (
+                (1, 2, down, 4),
+                (2, 1, across, 3),
+            ):
+                stride = options.number(stride_field)
+                if spread_field is None:
+                    spread, taps = 1, options.number(taps_field)
+                else:
+                    spread = options.number(spread_field, default=1)
+                    taps = subgraph.tensors[operator.inputs[1]].shape[axis]
+                reach, same = (taps - 1) * spread + 1, options.number(0, "b") == 0
+                size = (shape[axis] + (0 if same else 1 - reach) + stride - 1) // stride
+                pad = max(0, (size - 1) * stride + reach - shape[axis]) // 2 if same else 0
+                found.append((stride, spread, taps, pad))
+                sizes.append(size)
+        if tuple(sizes) != result[1:3]:
+            raise _fault(where, f"makes {sizes} rows and columns, not {list(result[1:3])}")
+        return found
+
+    # --- Where it lies.
+
+    def _place(self) -> None:
+        """Addresses of all tensors in units; tensors without one have a place of their own."""
+        entries = self._plan()
+        self.at: dict[tuple[int, int], tuple[int, int]] = {}
+        alone, number = [], 0
+        for index, subgraph in enumerate(self.model.subgraphs):
+            for position, entry in enumerate(subgraph.tensors):
+                units = -(-entry.count * self._width(entry) // _UNIT)
+                offset = entries[number] if number < len(entries) else -1
+                number += 1
+                planned = units and not entry.constant
+                if offset >= 0 and (offset % _UNIT or not planned):
+                    raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
+                if not planned:
+                    continue
+                if offset < 0 or entry.is_variable:
+                    alone.append((index, position, units))
+                else:
+                    self.at[index, position] = (offset // _UNIT, units)
+                    self.end = max(self.end, offset + units * _UNIT)
+        top = self.end // _UNIT
+        for index, position, units in alone:
+            self.at[index, position] = (top, units)
+            top += units
+        self.memory = np.full((2, top), _NOTHING, dtype=np.int64)
+
+    def _plan(self) -> Sequence[int]:
+        root = self.model.root
+        buffers = list(root.tables(4))
+        for note in root.tables(6):
+            if note.text(0) == "OfflineMemoryAllocation":
+                at, length = buffers[note.number(1, "I")].content(0)
+                return struct.unpack_from(f"<{length // 4}i", self.data, at)[3:]
+        return ()
+
+    def _read(self, number: int, tensor: int, where: str) -> _Value:
+        entry = self.model.subgraphs[number].tensors[tensor]
+        if entry.constant:
+            at, length = entry.content
+            content = bytes(self.data[at : at + length])
+            key = ("constant", content, entry.shape, self._type(entry))
+            return self._whole(self.symbols.known(key, _rows(entry), content))
+        value = self.values.get((number, tensor))
+        if value is None:
+            raise _fault(where, f"reads tensor {entry.name!r} before it is made")
+        if self.in_place is not None and (number, tensor) in self.at:
+            expected = self._units(number, tensor, value)
+            begin, units = self.at[number, tensor]
+            there = self.memory[:, begin : begin + units]
+            lost = np.flatnonzero((there != expected).any(axis=0) & (expected[0] != _NOTHING))
+            if len(lost) and not where.endswith("(SLICE)"):
+                raise _fault(where, f"reads tensor {entry.name!r} when another lies over it")
+            if len(lost):
+                value = _Value(value.symbol, value.start, value.right.copy())
+                row = entry.count * self._width(entry) // len(value.right)
+                for unit in lost.tolist():
+                    value.right[unit * _UNIT // row : ((unit + 1) * _UNIT - 1) // row + 1] = False
+        return value
+
+    def _write(
+        self,
+        number: int,
+        tensor: int,
+        value: _Value,
+        where: str,
+        operator: OperatorEntry | None = None,
+        read: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Write a result; ``read`` are the operands, which it must not change while they are read."""
+        entry = self.model.subgraphs[number].tensors[tensor]
+        rows, whole = len(value.right), self.symbols.rows[value.symbol]
+        if entry.constant or rows != _rows(entry) or (rows != whole and len(entry.shape) != 4):
+            raise _fault(where, f"makes other rows than tensor {entry.name!r} has")
+        signature = (self._type(entry), _without_rows(entry))
+        if self.symbols.types.setdefault(value.symbol, signature) != signature:
+            raise _fault(where, f"makes another type, shape or scale than {entry.name!r} has")
+        self.values[number, tensor] = value
+        if self.in_place is None or (number, tensor) not in self.at:
+            return
+        content = self._units(number, tensor, value)
+        begin, units = self.at[number, tensor]
+        if operator is not None:
+            operands = [(number, each) for each in operator.inputs] if read is None else read
+            for operand in operands:
+                first, count = self.at.get(operand, (0, 0))
+                low, high = max(first, begin), min(first + count, begin + units)
+                same = operator.kind in self.in_place and (first, count) == (begin, units)
+                if low < high and not same:
+                    there = self.memory[:, low:high]
+                    if (there != content[:, low - begin : high - begin]).any():
+                        raise _fault(where, f"writes {entry.name!r} over an operand")
+        self.memory[:, begin : begin + units] = content
+
+    def _units(self, number: int, tensor: int, value: _Value) -> Ints:
+        """What units of a tensor hold: a symbol, and which byte of it comes first."""
+        entry = self.model.subgraphs[number].tensors[tensor]
+        size = entry.count * self._width(entry)
+        row = size // max(1, len(value.right))
+        begin = np.arange(0, size, _UNIT)
+        sums = np.concatenate([[0], np.cumsum(value.right)])
+        last = np.minimum(begin + _UNIT, size) - 1
+        right = sums[last // max(1, row) + 1] > sums[begin // max(1, row)]
+        return np.where(right, [np.full_like(begin, value.symbol), value.start * row + begin], -1)
+
+    # --- What is compared.
+
+    def _whole(self, symbol: int) -> _Value:
+        return _Value(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
+
+    def _named(self, subgraph: SubgraphEntry, tensor: int, key: object) -> int:
+        return self.symbols.known(key, _rows(subgraph.tensors[tensor]))
+
+    def _integers(self, value: _Value | None) -> tuple[int, ...]:
+        """The 32-bit numbers of a constant; none where it is not one."""
+        content = None if value is None else self.symbols.content[value.symbol]
+        return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
+
+    def _pads(self, operands: list[_Value | None]) -> tuple[int, ...]:
+        """Padding of rows and columns, if there is no other."""
+        pads = self._integers(operands[1]) if len(operands) == 2 else ()
+        return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
+
+    def _fields(self, operator: OperatorEntry) -> tuple[int, ...]:
+        """Options of a window but its padding."""
+        options = operator.options
+        assert options is not None
+        _, across, down = _WINDOWS[operator.kind]
+        activation = 3 if operator.kind == "CONV_2D" else 4 if across else 5
+        return tuple(
+            options.number(field, "b" if field == activation else "i", int(field in (across, down)))
+            for field in _WINDOWS[operator.kind][0]
+        )
+
+    def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
+        """Where an operator's options lie, counted from the end of the file, which both share."""
+        table = self._table(operator)
+        places = [table.at(field) for field in (4, 5, 12)]
+        distances = (at if at is None else len(self.data) - table.file.follow(at) for at in places)
+        return (table.number(3, "B"), table.number(11, "B"), *distances)
+
+    def _table(self, operator: OperatorEntry) -> Table:
+        return Table(self.model.root.file, operator.position)
+
+    def _type(self, entry: TensorEntry) -> tuple[object, ...]:
+        """Element type and quantisation."""
+        scales = Table(self.model.root.file, entry.position).table(4)
+        if scales is None:
+            return (entry.dtype,)
+        vectors = ((scales.content(field), width) for field, width in ((2, 4), (3, 8)))
+        values = tuple(bytes(self.data[at : at + width * n]) for (at, n), width in vectors)
+        return (entry.dtype, *values, scales.number(6) if len(values[0]) > 4 else 0)
+
+    def _width(self, entry: TensorEntry) -> int:
+        return _WIDTHS.get(entry.dtype) or np.dtype(entry.dtype).itemsize
+
+
+def _rows(entry: TensorEntry) -> int:
+    """Rows of one image; 1 for any other tensor."""
+    return entry.shape[1] if len(entry.shape) == 4 and entry.shape[0] == 1 else 1
+
+
+def _without_rows(entry: TensorEntry) -> tuple[int, ...]:
+    return entry.shape[2:] if len(entry.shape) == 4 and entry.shape[0] == 1 else entry.shape
