@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.efforts import TEST
+from tests.support.layered_networks import random_network
 from tests.support.networks import npu
 
 import loadmaster as lm
@@ -180,3 +181,12 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
             "net/left": 256,
             "net/right": 256,
         }
+
+
+@pytest.mark.parametrize("seed", [387, 392, 400, 413])
+def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed: int) -> None:
+    """Cuts are of the operators that are left; a second look would leave out others."""
+    graph = without_updates(lm.load(random_network(seed, length=6).model(), name="random"))
+    assert without_updates(graph) is graph
+    plan = lm.plan([graph], npu(2, 4096), effort=TEST)
+    assert lm.verify(plan) == ()

@@ -23,11 +23,13 @@ def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Resul
 
 
 def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
-    """Have a graph keep what a function finds for it."""
+    """Have a graph keep what a function finds for it; a graph that it makes stays as it is when the
+    function is asked again."""
     name = f"_{function.__module__}.{function.__name__}"
 
     @wraps(function)
     def remembered(graph: Graph) -> Result:
-        return remembered_by(graph, name, lambda: function(graph))
+        found = remembered_by(graph, name, lambda: function(graph))
+        return remembered_by(found, name, lambda: found) if isinstance(found, Graph) else found
 
     return remembered
