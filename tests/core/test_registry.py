@@ -230,6 +230,7 @@ def test_other_kinds_of_strategies_are_refused() -> None:
 ALONE = {
     "core/packages.py": {"onnx", "tflite", "iree"},
     "cost/registry.py": {"dataflow"},
+    "integrations/execute/model.py": {"onnxruntime"},
     "workloads/frontends/load.py": {"onnx"},
     "mapping/divided_jobs.py": {"herald"},
     "placement/packed.py": {"best-fit"},

@@ -23,7 +23,7 @@ def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(
     left_out: list[int] = []
 
     def in_less(*given: Any, capacity: int, **options: Any) -> Packing:
-        packing = pack(*given, capacity=capacity * 8 // 10, **options)
+        packing = pack(*given, capacity=capacity * 9 // 10, **options)
         left_out.append(int((packing.offsets < 0).sum()))
         return packing
 
