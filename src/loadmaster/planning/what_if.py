@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Progress, no_progress, part_of
 from loadmaster.planning.inherit import is_within
 from loadmaster.planning.planner import plan
@@ -47,7 +47,7 @@ def what_if(
                 ),
                 **options | ({"smaller": target} if larger else {}),
             )
-        except LoadmasterError:
+        except (CapacityError, TargetError):
             found.append(Change(name, None, None))
             continue
         found.append(Change(name, reached.objective.value, reached.metrics.makespan.value))
