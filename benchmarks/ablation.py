@@ -120,8 +120,7 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     ],
     "stripes": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
     "recomputed halos": [replaced("cutting.band_cuts._ways", _dependent_ways)],
-    "bands for 0.8 of the memory": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],
-    "bands for half the memory": [replaced("cutting.band_cuts._SHARES", (1.0, 0.8))],
+    "bands for half the memory": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
     "polishing": [replaced("workload_planner.MOST_JOBS", 0)],
 }

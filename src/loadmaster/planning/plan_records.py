@@ -16,7 +16,7 @@ from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 SCHEMA_VERSION = 6
-"""Rounds of the joint search, unless told otherwise."""
+"""Version of plan files."""
 
 
 @dataclass(frozen=True, slots=True)

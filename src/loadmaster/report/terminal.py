@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,11 +18,13 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.what_if import Change
 from loadmaster.report import figures
 from loadmaster.report.core_time import core_time
 from loadmaster.report.cuts import cuts_of
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall, warnings
+
+if TYPE_CHECKING:
+    from loadmaster.planning.what_if import Change
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16

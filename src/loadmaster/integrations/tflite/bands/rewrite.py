@@ -45,8 +45,8 @@ class Written:
     """What a region became: tensors of the network and of its subgraph by their numbers there.
 
     ``slices`` are the operands of ``IF``, ``parts`` its results; ``joins`` are partial
-    concatenations and what is new of the last band, each with the first row that it has; ``calls`` are operators of the network, the
-    SLICE of every band, whose IF follows.
+    concatenations and what is new of the last band, each with the first row that it has; ``calls``
+    are operators of the network, the SLICE of every band, whose IF follows.
     """
 
     bands: Bands
