@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 from loadmaster.integrations.torch_compile import placing  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import Problem, Search  # noqa: E402
+from loadmaster.integrations.torch_compile.moving import place_for_runtime  # noqa: E402
 from loadmaster.placement.decisions import Mode  # noqa: E402
 from loadmaster.placement.sequence import (  # noqa: E402
     Algorithm,
@@ -23,11 +24,11 @@ from loadmaster.placement.sequence import (  # noqa: E402
 PAGE, LAYERS, WIDTH = 4096, 8, 256
 
 
-def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
-    """Limits that are lowered by less than a tensor lead to the same placement, round after
-    round."""
-    size, tried = 64 * PAGE, []
-    tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(4))
+SIZE = 64 * PAGE
+
+
+def four_tensors() -> Problem:
+    tensors = tuple(StoredTensor(f"t{i}", SIZE, StoredKind.INTERMEDIATE) for i in range(4))
     uses = [{0: True}, {1: True}, {2: True}, {3: True}, {0: False, 1: False}, {2: False, 3: False}]
     kernels = tuple(
         Kernel(
@@ -41,15 +42,39 @@ def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
         for k, use in enumerate(uses)
     )
     sequence = KernelSequence("made", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), PAGE)
+    return Problem(sequence, (0, 1, 2, 3), np.zeros(len(kernels), dtype=np.int64))
+
+
+def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
+    """Limits that are lowered by less than a tensor lead to the same placement, round after
+    round."""
+    tried = []
 
     def never(problem, placement, ceilings):
         tried.append(placement.stays)
         return None, ceilings + PAGE
 
     monkeypatch.setattr(placing, "_pack", never)
-    problem = Problem(sequence, (0, 1, 2, 3), np.zeros(len(kernels), dtype=np.int64))
-    assert isinstance(placing._packed(problem, 3 * size + 16 * PAGE, Mode.SYNC, 12), int)
+    assert isinstance(placing._packed(four_tensors(), 3 * SIZE + 16 * PAGE, Mode.SYNC, 12), int)
     assert len(tried) == len(set(tried)) > 1  # other placements are still tried
+
+
+def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
+    """Below it nothing can be placed, and a budget that suffices would be refused."""
+    seen, problem = [], four_tensors()
+
+    def never(problem, placement, ceilings):
+        return None, ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
+
+    def noted(sequence, limits, mode):
+        seen.append(limits.copy())
+        return place_for_runtime(sequence, limits, mode)
+
+    monkeypatch.setattr(placing, "_pack", never)
+    monkeypatch.setattr(placing, "place_for_runtime", noted)
+    assert placing._packed(problem, 3 * SIZE, Mode.SYNC, 12) == 4
+    assert len(seen) == 24
+    assert all((limits >= problem.needed()).all() for limits in seen)
 
 
 @pytest.mark.parametrize(("refine_after", "provisional"), [(2, [True, False]), (0, [False])])

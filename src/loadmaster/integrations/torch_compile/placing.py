@@ -437,11 +437,11 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
     """Place and pack; return the kernel that fails if there is no packing.
 
     After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds,
-    then at all kernels for as many. Until they are lower by a whole tensor the placement is often
-    the same: what is known to fail is not packed again.
+    then at all kernels for as many, never below what a kernel needs. Until they are lower by a
+    whole tensor the placement is often the same: what is known to fail is not packed again.
     """
-    sequence, ceilings = problem.sequence, problem.ceilings(budget)
-    limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
+    sequence, ceilings, needed = problem.sequence, problem.ceilings(budget), problem.needed()
+    limits, failed = np.maximum(ceilings, 0), int(needed.argmax())
     tops: dict[tuple[Stay, ...], Ints] = {}
     for number in range(2 * rounds):
         try:
@@ -458,7 +458,7 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
             limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
         else:
             limits = (limits * _TIGHTER).astype(np.int64)
-        limits = np.maximum(limits, 0)
+        limits = np.maximum(limits, needed - problem.elsewhere)
     return failed
 
 
