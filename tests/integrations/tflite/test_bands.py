@@ -240,6 +240,23 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Pa
     assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
 
 
+def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon() -> None:
+    """Eighty branches, each of which begins with what is large: there are 2^80 sets of operators."""
+    model = Model()
+    net = model.subgraph()
+    value = net.input((1, 4, 4, 4))
+    axes = net.tensor((2,), "int32", [1, 2])
+    means = []
+    for _ in range(80):
+        large = net.out("RELU", [value], (1, 4, 4, 4))
+        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: b(1)}))
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: i(3)}))
+    main = parse_model(model.bytes()).subgraphs[0]
+    found = least_order(main)
+    assert found is not None
+    assert found.load <= max(BandSearch(Chain(parse_model(model.bytes()))).load)
+
+
 def test_padding_is_left_out_where_a_convolution_pads_as_much() -> None:
     for pads, folded in (
         ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),

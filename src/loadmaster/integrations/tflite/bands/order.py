@@ -12,16 +12,17 @@ makes no other set larger.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush, nsmallest
 from typing import Any
 
 from loadmaster.integrations.tflite.lifetimes import arena_bytes, needs_room
 from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 
-_MOST_SETS = 20_000
-"""Sets that are looked at for an exact answer, and from then on those of each size that are kept."""
+_MOST_STEPS = 500_000
+"""Operators that are tried after a set for an exact answer, and as many again for a good one."""
 _BEAM = 100
+"""Sets of each size that are kept at most where there is no exact answer."""
 
 
 _State = tuple[int, int, int, tuple[Any, ...]]
@@ -65,6 +66,7 @@ class _Search:
         self.size, self.operators = size, operators
         self.made = [sum(size[t] for t in op.outputs) for op in operators]
         self.start = sum(size[t] for t in subgraph.inputs)
+        self.steps = 0
         self.least = max(
             (
                 self.made[number] + sum(size[t] for t in {*op.inputs} if t >= 0)
@@ -74,12 +76,18 @@ class _Search:
         )
 
     def run(self) -> Order:
-        """Dijkstra's method, then a beam where there are too many sets."""
+        """Dijkstra's method, then a beam where that takes too long; never worse than the file."""
         all_done = (1 << self.count) - 1
         start: _State = (max(self.least, self.start), self.start, 0, ())
+        own = start
+        for number in range(self.count):
+            own = self._after(own, number)
+        kept = Order(tuple(range(self.count)), own[0], exact=True)
         waiting, seen = [self._closed(start)], set[int]()
-        while waiting and len(seen) < _MOST_SETS:
+        while waiting and self.steps < _MOST_STEPS:
             load, alive, done, path = heappop(waiting)
+            if load >= own[0]:
+                return kept
             if done == all_done:
                 return Order(_unrolled(path), load, exact=True)
             if done in seen:
@@ -88,12 +96,17 @@ class _Search:
             for state in self._next((load, alive, done, path)):
                 if state[2] not in seen:
                     heappush(waiting, state)
-        states = [self._closed(start)]
-        while states[0][2] != all_done:
+        states, self.steps = [self._closed(start)], 0
+        while states and states[0][2] != all_done:
             best: dict[int, _State] = {}
             for found in (each for state in states for each in self._next(state)):
-                best[found[2]] = min(found, best.get(found[2], found))
-            states = nsmallest(_BEAM, best.values())
+                if found[0] < own[0]:
+                    best[found[2]] = min(found, best.get(found[2], found))
+            left = self.count - max((each[2].bit_count() for each in best.values()), default=0)
+            beam = _BEAM if self.steps < _MOST_STEPS * (self.count - left) // self.count else 1
+            states = nsmallest(beam, best.values())
+        if not states:
+            return replace(kept, exact=False)
         return Order(_unrolled(states[0][3]), states[0][0], exact=False)
 
     def _next(self, state: _State) -> list[_State]:
@@ -115,6 +128,7 @@ class _Search:
         return not done >> number & 1 and not self.needs[number] & ~done
 
     def _after(self, state: _State, number: int) -> _State:
+        self.steps += 1
         load, alive, done, path = state
         op = self.operators[number]
         done |= 1 << number

@@ -25,7 +25,7 @@ _WINDOWS["MAX_POOL_2D"] = _WINDOWS["AVERAGE_POOL_2D"]
 _UNARY = frozenset(
     ("RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "HARD_SWISH", "LOGISTIC", "TANH", "QUANTIZE")
 ) | frozenset(("DEQUANTIZE", "ABS", "NEG", "ELU", "SQUARE", "SQRT", "RSQRT", "EXP"))
-_BINARY = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"))
+_BINARY = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "PRELU"))
 
 
 @dataclass(frozen=True, slots=True)
