@@ -177,6 +177,59 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -
     assert not out.exists()
 
 
+@pytest.mark.slow
+def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro")
+    out = tmp_path / "small.tflite"
+    done = run("export", "tflite", MODEL, "--arena", "20KiB", "--out", out, "--json")
+    shown = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert "no bands make the arena 20.0 KiB or less" in shown["reason"]
+    assert shown["peaks"][0]["operator"] == "operator 2 (CONV_2D)"
+    assert [each["head"] for each in shown["remedies"]][:3] == [55296, 46080, 36864]
+    assert shown["files"] == [str(tmp_path / "small.html")]
+    assert "No model is written" in (tmp_path / "small.html").read_text()
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_the_curve_is_printed_and_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro")
+    out = tmp_path / "small.tflite"
+    done = run("export", "tflite", MODEL, "--extra-macs", "5%", "--curve", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "36864 bytes (36.0 KiB)       4.5%      9" in done.stdout
+    page = (tmp_path / "small.html").read_text()
+    assert "Memory over the operators" in page
+    assert page.count("<div class=chart") == 3
+    assert out.exists()
+
+
+def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path: Path) -> None:
+    planned, again = tmp_path / "planned.tflite", tmp_path / "again.tflite"
+    done = run("export", "tflite", MODEL, "--out", planned, "--scratch", "none")
+    assert done.returncode == 0, done.stderr
+    more = ("--extra-macs", "5%", "--unchecked", "--out", again)
+    done = run("export", "tflite", planned, *more)
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stderr
+    assert "In bands not possible: has addresses for its tensors already" in text
+    assert "Already optimal: nothing gained." in text
+    assert again.exists()
+    more = ("--arena", "8KiB", "--unchecked", "--out", tmp_path / "third.tflite")
+    done = run("export", "tflite", planned, *more)
+    assert done.returncode == 1
+    assert "with a plan alone the arena takes" in " ".join(done.stdout.split())
+    assert not (tmp_path / "third.tflite").exists()
+
+
+def test_packing_an_arena_names_its_peak_and_what_would_help() -> None:
+    text = " ".join(run("allocate", MODEL, "--capacity", "48KiB").stdout.split())
+    assert "Peak at operator 2 (CONV_2D), 55296 bytes: t9 36864, t6 18432" in text
+    assert "bands: 36864 bytes, 33.3% less for 4.5% more work (--extra-macs 5%)" in text
+    assert "No gain from kernels in place" in text
+
+
 def test_the_tensors_of_the_arena_can_be_packed_as_buffers() -> None:
     done = run("allocate", MODEL, "--alignment", "16", "--json")
     assert (done.returncode, json.loads(done.stdout)["peak"]) == (0, 55296)

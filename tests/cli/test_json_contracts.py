@@ -72,6 +72,7 @@ QUICK = {
         ("allocate", BUFFERS),
         ("allocate", BUFFERS, "--capacity", "1000"),
         ("allocate", BUFFERS, "--capacity", "64KiB"),
+        ("allocate", MODEL),
     ],
     "allocate-memories": [
         ("allocate", BUFFERS, "--memory", "sram=32KiB", "--memory", "dram"),

@@ -1,4 +1,4 @@
-"""Random convolutional networks, int8 and float, whose regions can run in bands."""
+"""Random convolutional networks, int8, int16 and float, whose regions can run in bands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from tests.support.tflite_models import Model, Subgraph, b, i
+
+from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 
 _SAME, _VALID = 0, 1
 
@@ -17,20 +19,16 @@ class _Maker:
         self.numpy = np.random.default_rng(seed)
         self.model = Model()
         self.net: Subgraph = self.model.subgraph()
-        self.is_int8 = self.rng.random() < 0.6
-
-    @property
-    def dtype(self) -> str:
-        return "int8" if self.is_int8 else "float32"
+        self.dtype = self.rng.choice(("int8", "int8", "int8", "int16", "float32", "float32"))
 
     def quantised(self, scale: float = 0.05) -> dict[str, Any]:
-        return {"scale": (scale,), "zero": self.zero} if self.is_int8 else {}
-
-    zero = 3
+        if self.dtype == "float32":
+            return {}
+        return {"scale": (scale,), "zero": 3 if self.dtype == "int8" else 0}
 
     def weights(self, *shape: int, axis: int) -> int:
         channels = shape[axis]
-        if not self.is_int8:
+        if self.dtype == "float32":
             return self.net.tensor(shape, "float32", self.numpy.normal(0, 0.4, shape))
         values = self.numpy.integers(-90, 90, shape)
         scales = tuple(self.numpy.uniform(0.005, 0.02, channels).tolist())
@@ -39,11 +37,12 @@ class _Maker:
         )
 
     def bias(self, channels: int) -> int:
-        if not self.is_int8:
+        if self.dtype == "float32":
             return self.net.tensor((channels,), "float32", self.numpy.normal(0, 1, channels))
         scales = (0.0005,) * channels
         values = self.numpy.integers(-200, 200, channels)
-        return self.net.tensor((channels,), "int32", values, scale=scales)
+        dtype = "int32" if self.dtype == "int8" else "int64"
+        return self.net.tensor((channels,), dtype, values, scale=scales)
 
     def window(self, height: int, width: int) -> tuple[int, int, int, int, int, int]:
         """Padding, stride, taps, dilation, and the rows and columns that come of it."""
@@ -66,7 +65,9 @@ class _Maker:
 
     def layer(self, value: int) -> int:
         _, height, width, channels = self.net.shapes[value]
-        kinds = ("conv", "conv", "depthwise", "pool", "pad", "relu", "residual")
+        kinds = ["conv", "conv", "depthwise", "pool", "pad", "residual", "branches"]
+        # TFLM has no kernels of 16 bits for these.
+        kinds += ["relu", "prelu"] if self.dtype != "int16" else []
         return getattr(self, self.rng.choice(kinds))(value, height, width, channels)
 
     def conv(self, value: int, height: int, width: int, channels: int) -> int:
@@ -98,6 +99,26 @@ class _Maker:
     def relu(self, value: int, height: int, width: int, channels: int) -> int:
         return self.out("RELU", [value], (1, height, width, channels), {})
 
+    def prelu(self, value: int, height: int, width: int, channels: int) -> int:
+        slopes = self.numpy.integers(-20, 60, (1, 1, channels))
+        more = {"scale": (0.01,), "zero": 0} if self.dtype == "int8" else {}
+        operands = [value, self.net.tensor((1, 1, channels), self.dtype, slopes, **more)]
+        return self.out("PRELU", operands, (1, height, width, channels), {})
+
+    def branches(self, value: int, height: int, width: int, channels: int) -> int:
+        """Two branches, whose operators can run in other orders."""
+        shape, ends = (1, height, width, channels), []
+        for taps in (3, 1):
+            options = {0: b(_SAME), 1: i(1), 2: i(1), 3: b(0), 4: i(1), 5: i(1)}
+            weights = self.weights(channels, taps, taps, channels, axis=0)
+            made = self.out("CONV_2D", [value, weights, self.bias(channels)], shape, options)
+            ends.append(self.pool_of(made, shape))
+        return self.out("ADD", ends, shape, {0: b(0)})
+
+    def pool_of(self, value: int, shape: tuple[int, ...]) -> int:
+        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(3), 4: i(3)}
+        return self.out("MAX_POOL_2D", [value], shape, options)
+
     def residual(self, value: int, height: int, width: int, channels: int) -> int:
         options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(1), 5: i(1), 6: i(1)}
         operands = [value, self.weights(1, 3, 3, channels, axis=3), self.bias(channels)]
@@ -111,6 +132,18 @@ class _Maker:
         made = self.net.tensor(shape, self.dtype, **self.quantised())
         self.net.op(kind, operands, [made], options or None)
         return made
+
+
+def another_order(main: SubgraphEntry, rng: random.Random) -> list[int]:
+    """Operators in a random order in which each comes after what makes its operands."""
+    made, left, order = {*main.inputs}, list(range(len(main.operators))), list[int]()
+    results = {tensor for op in main.operators for tensor in op.outputs}
+    while left:
+        ready = [n for n in left if not ({*main.operators[n].inputs} & results) - made]
+        order.append(rng.choice(ready))
+        left.remove(order[-1])
+        made |= {*main.operators[order[-1]].outputs}
+    return order
 
 
 def convolutional(seed: int) -> bytes:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadmaster.core.units import format_bytes
+from loadmaster.report.text import printable, shortened
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
@@ -17,7 +18,11 @@ _SOURCES = {
     "unknown": "not known",
 }
 
-
+NOTHING_GAINED = {
+    "optimal": "Already optimal: nothing gained.",
+    "feasible": "Nothing gained: no better addresses were found.",
+}
+"""Where a plan takes what TFLM takes without it."""
 _REQUIREMENTS = (
     "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
     " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing is"
@@ -49,16 +54,12 @@ def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
         notes.append(_REQUIREMENTS)
         if figures["measured"] is None:
             notes.append("Not run here: compare its results with those of the old file yourself.")
-    if figures["front"]:
-        offers = ", ".join(
-            f"{each['head_at_least']} bytes for {each['work'] - 1:.1%} more work"
-            for each in figures["front"]
-            if each["work"] > 1 or each["head_at_least"] < head
-        )
-        if offers:
-            table.add_row("In bands", f"at least {offers} (--arena)")
-    elif head == before:
-        notes.append("Already optimal: nothing is gained.")
+    for name, text in reason_rows(figures, head):
+        table.add_row(name, text)
+    if head == before:
+        notes.append(NOTHING_GAINED[figures["status"]])
+    if figures["reason"]:
+        notes.append(f"Nothing is written: {figures['reason']}.")
     if (after := figures["measured"]) is not None:
         own = figures["measured_before"]
         table.add_row(
@@ -80,7 +81,41 @@ def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
             f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
             " to plan with them."
         )
-    return Group(table, *(Text(note) for note in notes))
+    front = [Text(), _front(figures)] if figures["front"] else []
+    return Group(table, *(Text(note) for note in notes), *front)
+
+
+def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
+    """Rows on what makes the peak of an arena, and on what was tried against it; ``head`` is what
+    the plan takes."""
+    rows = []
+    for number, peak in enumerate(figures["peaks"]):
+        tensors = [f"{printable(each['name'])} {each['bytes']}" for each in peak["tensors"]]
+        text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
+        rows.append(("Next peak at" if number else "Peak at", text))
+    better = [each for each in figures["remedies"] if each["head"] < head]
+    for each in better:
+        work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
+        saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
+        rows.append(("Would help", f"{each['what']}: {each['head']} bytes, {saved}"))
+    useless = [each["what"] for each in figures["remedies"] if each not in better]
+    useless = [each for each in dict.fromkeys(useless) if each != "bands"]
+    if useless:
+        rows.append(("No gain from", ", ".join(useless)))
+    if figures["no_bands"]:
+        rows.append(("In bands", f"not possible: {figures['no_bands']}"))
+    return rows
+
+
+def _front(figures: Mapping[str, Any]) -> RenderableType:
+    """Make a table of all heads that bands reach."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("Head at least", "More work", "Bands"):
+        table.add_column(heading, justify="right")
+    for each in figures["front"]:
+        work = f"{each['work'] - 1:.1%}"
+        table.add_row(_bytes(each["head_at_least"]), work, f"{each['bands']}")
+    return table
 
 
 def _count(figures: Mapping[str, Any]) -> str:

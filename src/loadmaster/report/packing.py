@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,17 +15,26 @@ from loadmaster.allocation.memories.problem import BankAllocation
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.report.arena import NOTHING_GAINED, reason_rows
 
 _COLUMNS, _ROWS = 64, 10
 _MAPPED = 50_000
 """The most buffers of which a map is drawn."""
 
 
-def packing_summary(problem: Problem, answer: Allocation) -> RenderableType:
-    """Make a table of the answer and its bounds, and a map if there is a packing."""
+def packing_summary(
+    problem: Problem, answer: Allocation, figures: Mapping[str, Any]
+) -> RenderableType:
+    """Make a table of the answer and its bounds, and a map if there is a packing; ``figures`` say
+    of an arena what makes its peak."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in _rows(problem, answer):
         table.add_row(name, value)
+    if "peaks" in figures:
+        for name, value in reason_rows(figures, answer.peak or answer.lower_bound):
+            table.add_row(name, value)
+        if answer.peak == figures["head_before"]:
+            table.add_row("", NOTHING_GAINED[answer.status])
     if answer.offsets is None or not answer.peak or len(problem) > _MAPPED:
         return table
     return Group(table, Text(), _map(problem, answer.offsets, answer.peak))

@@ -12,6 +12,7 @@ from bokeh.plotting import figure
 
 from loadmaster.allocation.answer import Allocation, Infeasibility, Load
 from loadmaster.allocation.memories.problem import BankAllocation
+from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
@@ -31,7 +32,7 @@ _LISTED = 30
 
 
 @dataclass(frozen=True)
-class _Map:
+class MemoryMap:
     """One memory with the buffers in it; sizes in bytes."""
 
     name: str
@@ -57,7 +58,7 @@ def render_packing(
     page, maps = Page(), _maps(problem, shown)
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
     x_range, line = wide_range(float(begin), float(max(end, begin + 1))), cursor()
-    drawn = [page.place(_draw(problem, offsets, each, x_range, line)) for each in maps]
+    drawn = [page.place(draw_memory(problem, offsets, each, x_range, line)) for each in maps]
     spent = f"{format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
     cards = [
         *map(_card, maps),
@@ -77,10 +78,10 @@ def render_packing(
     )
 
 
-def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[_Map]:
+def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[MemoryMap]:
     if isinstance(answer, Allocation):
         return [
-            _Map(
+            MemoryMap(
                 "memory",
                 np.arange(len(problem)),
                 answer.peak or 0,
@@ -90,7 +91,7 @@ def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[_Map]:
         ]
     homes = np.array(answer.memory)
     return [
-        _Map(
+        MemoryMap(
             bank.name,
             np.flatnonzero(homes == bank.name),
             answer.packings[bank.name].peak or 0,
@@ -101,7 +102,7 @@ def _maps(problem: Problem, answer: Allocation | BankAllocation) -> list[_Map]:
     ]
 
 
-def _card(memory: _Map) -> Html:
+def _card(memory: MemoryMap) -> Html:
     bound = "" if memory.lower_bound is None else f"lower bound {format_bytes(memory.lower_bound)}"
     if memory.lower_bound:
         bound += (
@@ -135,8 +136,13 @@ def _proof(answer: Allocation | BankAllocation) -> Html:
     )
 
 
-def _draw(
-    problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line: Span
+def draw_memory(
+    problem: Problem,
+    offsets: Ints,
+    memory: MemoryMap,
+    x_range: Range1d,
+    line: Span,
+    time: str = "time (as in the file)",
 ) -> tuple[figure, str]:
     """Draw address against time, a rectangle for each part of a buffer; the smallest are left out
     if there are too many."""
@@ -154,7 +160,7 @@ def _draw(
         420,
         x_range,
         y_range,
-        "time (as in the file)",
+        time,
         f"address ({scale.name})",
         tools="xpan,reset",
     )
@@ -193,7 +199,7 @@ def _draw(
     )
 
 
-def _levels(plot: figure, memory: _Map, scale: int, close: bool) -> None:
+def _levels(plot: figure, memory: MemoryMap, scale: int, close: bool) -> None:
     if close and memory.capacity is not None:
         level(
             plot,
@@ -216,19 +222,15 @@ def _levels(plot: figure, memory: _Map, scale: int, close: bool) -> None:
         )
 
 
-def _peak(problem: Problem, offsets: Ints, memory: _Map) -> Html:
+def _peak(problem: Problem, offsets: Ints, memory: MemoryMap) -> Html:
     """Make a table of the largest buffers that are alive when the most bytes of the memory are.
     O(buffers log buffers)."""
     heading = f"When the most of {memory.name} is in use"
     mine = memory.members
     if not len(mine):
         return section(heading, Html(f"<p>Nothing is in {to_html(memory.name)}.</p>"))
-    instants = np.concatenate((problem.lower[mine], problem.upper[mine]))
-    change = np.concatenate((problem.size[mine], -problem.size[mine]))
-    order = np.lexsort((change, instants))
-    fullest = int(instants[order][int(np.argmax(np.cumsum(change[order])))])
-    alive = mine[(problem.lower[mine] <= fullest) & (problem.upper[mine] > fullest)]
-    alive = alive[np.argsort(-problem.size[alive], kind="stable")]
+    (peak,) = peaks(problem, mine)
+    alive = peak.buffers
     rows = [
         (
             problem.name(b),
@@ -236,12 +238,12 @@ def _peak(problem: Problem, offsets: Ints, memory: _Map) -> Html:
             f"{offsets[b]:,}",
             f"{problem.lower[b]} to {problem.upper[b]}",
         )
-        for b in alive[:_LISTED].tolist()
+        for b in alive[:_LISTED]
     ]
     more = f"and {plural(len(alive) - _LISTED, 'smaller buffer')}" if len(alive) > _LISTED else ""
     said = (
-        f"At instant {fullest}: {plural(len(alive), 'buffer')} with"
-        f" {format_bytes(int(problem.size[alive].sum()))}, gaps in them included."
+        f"At instant {peak.instant}: {plural(len(alive), 'buffer')} with"
+        f" {format_bytes(peak.bytes)}, gaps in them included."
     )
     return section(
         heading,

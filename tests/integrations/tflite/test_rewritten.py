@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from loadmaster.integrations.tflite.interpreter import differing
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel, parse_model
 
 pytest.importorskip("tflite_micro")
 Change = Callable[[TfliteModel], tuple[int, int]]
@@ -125,6 +126,51 @@ def test_each_class_of_harmful_change_is_found(change: Change) -> None:
     struct.pack_into("<i", wrong, at, value)
     with pytest.raises(AllocationError, match="the check of the rewritten file found a fault"):
         check_rewritten(old, bytes(wrong))
+
+
+def test_swapped_bands_are_found() -> None:
+    """Two bands of equal height, the one in the place of the other, in a file whose addresses hold."""
+    old, bands = example()
+    new, _ = planned(old, [bands])
+    at, operands = operators(parse_model(new), "CONCATENATION")[0]
+    wrong = bytearray(new)
+    struct.pack_into("<2i", wrong, at, operands[1], operands[0])
+    with pytest.raises(AllocationError, match="the check of the rewritten file found a fault"):
+        check_rewritten(old, bytes(wrong))
+
+
+def test_a_wrong_padding_option_is_found() -> None:
+    """A convolution of a band with the options of another one of the file, which pads otherwise; for
+    windows of 1 x 1 that is the same."""
+    found = 0
+    for seed in range(60):
+        old = convolutional(seed)
+        for bands in aligned_bands(old)[:9]:
+            new, _ = planned(old, [bands])
+            model = parse_model(new)
+            main, body = model.subgraphs
+            inside, others = (
+                [op for op in each.operators if op.kind == "CONV_2D"] for each in (body, main)
+            )
+            for op, other in itertools.product(inside, others):
+                if padding(op) != padding(other):
+                    place = Table(model.root.file, op.position).at(4)
+                    assert place is not None
+                    assert other.options is not None
+                    wrong = bytearray(new)
+                    struct.pack_into("<i", wrong, place, other.options.position - place)
+                    try:
+                        check_rewritten(old, bytes(wrong))
+                    except AllocationError:
+                        found += 1
+                    else:
+                        assert differing(old, bytes(wrong), 2**16) is None
+    assert found > 5
+
+
+def padding(op: OperatorEntry) -> int:
+    assert op.options is not None
+    return op.options.number(0, "b")
 
 
 def test_wrong_rows_are_found_in_every_band() -> None:

@@ -176,9 +176,10 @@ def allocate_command(
             files = _write(problem, answer, place, name, page=page)
         elif place is not None and page and isinstance(answer, Allocation):
             files = _write_page(problem, answer, allocate(problem, **options), place)
+    shown = _shown(answer, len(problem)) | ({} if memory else _reasons(buffers, step))
     print_results(
-        _shown(answer, len(problem)),
-        lambda: [_table(problem, answer)],
+        shown,
+        lambda: [_table(problem, answer, shown)],
         files,
         as_json=as_json,
         quiet=quiet,
@@ -246,12 +247,27 @@ def _write_page(
     return place.publish()
 
 
-def _table(problem: Problem, answer: Allocation | BankAllocation) -> RenderableType:
+def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
+    """Of a ``.tflite`` file: what makes the peak, and what would help."""
+    if path.suffix.lower() != ".tflite":
+        return {}
+    from loadmaster.integrations.tflite.lifetimes import UNIT
+    from loadmaster.integrations.tflite.why import arena_reasons
+
+    step = alignment or UNIT
+    # Where TFLM has no such alignment, bands are tried with its own.
+    reasons = arena_reasons(path, alignment=step if step % UNIT == step & (step - 1) == 0 else UNIT)
+    return {"head_before": reasons.head_before} | reasons.as_json()
+
+
+def _table(
+    problem: Problem, answer: Allocation | BankAllocation, shown: dict[str, Any]
+) -> RenderableType:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.report.packing import banks_summary, packing_summary
 
     return (
-        packing_summary(problem, answer)
+        packing_summary(problem, answer, shown)
         if isinstance(answer, Allocation)
         else banks_summary(problem, answer)
     )

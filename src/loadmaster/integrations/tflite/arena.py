@@ -15,6 +15,7 @@ from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
 from loadmaster.core.violation import Violation
@@ -193,7 +194,7 @@ def plan_arena(
         offsets=tuple(offsets[:count]),
         scratch_offsets=tuple(offsets[count:]),
         head=head,
-        head_before=head_without_plan(found, scratch),
+        head_before=without_plan(found, scratch)[0],
         lower_bound=answer.lower_bound,
         status=(
             "optimal"
@@ -206,10 +207,12 @@ def plan_arena(
     )
 
 
-def head_without_plan(found: Lifetimes, scratch: Scratch) -> int:
-    """Bytes that TFLM takes for the file as it is, with what addresses it has."""
+def without_plan(found: Lifetimes, scratch: Scratch) -> tuple[int, list[int]]:
+    """Bytes that TFLM takes for the file as it is, with what addresses it has, and those that it
+    gives."""
     requests = _requests(found, scratch, [tensor.offset for tensor in found.tensors])
-    return head_of(requests, online_offsets(requests))
+    placed = online_offsets(requests)
+    return head_of(requests, placed), placed
 
 
 def _requests(found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None]) -> list[Request]:
@@ -237,11 +240,17 @@ def arena_violations(
 ) -> Sequence[Violation]:
     """What is wrong with addresses of all tensors and scratch buffers; those that the file has are
     right, and are those of its buffers in the problem."""
+    return verify_buffers(problem, addresses_of(problem, found, scratch, offsets), head)
+
+
+def addresses_of(
+    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int]
+) -> Ints:
+    """Addresses of a problem's buffers, given those of all tensors and scratch buffers."""
     owners = _owners(found, scratch)
     free = {id(owner) for owner in _free(found, scratch)}
     moved = [at for owner, at in zip(owners, offsets, strict=True) if id(owner) in free]
-    pins = problem.pin[len(free) :].tolist()
-    return verify_buffers(problem, np.array([*moved, *pins], dtype=np.int64), head)
+    return np.array([*moved, *problem.pin[len(free) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.files import replace_file
 from loadmaster.integrations.tflite.arena import (
     ArenaPlan,
+    addresses_of,
     arena_problem,
     arena_violations,
     plan_arena,
@@ -19,7 +21,7 @@ from loadmaster.integrations.tflite.arena import (
 )
 from loadmaster.integrations.tflite.c_struct import buffer_plan
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
-from loadmaster.integrations.tflite.interpreter import Measured, is_installed, measure
+from loadmaster.integrations.tflite.interpreter import CannotLoad, Measured, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
 from loadmaster.integrations.tflite.memory_log import read_memory_log
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
@@ -40,12 +42,19 @@ class ExportedModel:
     plan: ArenaPlan
     found: Lifetimes
     scratch: Scratch
+    problem: Problem
     before: Measured | None
     after: Measured | None
     work: float = 1.0
     """Multiply-accumulates over those of the file as it was."""
     bands: tuple[tuple[int, int, int], ...] = ()
     """First and last operator of what runs in bands, and how many."""
+
+    @property
+    def addresses(self) -> Ints:
+        """Addresses of the problem's buffers."""
+        offsets = [*self.plan.offsets, *self.plan.scratch_offsets]
+        return addresses_of(self.problem, self.found, self.scratch, offsets)
 
 
 def export_model(
@@ -69,7 +78,8 @@ def export_model(
         commas between them.
     scratch
         Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter,
-        which is usual where it is installed; the log of a target's build; or ``none``.
+        which is usual where it is installed and can load the file; the log of a target's build; or
+        ``none``.
     measured
         Whether both files are loaded into TFLM's interpreter, where it is installed.
 
@@ -83,12 +93,15 @@ def export_model(
         found = lifetimes(model)
         known = _scratch(model, found, scratch)
         pairs = tuple(in_place_pairs(model, found, kernels_in_place(in_place))) if in_place else ()
-        plan = plan_arena(found, known, alignment, pairs)
+        problem = arena_problem(found, known, alignment, pairs)
+        plan = plan_arena(found, known, alignment, pairs, problem)
         data = with_plan(model, plan_entries(found, plan.offsets))
         check_file(data, model, known, plan, alignment, pairs)
         files = (model.root.file.data, data) if measured and known.source == "probed" else ()
         measurements = [measure(file, plan.head_before, least=True) for file in files]
     except LoadmasterError as error:
+        if isinstance(error, CannotLoad) and scratch is None:
+            return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
         raise type(error)(" ".join(f"{source}: {error}".split())) from None
     before, after = measurements or (None, None)
     if before is not None and after is not None:
@@ -103,7 +116,8 @@ def export_model(
             f"{source}: the head would grow from {plan.head_before} to {plan.head} bytes: leave the"
             " file as it is"
         )
-    return ExportedModel(Path(source).stem, data, plan, found, known, before, after)
+    name = Path(source).stem
+    return ExportedModel(name, data, plan, found, known, problem, before, after)
 
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:

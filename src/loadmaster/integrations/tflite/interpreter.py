@@ -31,6 +31,10 @@ class Measured:
     least: int | None = None
 
 
+class CannotLoad(ModelError):
+    """TFLM's interpreter does not take a model: with its reason."""
+
+
 def is_installed() -> bool:
     """Whether TFLM's interpreter is there."""
     return find_spec(_PACKAGE) is not None
@@ -41,12 +45,12 @@ def measure(data: bytes, head: int, least: bool = False) -> Measured:
 
     Raises
     ------
-    ModelError
-        If the interpreter cannot load it, with its reason.
+    CannotLoad
+        If the interpreter cannot load it.
     """
     found = measure_each(b"", [data], head, least)[0]
     if isinstance(found, str):
-        raise ModelError(f"TFLM's interpreter cannot load it: {found}")
+        raise CannotLoad(f"TFLM's interpreter cannot load it: {found}")
     return found
 
 

@@ -16,6 +16,7 @@ BANDS = "Bands"
 
 if TYPE_CHECKING:
     from loadmaster.integrations.tflite.export import ExportedModel
+    from loadmaster.integrations.tflite.why import Reasons
 
 
 def tflite_command(
@@ -86,7 +87,10 @@ def tflite_command(
         typer.Option(
             "--curve",
             rich_help_panel=BANDS,
-            help="Show every head that bands reach, with its extra work. Default: no.",
+            help=(
+                "Print every head that bands reach, with its extra work, and draw it beside the"
+                " memory over the operators, in a page beside --out. Default: no."
+            ),
         ),
     ] = False,
     unchecked: Annotated[
@@ -115,22 +119,35 @@ def tflite_command(
 
     Example: `loadmaster export tflite model.tflite --arena 64KiB --out small.tflite`
     """
+    from loadmaster.core.files import replace_file
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
     from loadmaster.report.arena import arena_summary
 
-    step = parse_bytes(alignment)
+    step, reason = parse_bytes(alignment), None
     if arena is None and extra_macs is None:
         exported = export_model(model, alignment=step, in_place=in_place, scratch=scratch)
     else:
-        exported = _in_bands(
+        exported, reason = _in_bands(
             model, arena, extra_macs, step, in_place or scratch or c_struct, unchecked=unchecked
         )
-    written = write_model(exported, out, c_struct)
-    shown = versioned(
-        "export-tflite", _as_json(exported) | {"front": _front(model, step, exported, curve=curve)}
-    )
+    reasons = None
+    if curve or reason or not exported.bands:
+        from loadmaster.integrations.tflite.scratch import UNKNOWN
+        from loadmaster.integrations.tflite.why import arena_reasons
+
+        reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.scratch, step)
+    shown = versioned("export-tflite", _as_json(exported, reasons, reason, curve=curve))
+    written = [] if reason else write_model(exported, out, c_struct)
+    if reasons is not None and (curve or reason):
+        from loadmaster.report.arena_page import render_arena
+
+        before = (reasons.problem, reasons.addresses)
+        page = render_arena(shown, before, (exported.problem, exported.addresses))
+        written.append(replace_file(out.with_suffix(".html"), page, "the page"))
     print_results(shown, lambda: [arena_summary(shown)], written, as_json=as_json, quiet=quiet)
+    if reason:
+        raise typer.Exit(1)
 
 
 def _in_bands(
@@ -141,9 +158,12 @@ def _in_bands(
     not_for_bands: object,
     *,
     unchecked: bool,
-) -> ExportedModel:
-    from loadmaster.core.units import parse_bytes, parse_share
-    from loadmaster.integrations.tflite.bands.shrink import shrink_model
+) -> tuple[ExportedModel, str | None]:
+    """The model in bands; else with a plan alone, and why that is too large if it is."""
+    from loadmaster.core.units import format_bytes, parse_bytes, parse_share
+    from loadmaster.integrations.tflite.bands.shrink import NotInBands, TooLarge, shrink_model
+    from loadmaster.integrations.tflite.export import export_model
+    from loadmaster.integrations.tflite.interpreter import CannotLoad
 
     if arena is not None and extra_macs is not None:
         raise AllocationError("--arena finds the extra work that --extra-macs gives: leave one out")
@@ -151,37 +171,41 @@ def _in_bands(
         raise AllocationError(
             "--in-place, --scratch and --c-struct are for models without bands: leave them out"
         )
-    return shrink_model(
-        model,
-        arena=None if arena is None else parse_bytes(arena),
-        extra_work=None if extra_macs is None else parse_share(extra_macs),
-        alignment=alignment,
-        unchecked=unchecked,
-    )
-
-
-def _front(
-    model: Path, alignment: int, exported: ExportedModel, *, curve: bool
-) -> list[dict[str, Any]]:
-    """What bands offer: all, or if it does not run in bands already a few; nothing where the network
-    cannot run in bands."""
-    from loadmaster.core.errors import ModelError
-    from loadmaster.integrations.tflite.bands.shrink import front_of, summaries
-    from loadmaster.workloads.frontends.tflite.model import read_file
-
-    if exported.bands and not curve:
-        return []
+    room = None if arena is None else parse_bytes(arena)
+    share = None if extra_macs is None else parse_share(extra_macs)
     try:
-        front = front_of(read_file(model), alignment)
-    except ModelError:
-        return []
-    choices = front.choices if curve else summaries(front)
-    return [{"head_at_least": choice.load, "work": choice.work} for choice in choices]
+        found = shrink_model(
+            model, arena=room, extra_work=share, alignment=alignment, unchecked=unchecked
+        )
+    except TooLarge as error:
+        return export_model(model, alignment=alignment), str(error)
+    except (NotInBands, CannotLoad) as error:
+        planned = export_model(model, alignment=alignment)
+        after = planned.after
+        needed = planned.plan.head if after is None else after.least or after.head + after.tail
+        if room is None or needed <= room:
+            return planned, None
+        takes = f"the arena takes {format_bytes(needed)}, not {format_bytes(room)}"
+        return planned, f"{error}; with a plan alone {takes}"
+    return found, None
 
 
-def _as_json(exported: ExportedModel) -> dict[str, Any]:
+def _as_json(
+    exported: ExportedModel, reasons: Reasons | None, reason: str | None, *, curve: bool
+) -> dict[str, Any]:
     plan = exported.plan
-    return {
+    front = reasons.front if reasons is not None and curve else None
+    why = {"peaks": [], "remedies": [], "no_bands": None} if reasons is None else reasons.as_json()
+    return why | {
+        "reason": reason,
+        "front": [
+            {
+                "head_at_least": choice.load,
+                "work": choice.work,
+                "bands": sum(each.count for each in choice.bands),
+            }
+            for choice in (front.choices if front is not None else ())
+        ],
         "model": exported.name,
         "status": plan.status,
         "head_before": plan.head_before,

@@ -26,9 +26,13 @@ def banded_problem(
 
     Bands lie on the result that they are parts of, and all slices of a region in one place, that of
     the subgraph's operand, so that neither ``CONCATENATION`` nor ``IF`` moves anything that is
-    there. Rows of the source are given up once no later band needs them.
+    there. Rows of the source are given up once no later band needs them. Instants are halves of
+    scopes: IF copies a band to its place when the operands of the last operator are done with.
     """
-    buffers = arena_buffers(found, scratch, alignment)
+    buffers = [
+        replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
+        for buffer in arena_buffers(found, scratch, alignment)
+    ]
     first = [0]
     for subgraph in model.subgraphs:
         first.append(first[-1] + len(subgraph.tensors))
@@ -47,8 +51,8 @@ def banded_problem(
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
         for tensor, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
             # IF copies its operands before it runs anything, and its results after everything.
-            buffers[tensor] = replace(buffers[tensor], upper=begin + 2)
-            buffers[place[part]] = replace(buffers[place[part]], lower=end + 1)
+            buffers[tensor] = replace(buffers[tensor], upper=2 * begin + 4)
+            buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 3)
         aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
         row = _row_bytes(model, region.result)
         aliases.append(
@@ -62,7 +66,7 @@ def banded_problem(
             )
         )
         source = place[region.source]
-        last_slice = begins[each.calls[-1]] + 2
+        last_slice = 2 * begins[each.calls[-1]] + 4
         if buffers[source].upper == last_slice and not buffers[source].gaps:
             row = _row_bytes(model, region.source)
             gaps = []
@@ -70,7 +74,8 @@ def banded_problem(
                 low = min(bands.starts[band + 1 :]) * row
                 if low:
                     window = (low, buffers[source].size)
-                    gaps.append(Gap(begins[call] + 2, begins[each.calls[band + 1]] + 2, window))
+                    after = 2 * begins[each.calls[band + 1]] + 4
+                    gaps.append(Gap(2 * begins[call] + 4, after, window))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
     return problem_of(buffers, aliases=tuple(aliases))
 
@@ -78,8 +83,8 @@ def banded_problem(
 def _lives(
     model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span]
 ) -> dict[int, list[tuple[int, int]]]:
-    """When each tensor of a subgraph is there in each run of it, half-open: TFLM counts from the
-    first run to the last, but nothing stays from one run to the next."""
+    """When each tensor of a subgraph is there in each run of it, half-open, in halves of scopes: TFLM
+    counts from the first run to the last, but nothing stays from one run to the next."""
     entry = model.subgraphs[subgraph]
     scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)
@@ -97,7 +102,8 @@ def _lives(
         for tensor in entry.outputs:
             span[tensor][1] = end
         for tensor, (born, last) in span.items():
-            lives.setdefault(tensor, []).append((born + 1, last + 2))
+            until = 2 * last + (4 if tensor in entry.outputs or last < end else 3)
+            lives.setdefault(tensor, []).append((2 * born + 2, until))
     return lives
 
 

@@ -117,9 +117,14 @@ class BandSearch:
             left = 0 if last else self.size[region.source] - bands.starts[band + 1] * source
             if ends >= region.last:
                 before = left = self.size[region.source]
-            made = _rounded((bands.tops[band] + bands.rows) * result)
-            most = max(most, across + before + band * bands.rows * result + slice_)
-            most = max(most, across + left + made + inner)
+            before_band = band * bands.rows * result
+            most = max(most, across + before + before_band + slice_)
+            # A body is at one address for all bands, so it keeps clear of its own band as well: the
+            # next run finds it there. After the last there is none, which matters where a residual
+            # is kept; elsewhere addresses are easier to find if it keeps clear too.
+            made = (bands.tops[band] + bands.rows) * result
+            own_band = before_band if last and len(region.kept) > 1 else made
+            most = max(most, across + left + _rounded(own_band) + inner, across + left + made)
         return max(most, across + self.size[region.result])
 
     def _inner(self, bands: Bands) -> int:

@@ -3,14 +3,14 @@ if TFLM's interpreter gives the same bits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loadmaster.allocation.problem import Problem
 from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.tflite.arena import ArenaPlan, plan_arena, plan_entries
-from loadmaster.integrations.tflite.bands.order import Order, least_order
+from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import Chain
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
@@ -23,6 +23,7 @@ from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
+from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
 MOST_WORK = 1.5
 """Multiply-accumulates over those of the network up to which bands are offered."""
@@ -36,13 +37,12 @@ _WITH_ROUNDING = 64
 class Front:
     """What bands offer for a network: choices of ever smaller heads and ever more work, the first
     as it is. ``variants`` are the network as it is, with PADs folded, and in the order of the least
-    load (``order``), as far as they differ."""
+    load, as far as they differ."""
 
     variants: tuple[TfliteModel, ...]
     choices: tuple[Choice, ...]
     alignment: int
     folded: int
-    order: Order | None
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,33 @@ class Banded:
     plan: ArenaPlan
     found: Lifetimes
     scratch: Scratch
+    problem: Problem
+
+
+class NotInBands(ModelError):
+    """A file cannot be rewritten in bands: with the reason."""
+
+
+class TooLarge(AllocationError):
+    """No bands make an arena as small as was asked."""
 
 
 def front_of(data: bytes, alignment: int = UNIT) -> Front:
-    """Search for what bands offer.
-
-    Raises
-    ------
-    ModelError
-        If the network cannot run in bands: with the reason.
-    """
+    """Search for what bands offer. Raises `NotInBands` for a file that cannot be rewritten."""
     model = parse_model(data)
     if len(model.subgraphs) > 1:
-        raise ModelError("has several subgraphs: only networks of one can run in bands")
+        raise NotInBands("has several subgraphs: only networks of one can run in bands")
     if any(offset != ONLINE for offset in planned_offsets(model)):
-        raise ModelError(
+        raise NotInBands(
             "has addresses for its tensors already, which bands would change: give the file"
             " without a plan"
         )
+    for number, operator in enumerate(model.subgraphs[0].operators):
+        if operator.kind.startswith(CUSTOM):
+            raise NotInBands(
+                f"operator {number} ({operator.kind}) is not one of TFLM's, so that bands cannot be"
+                " checked by running them"
+            )
     variants = [model]
     count = len(model.subgraphs[0].operators)
     if folds := Chain(model).folds():
@@ -91,7 +100,7 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     for choice in sorted(others, key=lambda each: (each.work, each.load, each.variant)):
         if choice.load <= choices[-1].load - _WITH_ROUNDING:
             choices.append(choice)
-    return Front(tuple(variants), tuple(choices), alignment, len(folds), order)
+    return Front(tuple(variants), tuple(choices), alignment, len(folds))
 
 
 def banded(front: Front, choice: Choice, *, probed: bool = False) -> Banded:
@@ -103,7 +112,21 @@ def banded(front: Front, choice: Choice, *, probed: bool = False) -> Banded:
     problem = banded_problem(model, found, scratch, written, front.alignment)
     plan = plan_arena(found, scratch, front.alignment, (), problem)
     planned = with_plan(model, plan_entries(found, plan.offsets))
-    return Banded(choice, planned, plan, found, scratch)
+    return Banded(choice, planned, plan, found, scratch, problem)
+
+
+def smallest_within(front: Front, extra_work: float, *, probed: bool) -> Banded:
+    """The choice whose planned head is the smallest for so much extra work."""
+    within = [c for c in front.choices if c.work <= 1 + extra_work + 1e-9]
+    # Addresses may take more than a choice promises; then the next one may take less.
+    best: Banded | None = None
+    for choice in reversed(within):
+        if best is None or choice.load < best.plan.head:
+            tried = banded(front, choice, probed=probed)
+            if best is None or tried.plan.head <= best.plan.head:
+                best = tried
+    assert best is not None
+    return best
 
 
 def shrink_model(
@@ -133,9 +156,13 @@ def shrink_model(
 
     Raises
     ------
+    NotInBands
+        If the file cannot be rewritten.
+    TooLarge
+        If no bands suffice.
     LoadmasterError
-        If the file cannot be read or run in bands, or no bands suffice; or if the new file gives
-        other bits than the old one, in which case it is not handed out.
+        If the file cannot be read; or if the new file gives other bits than the old one, in which
+        case it is not handed out.
     """
     try:
         if not is_installed() and not unchecked:
@@ -162,6 +189,7 @@ def shrink_model(
         plan,
         found.found,
         found.scratch,
+        found.problem,
         before,
         after,
         found.choice.work,
@@ -173,15 +201,7 @@ def _chosen(
     front: Front, arena: int | None, extra_work: float | None, before: Measured | None
 ) -> tuple[Banded, Measured | None]:
     if arena is None:
-        within = [c for c in front.choices if c.work <= 1 + (extra_work or 0.0) + 1e-9]
-        # Addresses may take more than a choice promises; then the next one may take less.
-        best: Banded | None = None
-        for choice in reversed(within):
-            if best is None or choice.load < best.plan.head:
-                tried = banded(front, choice, probed=before is not None)
-                if best is None or tried.plan.head <= best.plan.head:
-                    best = tried
-        assert best is not None
+        best = smallest_within(front, extra_work or 0.0, probed=before is not None)
         return best, None if before is None else _measured(best)
     least: int | None = None
     tail = 0 if before is None else before.tail
@@ -197,7 +217,7 @@ def _chosen(
         least = needed if least is None else min(least, needed)
     most = front.choices[-1]
     reached = "" if least is None else f"; the least that was reached is {format_bytes(least)}"
-    raise AllocationError(
+    raise TooLarge(
         f"no bands make the arena {format_bytes(arena)} or less: with"
         f" {most.work - 1:.1%} more work what is planned alone takes {format_bytes(most.load)}"
         f"{reached}: give a larger --arena, or make the input smaller"
@@ -231,13 +251,3 @@ def _check(front: Front, old: bytes, found: Banded) -> None:
             raise AllocationError(
                 f"in bands gives other results ({difference}): please report it; nothing is written"
             )
-
-
-def summaries(front: Front, works: Sequence[float] = (0.01, 0.05, 0.15)) -> list[Choice]:
-    """The choices of the smallest head for some shares of extra work."""
-    found: list[Choice] = []
-    for work in works:
-        within = [c for c in front.choices[1:] if c.work <= 1 + work]
-        if within and (not found or within[-1] is not found[-1]):
-            found.append(within[-1])
-    return found

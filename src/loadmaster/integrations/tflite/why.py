@@ -1,0 +1,160 @@
+"""Why an arena is as large as it is: the operators at which the most bytes are alive, and what each
+remedy brings, found by planning the network with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadmaster.allocation.peaks import peaks
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.tflite.arena import (
+    addresses_of,
+    arena_problem,
+    plan_arena,
+    without_plan,
+)
+from loadmaster.integrations.tflite.bands.search import Choice
+from loadmaster.integrations.tflite.bands.shrink import (
+    Front,
+    NotInBands,
+    banded,
+    front_of,
+    smallest_within,
+)
+from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
+from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
+
+_PEAKS = 3
+_WORKS = (0.01, 0.05, 0.15)
+"""Shares of extra work for which bands are tried."""
+
+
+@dataclass(frozen=True)
+class AliveTensor:
+    """A tensor or scratch buffer, and its bytes."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class OperatorPeak:
+    """An operator, and what is alive while it runs, the largest first."""
+
+    operator: str
+    bytes: int
+    tensors: tuple[AliveTensor, ...]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What was tried, the option that asks for it, and the head that came of it; ``work`` counts
+    multiply-accumulates over those of the network."""
+
+    what: str
+    option: str
+    head: int
+    work: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """The head and addresses that TFLM gives by itself; operators with the most bytes; remedies with
+    the heads that they give. ``front`` is what bands offer, or ``no_bands`` says why the file cannot
+    be rewritten."""
+
+    problem: Problem
+    head_before: int
+    addresses: Ints
+    peaks: tuple[OperatorPeak, ...]
+    remedies: tuple[Remedy, ...]
+    front: Front | None
+    no_bands: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``--json`` says of it."""
+        return {
+            "peaks": [asdict(each) for each in self.peaks],
+            "remedies": [asdict(each) for each in self.remedies],
+            "no_bands": self.no_bands,
+        }
+
+
+def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int = UNIT) -> Reasons:
+    """Name the peaks of a file's arena, and try what would make it smaller.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read; the message begins with its name.
+    """
+    try:
+        data = read_file(source)
+        model = parse_model(data)
+        found = lifetimes(model)
+        problem = arena_problem(found, scratch)
+        before, offsets = without_plan(found, scratch)
+        highest = tuple(_peaks(model, found, problem))
+        front, no_bands = _front(data, alignment)
+        tried = tuple(_remedies(model, found, scratch, alignment, front))
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+    addresses = addresses_of(problem, found, scratch, offsets)
+    return Reasons(problem, before, addresses, highest, tried, front, no_bands)
+
+
+def _front(data: bytes, alignment: int) -> tuple[Front | None, str | None]:
+    try:
+        front = front_of(data, alignment)
+    except NotInBands as reason:
+        return None, str(reason)
+    return front, None if front.choices[1:] else "nothing in it takes less in bands"
+
+
+def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[OperatorPeak]:
+    # Instant 0 is TFLM's scope -1.
+    names = {0: "tensors that nothing uses", 1: "the inputs"}
+    for visit in found.visits:
+        inside = f" of subgraph {visit.subgraph}" if visit.subgraph else ""
+        kind = model.subgraphs[visit.subgraph].operators[visit.operator].kind
+        names[visit.span[0] + 1] = f"operator {visit.operator}{inside} ({kind})"
+    for peak in peaks(problem, np.arange(len(problem)), _PEAKS):
+        tensors = tuple(AliveTensor(problem.name(at), int(problem.size[at])) for at in peak.buffers)
+        name = names.get(peak.instant, "the inputs of a subgraph")
+        yield OperatorPeak(name, peak.bytes, tensors)
+
+
+def _remedies(
+    model: TfliteModel,
+    found: Lifetimes,
+    scratch: Scratch,
+    alignment: int,
+    front: Front | None,
+) -> Iterator[Remedy]:
+    pairs = tuple(in_place_pairs(model, found, kernels_in_place("reference")))
+    head = plan_arena(found, scratch, alignment, pairs).head
+    yield Remedy("kernels in place", "--in-place reference", head)
+    if front is None:
+        return
+    probed = bool(scratch.buffers)
+    names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
+    for variant, name in enumerate(names[: len(front.variants)]):
+        if variant:
+            plain = Choice((), 0, 1.0, variant)
+            plan = banded(front, plain, probed=probed).plan
+            yield Remedy(name, "--extra-macs 0%", plan.head)
+    known = front.choices[0]
+    for share in _WORKS:
+        found_bands = smallest_within(front, share, probed=probed)
+        if found_bands.choice.bands and found_bands.choice is not known:
+            known = found_bands.choice
+            yield Remedy("bands", f"--extra-macs {share:.0%}", found_bands.plan.head, known.work)
