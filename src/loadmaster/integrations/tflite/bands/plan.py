@@ -27,7 +27,8 @@ def banded_problem(
     Bands lie on the result that they are parts of, and all slices of a region in one place, that of
     the subgraph's operand, so that neither ``CONCATENATION`` nor ``IF`` moves anything that is
     there. Rows of the source are given up once no later band needs them. Instants are halves of
-    scopes: IF copies a band to its place when the operands of the last operator are done with.
+    scopes: IF copies a band to its place when the operands of the last operator are done with. That
+    is used where a residual is kept, as the search does: elsewhere its loads would be no bounds.
     """
     buffers = [
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
@@ -42,17 +43,18 @@ def banded_problem(
     aliases: list[tuple[tuple[int, int], ...]] = []
     for each in written:
         region, bands = each.bands.region, each.bands
+        late = len(region.kept) > 1
         operand = place[first[each.subgraph] + each.operand]
         slices = [place[tensor] for tensor in each.slices]
         runs = [spans[call + 1] for call in each.calls]
-        for position, lives in _lives(model, found, each.subgraph, runs).items():
+        for position, lives in _lives(model, found, each.subgraph, runs, late).items():
             at = place[first[each.subgraph] + position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
         for tensor, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
             # IF copies its operands before it runs anything, and its results after everything.
             buffers[tensor] = replace(buffers[tensor], upper=2 * begin + 4)
-            buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 3)
+            buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
         aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
         row = _row_bytes(model, region.result)
         aliases.append(
@@ -81,10 +83,11 @@ def banded_problem(
 
 
 def _lives(
-    model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span]
+    model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span], late: bool
 ) -> dict[int, list[tuple[int, int]]]:
     """When each tensor of a subgraph is there in each run of it, half-open, in halves of scopes: TFLM
-    counts from the first run to the last, but nothing stays from one run to the next."""
+    counts from the first run to the last, but nothing stays from one run to the next. ``late``:
+    operands of the last operator end half a scope before it."""
     entry = model.subgraphs[subgraph]
     scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)
@@ -102,8 +105,8 @@ def _lives(
         for tensor in entry.outputs:
             span[tensor][1] = end
         for tensor, (born, last) in span.items():
-            until = 2 * last + (4 if tensor in entry.outputs or last < end else 3)
-            lives.setdefault(tensor, []).append((2 * born + 2, until))
+            early = late and last == end and tensor not in entry.outputs
+            lives.setdefault(tensor, []).append((2 * born + 2, 2 * last + 4 - early))
     return lives
 
 
