@@ -394,7 +394,7 @@ TOKENS = {
     "mapping": 26_300,
     "placement": 45_200,
     "planning": 120_700,
-    "report": 46_600,
+    "report": 39_700,
     "targets": 4_900,
     "workloads": 84_500,
 }

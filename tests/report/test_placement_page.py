@@ -2,11 +2,18 @@
 there is one."""
 
 from dataclasses import replace
+from typing import Any
 
 from tests.support.hand_sequence import step
 
+from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.place import place
-from loadmaster.report.placement_page import render_placement
+from loadmaster.report.page import render
+from loadmaster.report.placement import placement_page
+
+
+def render_placement(plan: MemoryPlan, *curve: Any) -> str:
+    return render(placement_page(plan, *curve))
 
 
 def test_measured_kernels_stand_beside_their_estimates() -> None:

@@ -25,8 +25,9 @@ from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.points import DesignPoint
-from loadmaster.report.html import render_page
-from loadmaster.report.sweep_page import render_sweep
+from loadmaster.report.page import render
+from loadmaster.report.plan import plan_page
+from loadmaster.report.sweep import sweep_page
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def written(plan: Plan, directory: Path) -> Path:
     page = directory / "report.html"
-    page.write_text(render_page(plan), "utf-8")
+    page.write_text(render(plan_page(plan)), "utf-8")
     return page
 
 
@@ -211,7 +212,7 @@ def test_the_page_of_a_sweep_draws_its_three_charts_and_asks_for_nothing(
         Limits(makespan=2e-3),
     )
     page = tmp_path / "sweep.html"
-    page.write_text(render_sweep(swept), "utf-8")
+    page.write_text(render(sweep_page(swept)), "utf-8")
     open_page(driver, page)
     sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
     assert sum(width > 500 and height > 100 for width, height in sizes) >= 2

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+
+from loadmaster.report.view import Box
 
 MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
@@ -54,3 +57,27 @@ def _shortest_pair(
         if stop[first] == middle and stop[middle] == last:
             return first, middle, last
     return None
+
+
+def split(boxes: Sequence[Box], limit: int, cells: int = 64) -> tuple[list[int], list[list[int]]]:
+    """Choose the boxes with the most bytes x time; group the others with near ones, in a grid of
+    ``cells`` x ``cells``.
+
+    Both parts together are at most ``limit`` shapes; the results are indices of boxes.
+    """
+    if len(boxes) <= limit:
+        return list(range(len(boxes))), []
+    ranked = sorted(
+        range(len(boxes)),
+        key=lambda i: ((boxes[i].start - boxes[i].end) * (boxes[i].high - boxes[i].low), i),
+    )
+    keep = max(0, limit - cells**2)
+    first = min(box.start for box in boxes)
+    length = max(box.end for box in boxes) - first or 1
+    top = max(box.high for box in boxes) or 1
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i in ranked[keep:]:
+        across = ((boxes[i].start + boxes[i].end) / 2 - first) / length
+        up = (boxes[i].low + boxes[i].high) / (2 * top)
+        groups[int(across * cells), int(up * cells)].append(i)
+    return ranked[:keep], [groups[cell] for cell in sorted(groups)]

@@ -130,7 +130,7 @@ def tflite_command(
     shown = versioned(
         "export-tflite", _as_json(exported) | {"front": _front(model, step, exported, curve=curve)}
     )
-    print_results(shown, lambda: [arena_summary(shown)], written, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: arena_summary(shown), written, as_json=as_json, quiet=quiet)
 
 
 def _in_bands(
