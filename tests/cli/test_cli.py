@@ -193,7 +193,7 @@ def test_inspect_calls_free_only_those_operators_of_a_kind_that_are(tmp_path: Pa
         for line in run("inspect", network, *options).stdout.splitlines()
         if "Gather " in line or " Mul " in line
     ]
-    assert sorted((row[1], row[3]) for row in rows) == [
+    assert sorted((row[0], row[1]) for row in rows) == [
         ("Gather", "movement"),
         ("Gather", "shape"),
         ("Mul", "elementwise"),

@@ -130,14 +130,14 @@ def test_a_mapping_draws_every_job_and_never_more_traffic_than_there_is() -> Non
     assert "GOP/s" in without_library(page) or "MOP/s" in without_library(page)
     mapping = map_jobs(pool().analysis, 2e9, samples=50)
     segments = shared_bandwidth(mapping, pool(), 2e9, "demand")
-    assert max(rate for *_, rate in segments) <= 2e9
-    moved = sum(rate * (end - start) for start, end, rate in segments)
+    assert max(segment.bytes_per_second for segment in segments) <= 2e9
+    moved = sum(segment.bytes_per_second * (segment.end - segment.start) for segment in segments)
     asked = sum(
         pool().analysis.latency[j, c] * pool().analysis.bandwidth[j, c]
         for j, c in enumerate(mapping.core.tolist())
     )
     assert moved == pytest.approx(asked, rel=1e-6)
-    assert (segments[0][0], segments[-1][1]) == (0.0, pytest.approx(mapping.makespan))
+    assert (segments[0].start, segments[-1].end) == (0.0, pytest.approx(mapping.makespan))
 
 
 @pytest.mark.parametrize("allocator", ["demand", "even"])
@@ -147,8 +147,8 @@ def test_what_a_mapping_moves_is_what_its_jobs_ask_for_however_bandwidth_is_shar
     table = pool(30)
     mapping = map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
     moved = sum(
-        rate * (end - start)
-        for start, end, rate in shared_bandwidth(mapping, table, 2e9, allocator)
+        s.bytes_per_second * (s.end - s.start)
+        for s in shared_bandwidth(mapping, table, 2e9, allocator)
     )
     asked = sum(
         table.analysis.latency[j, c] * table.analysis.bandwidth[j, c]
@@ -180,7 +180,7 @@ def test_a_packing_in_two_memories_has_a_map_of_each() -> None:
     answer = allocate_banks(problem, (Bank("sram", 1000), Bank("dram")))
     page = render(packing_page(problem, answer))
     assert rectangles(page) == [2, 1]
-    assert "Spilling costs 300; any packing costs at least 300." in page
+    assert "<h3>Cost of spilling</h3><p class=value>300</p><p>lower bound 300, at the bound" in page
 
 
 def test_a_run_says_what_was_measured_of_whom() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bokeh.core.properties import value
@@ -42,7 +42,6 @@ from loadmaster.report.text import (
 from loadmaster.report.timeline import TimeUnit, outline, time_unit
 from loadmaster.report.view import (
     Axis,
-    Box,
     Chart,
     Curve,
     Grid,
@@ -78,7 +77,7 @@ LIGHTEST, DARKEST = "#edf4fa", "#0b3c6f"
 
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
-_MERGED_GROUP, _OTHERS = -2, -1
+_MERGED_GROUP = -2
 _SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
 
 Row = Mapping[str, Any]
@@ -137,190 +136,149 @@ def draw(chart: Chart, on: Canvas) -> tuple[figure, str]:
     raise TypeError(chart)
 
 
+def _row(
+    on: Canvas,
+    times: tuple[float, float],
+    heights: tuple[float, float],
+    paint: tuple[str, float, float],
+    tip: Row,
+) -> Row:
+    """Make the columns of a rectangle; ``paint`` is its colour and the opacity of its area and of
+    its outline."""
+    left, right = map(on.unit.of, times)
+    sides = zip(_SIDES, (left, right, *heights, *paint), strict=True)
+    return {**dict(sides), on.axis.label or "time": on.unit.span(*times), **tip}
+
+
 def _timeline(chart: Timeline, on: Canvas) -> tuple[figure, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
-    spans, count = chart.spans, len(chart.lanes)
-    order = sorted(
-        range(len(spans)), key=lambda i: (spans[i].lane, spans[i].start, spans[i].end, i)
-    )
-    ordered = [spans[i] for i in order]
-    groups = merge_neighbours(
-        [span.lane for span in ordered],
-        [span.start for span in ordered],
-        [span.end for span in ordered],
-        MAX_SHAPES,
-    )
-    line, lines = _sublines(ordered) if chart.stacked else ([0] * len(ordered), {})
-    rows = []
+    numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
+    spans = [span for _, span in numbered]
+    starts, ends = [span.start for span in spans], [span.end for span in spans]
+    if chart.stacked and spans:
+        on = replace(on, x_range=canvas(Axis(max(ends), on.axis.scale, min(starts))).x_range)
+    groups = merge_neighbours([span.lane for span in spans], starts, ends, MAX_SHAPES)
+    line, lines = _sublines(spans) if chart.stacked else ([0] * len(spans), {})
+    rows, merged = [], 0
     for group in groups:
-        items, first = ordered[group.start : group.stop], ordered[group.start]
+        first, end = spans[group.start], max(ends[group.start : group.stop])
         height = LANE_FILL / lines.get(first.lane, 1)
         bottom = first.lane - LANE_FILL / 2 + height * line[group.start]
-        end = max(span.end for span in items)
-        row: dict[str, Any] = {
-            "left": on.unit.of(first.start),
-            "right": on.unit.of(end),
-            "bottom": bottom,
-            "top": bottom + height,
-            "time": on.unit.span(first.start, end),
-        }
-        if len(items) == 1:
-            paint = shade(colour(first.colour), first.tint)
-            shown = {"colour": paint, "alpha": first.alpha, "edge": first.alpha}
-            rows.append((first.colour, row | shown | chart.tip([order[group.start]])))
+        number, paint = first.colour, shade(colour(first.colour), first.tint)
+        if len(group) == 1:
+            alpha, tip = first.alpha, chart.tip([numbered[group.start][0]])
         else:
-            busy = format_seconds(sum(span.end - span.start for span in items))
-            name = {"name": f"{len(items):,} merged", "busy": busy}
-            rows.append((_MERGED_GROUP, row | _GREY | name))
-    y_range = Range1d(start=count - 0.5, end=-0.5)
+            busy = format_seconds(sum(ends[i] - starts[i] for i in group))
+            tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
+            number, paint, alpha, merged = _MERGED_GROUP, MERGED, 1.0, merged + len(group)
+        place = (first.start, end), (bottom, bottom + height)
+        rows.append((number, _row(on, *place, (paint, alpha, alpha), tip)))
+    count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
-    if chart.stacked:
-        plot = framed(chart.title, height, _around(spans, on), y_range, _time_label(on), "")
-    else:
-        plot = _over_time(chart.title, height, on, y_range, "")
-    _name_lanes(plot, chart.lanes)
+    plot = _over_time(chart.title, int(height), on, Range1d(start=count - 0.5, end=-0.5), "")
+    plot.yaxis.ticker = FixedTicker(ticks=list(range(count)))
+    plot.yaxis.major_label_overrides = {
+        lane: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
+    }
+    plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
+    plot.ygrid.grid_line_color = None
     _rectangles(plot, on, rows)
-    merged = [group for group in groups if len(group) > 1]
-    return plot, _merged_remark(chart, sum(map(len, merged)), len(merged))
+    if not merged:
+        return plot, ""
+    shapes = plural(len(groups) - len(spans) + merged, "grey rectangle")
+    return plot, (
+        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
+        f" shortest {chart.noun} are drawn as {shapes}."
+    )
 
 
-_GREY = {"colour": MERGED, "alpha": 1.0, "edge": 1.0}
-
-
-def _sublines(ordered: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
+def _sublines(spans: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
     """Give each interval the first free line of its lane; also return the lines of each lane."""
     free: dict[int, list[float]] = defaultdict(list)
     line = []
-    for span in ordered:
+    for span in spans:
         ends = free[span.lane]
         line.append(next((n for n, end in enumerate(ends) if end <= span.start), len(ends)))
         ends[line[-1] : line[-1] + 1] = [span.end]
     return line, {lane: len(ends) for lane, ends in free.items()}
 
 
-def _around(spans: Sequence[Span], on: Canvas) -> Range1d:
-    start = on.unit.of(min((span.start for span in spans), default=0.0))
-    end = on.unit.of(max((span.end for span in spans), default=1.0))
-    return Range1d(start=start - 0.01 * (end - start), end=end + 0.01 * (end - start))
-
-
-def _name_lanes(plot: figure, lanes: Sequence[str]) -> None:
-    plot.yaxis.ticker = FixedTicker(ticks=list(range(len(lanes))))
-    plot.yaxis.major_label_overrides = {
-        lane: chart_text(clipped(name, 19)) for lane, name in enumerate(lanes)
-    }
-    plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
-    plot.ygrid.grid_line_color = None
-
-
-def _merged_remark(chart: Timeline, items: int, shapes: int) -> str:
-    if not shapes:
-        return ""
-    return (
-        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {items:,} shortest"
-        f" {chart.noun} are drawn as {plural(shapes, 'grey rectangle')}."
-    )
-
-
 def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
     """Draw address against time; the smallest buffers are merged if there are too many."""
     peak, bound, capacity = chart.peak, chart.bound, chart.capacity
     tall = capacity is None or capacity > TALL * max(1, peak)
-    size, unit = largest_unit((peak if tall else max(capacity or 0, peak)) / 2, SIZES)
-    top = (1.14 * max(1, peak) if tall else 1.06 * max(capacity or 0, peak)) / size
-    levels = (("peak", peak), ("lower bound", bound), ("capacity", capacity))
-    said = ", ".join(f"{name} {format_bytes(n)}" for name, n in levels if n is not None)
-    title = f"{clipped(chart.name, 40)}: {said}"
-    plot = _over_time(title, 380, on, Range1d(start=0, end=top), f"address ({unit})", box="both")
+    most = 1.08 * max(1, peak, 0 if tall else capacity or 0)
+    size, unit = largest_unit(most / 2.16, SIZES)
+    levels = (
+        ("peak", peak, INK, "dashed"),
+        ("lower bound", bound, BOUND, "dotted"),
+        ("capacity", capacity, CAPACITY, "solid"),
+    )
+    known = [
+        (f"{name} {format_bytes(n)}", n, tint, dash)
+        for name, n, tint, dash in levels
+        if n is not None
+    ]
+    title = f"{clipped(chart.name, 40)}: {', '.join(level[0] for level in known)}"
+    y_range = Range1d(start=0, end=most / size)
+    plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
     shown, small = split(chart.boxes, MAX_SHAPES)
     rows = []
     for group in [*small, *([i] for i in shown)]:
         boxes = [chart.boxes[i] for i in group]
-        row, box = _box_row(boxes, on, size), boxes[0]
-        if len(group) > 1:
-            name = {"name": f"{plural(len(group), 'buffer')} merged", "alpha": 0.5}
-            rows.append((_MERGED_GROUP, row | _GREY | name))
+        low, high = min(box.low for box in boxes), max(box.high for box in boxes)
+        times = min(box.start for box in boxes), max(box.end for box in boxes)
+        length = format_bytes(sum(box.high - box.low for box in boxes))
+        tip = {"size": length, "address": f"{low:,} to {high:,}"}
+        if len(group) == 1:
+            number, edge = boxes[0].colour, float(high - low >= OUTLINED * most)
+            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group)
         else:
-            edge = float(box.high - box.low >= OUTLINED * top * size)
-            paint = {"colour": colour(box.colour), "alpha": box.alpha, "edge": edge}
-            rows.append((box.colour, row | paint | chart.tip(group)))
+            number, paint = _MERGED_GROUP, (MERGED, 0.5, 1.0)
+            tip |= {"name": f"{plural(len(group), 'buffer')} merged"}
+        rows.append((number, _row(on, times, (low / size, high / size), paint, tip)))
     _rectangles(plot, on, rows)
-    if capacity is not None and not tall:
-        over = peak > capacity
-        text = f"capacity {format_bytes(capacity)}"
-        _level(plot, capacity / size, text, CAPACITY, "solid", below=over)
-    at_bound = ", which is the lower bound" if peak == bound else ""
-    near = capacity is not None and peak > 0.95 * capacity
-    _level(plot, peak / size, f"peak {format_bytes(peak)}{at_bound}", INK, "dashed", below=near)
-    if bound is not None and not at_bound:
-        text = f"lower bound {format_bytes(bound)}"
-        _level(plot, bound / size, text, BOUND, "dotted", below=True)
+    for text, n, tint, dash in known:
+        is_bound = dash == "dotted"
+        if (dash == "solid" and tall) or (is_bound and bound == peak):
+            continue
+        same = ", which is the lower bound" if dash == "dashed" and bound == peak else ""
+        _level(plot, n / size, text + same, tint, dash, below=is_bound or n > 0.88 * most)
     if not small:
         return plot, ""
     return plot, (
-        f"{printable(chart.name)} holds more than {MAX_SHAPES:,} buffers over time: the"
+        f"{chart.name} holds more than {MAX_SHAPES:,} buffers over time: the"
         f" {plural(sum(map(len, small)), 'smallest buffer')} (bytes x time) are drawn as"
         f" {plural(len(small), 'grey rectangle')} around them, behind the others."
     )
 
 
-def _box_row(boxes: Sequence[Box], on: Canvas, size: float) -> dict[str, Any]:
-    """Make the columns of the rectangle around some buffers."""
-    start, end = min(box.start for box in boxes), max(box.end for box in boxes)
-    low, high = min(box.low for box in boxes), max(box.high for box in boxes)
-    return {
-        "left": on.unit.of(start),
-        "right": on.unit.of(end),
-        "bottom": low / size,
-        "top": high / size,
-        "size": format_bytes(sum(box.high - box.low for box in boxes)),
-        "address": f"{low:,} to {high:,}",
-        "time": on.unit.span(start, end),
-    }
-
-
 def _curve(chart: Curve, on: Canvas) -> tuple[figure, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
-    steps = chart.steps
-    starts, ends, values = ([step[at] for step in steps] for at in range(3))
-    groups = merge_neighbours([0] * len(steps), starts, ends, MAX_SHAPES)
-    unit = TimeUnit("", 1.0, 0) if chart.along else on.unit
+    starts, ends, values = ([step[at] for step in chart.steps] for at in range(3))
+    if chart.along:
+        on = canvas(Axis(max(ends), label=chart.along))
     shown, rows = [], []
-    for group in groups:
+    for group in merge_neighbours([0] * len(starts), starts, ends, MAX_SHAPES):
         start, end = starts[group.start], ends[group.stop - 1]
         area = sum(values[i] * (ends[i] - starts[i]) for i in group)
         mean = area / (end - start) if len(group) > 1 and end > start else values[group.start]
         shown.append((start, end, mean))
-        named = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
-        sides: dict[str, Any] = {
-            "left": unit.of(start),
-            "right": unit.of(end),
-            "bottom": 0,
-            "top": mean,
-        }
-        paint = {"colour": CURVE, "alpha": 0.18, "edge": 0.0, "time": unit.span(start, end)}
-        rows.append((_OTHERS, sides | paint | named))
+        tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
+        rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
     top = 1.22 * max([chart.limit or 0.0, *(mean for *_, mean in shown)]) or 1.0
-    y_range = Range1d(start=0, end=top)
-    if chart.along:
-        x_range = Range1d(start=0, end=1.02 * max(ends, default=1.0))
-        plot = framed(chart.title, 200, x_range, y_range, chart.along, chart.label)
-        rows = [(group, {k: v for k, v in row.items() if k != "time"}) for group, row in rows]
-    else:
-        plot = _over_time(chart.title, 176, on, y_range, chart.label)
+    plot = _over_time(chart.title, 176, on, Range1d(start=0, end=top), chart.label)
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
     _rectangles(plot, on, rows, mode="vline")
     curve = outline(shown)
-    line = _source({"x": [unit.of(t) for t in curve.times], "y": curve.values})
+    line = _source({"x": list(map(on.unit.of, curve.times)), "y": curve.values})
     plot.step("x", "y", source=line, mode="after", line_color=CURVE, line_width=1.25)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
-    averaged = (
-        f"The curve has {plural(len(steps), 'step')}; the shortest are averaged to {len(shown):,}."
-        if len(shown) < len(steps)
-        else ""
-    )
-    return plot, f"{chart.remark} {averaged}".strip()
+    if len(shown) == len(starts):
+        return plot, chart.remark
+    count = plural(len(starts), "step")
+    return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 
 def _scatter(chart: Scatter) -> tuple[figure, str]:
@@ -478,16 +436,13 @@ def framed(
     return plot
 
 
-def _time_label(on: Canvas) -> str:
-    return on.axis.label or f"time ({on.unit.name})"
-
-
 def _over_time(
     title: str, height: int, on: Canvas, y_range: Range1d, y_label: str, box: str = "width"
 ) -> figure:
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
-    plot = framed(title, height, on.x_range, y_range, _time_label(on), y_label, "xpan,reset")
+    label = on.axis.label or f"time ({on.unit.name})"
+    plot = framed(title, height, on.x_range, y_range, label, y_label, "xpan,reset")
     plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
     plot.add_tools(WheelZoomTool(dimensions="width", modifiers="ctrl"))
     plot.add_tools(CrosshairTool(overlay=on.cursor, visible=False))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from loadmaster.core.provenance import costs_json
@@ -63,31 +62,33 @@ class Row:
         return {"first": self.first, "second": self.second, "change": self.change}
 
 
-def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
-    """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
-    memory."""
-
-    def row(
-        key: str, name: str, of: Callable[[PlanRecord], float | None], text: Callable[[float], str]
-    ) -> Row:
-        return Row(key, name, of(first), of(second), text)
-
-    yield row("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds)
-    yield row(
-        "lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds
-    )
-    yield row(
+_FIGURES: tuple[tuple[str, str, Callable[[PlanRecord], float], Callable[[float], str]], ...] = (
+    ("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds),
+    ("lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds),
+    (
         "inferences_per_second",
         "Inferences per second",
         lambda plan: plan.metrics.inferences_per_second.value,
         format_count,
-    )
-    yield row("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules)
-    yield row("missed", "Missed deadlines", lambda plan: float(plan.missed), format_count)
-    yield row("jobs", "Jobs", lambda plan: float(len(plan.jobs)), lambda value: f"{value:,.0f}")
-    for name in _memories(first, second):
-        for key, words, of in (("traffic", "Traffic", _traffic), ("peak", "Peak", _peak)):
-            yield row(f"{key}.{name}", f"{words} of {name}", partial(of, memory=name), format_bytes)
+    ),
+    ("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules),
+    ("missed", "Missed deadlines", lambda plan: plan.missed, format_count),
+    ("jobs", "Jobs", lambda plan: len(plan.jobs), "{:,.0f}".format),
+)
+
+
+def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
+    """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
+    memory."""
+    for key, name, of, text in _FIGURES:
+        yield Row(key, name, of(first), of(second), text)
+    for memory in _memories(first, second):
+        for key, moved in (("traffic", _traffic), ("peak", _peak)):
+            name, ends = (
+                f"{key.capitalize()} of {memory}",
+                (moved(first, memory), moved(second, memory)),
+            )
+            yield Row(f"{key}.{memory}", name, ends[0], ends[1], format_bytes)
 
 
 def _traffic(plan: PlanRecord, memory: str) -> float | None:
@@ -157,7 +158,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     for row in rows(first, second):
         if row.key in ("makespan", "inferences_per_second", "energy"):
             name, one, other, change = row.cells()
-            cards.append(Figure(name, change, detail=f"first {one}, second {other}"))
+            cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
     schedules: list[Part] = [Line(_HINT, "hint"), Legend(axis.groups)]
     for plan in plans:
         schedules += [_heading(plan), schedule(plan, axis)]

@@ -135,7 +135,7 @@ def figures(plan: PlanRecord) -> list[Figure]:
     )
     for name, rate, shown in rates:
         bound, far = shown(rate.upper_bound), shortfall(rate.value, rate.upper_bound)
-        rows.append(Figure(name, shown(rate.value), bound, far, f"upper bound {bound}, {far}"))
+        rows.append(Figure(name, shown(rate.value), bound, far, upper=True))
     return rows + [
         bounded(f"Traffic {clipped(name, 24)}", cost.value, cost.lower_bound, format_bytes)
         for name, cost in metrics.traffic.items()

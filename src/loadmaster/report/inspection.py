@@ -53,11 +53,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     """
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
     ranked = sorted(ops, key=lambda op: (-work_of(op), -bytes_of(op), op.name))
-    points = _points(ranked) if machine is None else _points_on(graph, machine)
-    points = sorted(
-        (point for point in points if point.work and point.bytes),
-        key=lambda point: (-point.work, point.name),
-    )
+    points = _points(graph, ranked, machine)
     unit = rate_unit([graph.precision])
     roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
     warning = Line(uncounted(graph.unknown_kinds), "strong")
@@ -102,38 +98,40 @@ def peak_of(core: Core, bits: int) -> float:
     return 2 * core.rows * core.columns * core.clock * core.macs_per_cycle[bits]
 
 
-def _points(ops: Sequence[Op]) -> list[Point]:
-    return [Point(op.name, op.kind, work_of(op), bytes_of(op)) for op in ops]
+def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Point]:
+    """Make a point of each operator; with a machine, of each job, and estimate how fast one core
+    runs it."""
+    items: Sequence[Op | Job] = ops
+    seconds = [1.0] * len(ops)
+    if machine is not None:
+        from loadmaster.cost.analytical.job_costs import job_table
+        from loadmaster.workloads.lowering.instantiate import lower
 
-
-def _points_on(graph: Graph, machine: Target) -> list[Point]:
-    """Estimate how fast one core of a machine runs each job of a network."""
-    from loadmaster.cost.analytical.job_costs import job_table
-    from loadmaster.workloads.lowering.instantiate import lower
-
-    work = lower([graph], machine)
-    points = []
-    for job, arithmetic in zip(
-        work.jobs, job_table(work, machine).compute.min(axis=1).tolist(), strict=True
-    ):
-        read, written = (sum(operand.bytes for operand in ends) for ends in (job.reads, job.writes))
-        seconds = max(arithmetic, machine.main.link_seconds(read, written), 1e-12)
-        points.append(Point(job.name, job.kind, work_of(job), bytes_of(job), seconds))
-    return points
+        work = lower([graph], machine)
+        items, seconds = work.jobs, job_table(work, machine).compute.min(axis=1).tolist()
+        for at, job in enumerate(work.jobs):
+            read, written = (sum(o.bytes for o in ends) for ends in (job.reads, job.writes))
+            seconds[at] = max(seconds[at], machine.main.link_seconds(read, written), 1e-12)
+    points = [
+        Point(item.name, item.kind, work_of(item), bytes_of(item), time)
+        for item, time in zip(items, seconds, strict=True)
+    ]
+    known = [point for point in points if point.work and point.bytes]
+    return sorted(known, key=lambda point: (-point.work, point.name))
 
 
 def _figures(graph: Graph) -> list[Figure]:
-    operators = plural(len(graph.ops), "operator")
-    between = format_bytes(graph.bytes_of(TensorKind.ACTIVATION))
-    weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
-    inputs = format_bytes(graph.bytes_of(TensorKind.INPUT))
-    alive = "all activations, which are not alive at one time"
-    batch = f"{operators}, batch {graph.batch}"
+    """List operators, multiply-accumulates, and bytes by kind of tensor."""
+    count, macs = f"{len(graph.ops):,}", format_count(graph.macs)
+    how = f"{graph.precision}, batch {graph.batch}"
+    alive = {TensorKind.ACTIVATION: "all of them, which are not alive at one time"}
     return [
-        Figure("Multiply-accumulates", format_count(graph.macs), detail=batch),
-        Figure("Weights", weights, detail=graph.precision),
-        Figure("Between operators", between, detail=alive),
-        Figure("Inputs", inputs, detail=comma(graph.inputs[:4])),
+        Figure("Operators", count, "", how),
+        Figure("Multiply-accumulates", macs),
+        *(
+            Figure(f"Bytes of {kind}s", format_bytes(graph.bytes_of(kind)), "", alive.get(kind, ""))
+            for kind in TensorKind
+        ),
     ]
 
 
@@ -252,17 +250,11 @@ def inspection_summary(graph: Graph) -> list[Part]:
         )
         for label, names in (("inputs", graph.inputs), ("outputs", graph.outputs))
     ]
-    rows = [
-        ("operators", str(len(graph.ops))),
-        ("multiply-accumulates", format_count(graph.macs)),
-        ("precision, batch", f"{graph.precision}, {graph.batch}"),
-        *((f"{kind} bytes", format_bytes(graph.bytes_of(kind))) for kind in TensorKind),
-        *ends,
-    ]
     return [
         Line(uncounted(graph.unknown_kinds), "strong"),
         Line(f"{graph.name} ({graph.source})"),
-        Table("Totals", ("", "~"), rows),
+        Figures(_figures(graph)),
+        Table("Ends", ("", "~"), ends),
         _kinds(graph),
         Notes(_notes(graph)),
     ]
@@ -346,8 +338,7 @@ def view(graph: Graph) -> View:
     )
     title = f"Network {clipped(printable(graph.name), 60)} at {graph.precision}"
     headline = f"{warning}{count}, {macs} MACs, {weights} of weights"
-    figures = [Figure("Operators", f"{len(graph.ops):,}"), *_figures(graph)]
-    return View(title, headline, figures, pictures, rows, (about, *graph.notes))
+    return View(title, headline, _figures(graph), pictures, rows, (about, *graph.notes))
 
 
 def _alive(graph: Graph) -> list[tuple[float, float, float]]:

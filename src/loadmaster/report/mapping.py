@@ -17,20 +17,19 @@ from loadmaster.core.units import (
 )
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
+from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
+from loadmaster.report.plan_charts import link_curve
 from loadmaster.report.text import (
-    BANDWIDTHS,
     TIMES,
-    excess,
     largest_unit,
-    percent,
     plural,
     reached,
+    search_rows,
     shortened,
 )
 from loadmaster.report.view import (
     Axis,
-    Curve,
     Figure,
     Figures,
     Legend,
@@ -46,6 +45,7 @@ from loadmaster.report.view import (
     Table,
     Timeline,
     View,
+    bounded,
 )
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
@@ -75,26 +75,15 @@ def mapping_page(
     first, unit = front[0], rate_unit(pool.precisions)
     axis = Axis(first.makespan, first.makespan, groups=tuple(dict.fromkeys(pool.network)))
     name = f"{shortened(axis.groups)} on {plural(len(first.cores), 'core')}"
-    steps = shared_bandwidth(first, pool, bandwidth, allocator)
-    scale, rate = largest_unit(bandwidth, BANDWIDTHS)
-
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        seconds = sum(steps[i][1] - steps[i][0] for i in items)
-        moved = sum((steps[i][1] - steps[i][0]) * steps[i][2] for i in items)
-        mean = moved / seconds
-        return {"name": format_bandwidth(mean), "load": percent(mean / bandwidth)}
-
-    curve = Curve(
-        "Bandwidth that the cores share",
-        f"traffic ({rate})",
-        [(start, end, value / scale) for start, end, value in steps],
-        bandwidth / scale,
-        f"limit {format_bandwidth(bandwidth)}",
-        tip,
-    )
+    segments = shared_bandwidth(first, pool, bandwidth, allocator)
+    curve = link_curve("Bandwidth that the cores share", segments, bandwidth)
     fronts = [_front_chart(front), _front_table(front, unit)] if len(front) > 1 else []
     charts = [Line(_HINT, "hint"), Legend(axis.groups), _schedule(first, pool, axis), curve]
-    head = [Figures(_figures(first, unit)), Line(figures_rest_on(first.costs), "strong")]
+    head = [
+        Figures(_figures(first, unit)),
+        Line(f"What limits: {first.limit}." if first.limit else ""),
+        Line(figures_rest_on(first.costs), "strong"),
+    ]
     sections = [
         Section("", head),
         *([Section("Pareto front", fronts)] if fronts else []),
@@ -115,27 +104,18 @@ def _objective_text(mapping: JobMapping) -> Callable[[float], str]:
 def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     """List the objective with its bound, times, rates and energy, and the status."""
     shown, spent = _objective_text(mapping), mapping.makespan
-    far = excess(mapping.value, mapping.lower_bound)
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
-    bound = shown(mapping.lower_bound)
     how = f"{mapping.strategy}, seed {mapping.seed}, {plural(mapping.samples, 'sample')}"
-    limit = f"; what limits: {mapping.limit}" if mapping.limit else ""
     found = [
-        Figure(
-            f"Objective ({mapping.objective})",
-            shown(mapping.value),
-            bound,
-            far,
-            f"lower bound {bound}, {far}{limit}",
-        ),
-        Figure("Makespan", format_seconds(spent), detail=cycles),
+        bounded(f"Objective ({mapping.objective})", mapping.value, mapping.lower_bound, shown),
+        Figure("Makespan", format_seconds(spent), "", cycles),
     ]
     if mapping.throughput is not None:
         rate = format_rate(mapping.throughput, unit)
-        found.append(Figure("Throughput", rate, detail=plural(len(mapping.jobs), "job")))
+        found.append(Figure("Throughput", rate, distance=plural(len(mapping.jobs), "job")))
     if mapping.energy is not None:
         found.append(Figure("Energy", format_joules(mapping.energy)))
-    return [*found, Figure("Status", mapping.status, detail=how)]
+    return [*found, Figure("Status", mapping.status, distance=how)]
 
 
 def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline:
@@ -163,8 +143,8 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
 
 def shared_bandwidth(
     mapping: JobMapping, pool: JobPool, bandwidth: float, allocator: str
-) -> list[tuple[float, float, float]]:
-    """List start, end and bytes/s that jobs get together between one event and the next. O(jobs log
+) -> list[LinkSegment]:
+    """List the bandwidth that jobs get together between one event and the next. O(jobs log
     jobs)."""
     asked = pool.analysis.bandwidth[np.arange(len(mapping.jobs)), mapping.core]
     if allocator == "even":
@@ -176,7 +156,7 @@ def shared_bandwidth(
     together = np.cumsum(change[order])[len(order) - 1 - last]
     got = np.minimum(np.maximum(together, 0.0), bandwidth).tolist()
     spans = zip(pairwise(times.tolist()), got[:-1], strict=True)
-    return [(start, end, rate) for (start, end), rate in spans if end > start]
+    return [LinkSegment(a, b, rate, rate / bandwidth) for (a, b), rate in spans if b > a]
 
 
 def _front_chart(front: Sequence[JobMapping]) -> Scatter:
@@ -227,29 +207,17 @@ def _cores(mapping: JobMapping) -> Table:
 def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
     """Make tables of totals, then of every core; ``unit`` is that of arithmetic rates."""
     groups = int(mapping.group.max(initial=0)) + 1
-    label = f", {weakest(mapping.costs)}"
-    cycles = "" if mapping.cycles is None else f" ({mapping.cycles} cycles)"
     jobs = f"{len(mapping.jobs)} on {len(mapping.cores)} cores"
-    rows = [
-        ("Status", mapping.status + (" (stopped early)" if mapping.interrupted else "")),
-        ("Jobs", jobs + (f", in {groups} groups" if groups > 1 else "")),
-        ("Makespan", f"{format_seconds(mapping.makespan)}{cycles}{label}"),
-    ]
-    if mapping.throughput is not None:
-        rows.append(("Throughput", f"{format_rate(mapping.throughput, unit)}{label}"))
-    if mapping.energy is not None:
-        rows.append(("Energy", f"{mapping.energy:.4g} J{label}"))
-    bound = _objective_text(mapping)(mapping.lower_bound)
-    took = f"{format_seconds(mapping.seconds)} ({format_seconds(mapping.cpu_seconds)} of CPU)"
-    rows += [
-        ("Costs", described(mapping.costs)),
-        ("Lower bound", f"{bound} ({mapping.limit})"),
-        ("Gap", f"{mapping.gap:.3%}"),
-        ("Strategy", f"{mapping.strategy}, seed {mapping.seed}, {mapping.samples} samples"),
-        ("Took", took),
-    ]
-    cores = _cores(mapping)
-    return [Table("Totals", ("", "~"), rows), cores.brief(*cores.columns, limit=_CORES_SHOWN)]
+    rows = {
+        "Jobs": jobs + (f", in {groups} groups" if groups > 1 else ""),
+        "Costs": described(mapping.costs),
+        "Lower bound": f"{mapping.limit}, gap {mapping.gap:.3%}",
+        "Samples": f"{mapping.samples:,}",
+        **search_rows(mapping, mapping.seconds),
+    }
+    totals, cores = Table("Totals", ("", "~"), list(rows.items())), _cores(mapping)
+    figures = Figures(_figures(mapping, unit)[:-1])
+    return [totals, figures, cores.brief(*cores.columns, limit=_CORES_SHOWN)]
 
 
 def front_summary(front: Sequence[JobMapping], unit: str) -> list[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from loadmaster.allocation.memories.problem import BankAllocation
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.report.text import clipped, plural, printable, reached
+from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
 from loadmaster.report.view import (
     Axis,
     Bar,
@@ -60,22 +60,24 @@ def packing_page(
 
     ``answer`` has offsets; if it has none, ``beyond`` is a packing that exceeds the capacity.
     """
-    shown = answer
+    shown, proof = answer, _proof(answer)
     if beyond is not None and isinstance(answer, Allocation):
         shown = replace(beyond, capacity=answer.capacity)
+        proof += ". Drawn is a packing that exceeds the capacity"
     offsets = shown.offsets
     assert offsets is not None
     memories, count = _memories(problem, shown), plural(len(problem), "buffer")
     spent = f"{count}; {format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
-    cards = [*map(_peak_figure, memories), Figure("Status", answer.status, detail=spent)]
+    status = Figure("Status", answer.status, distance=spent)
     maps = [memory_map(problem, offsets, each) for each in memories]
     axis = Axis(
         int(problem.upper.max(initial=1)),
         start=int(problem.lower.min(initial=0)),
         label="time (as in the file)",
     )
+    head = [Figures([*_figures(shown, format_bytes), status]), Line(f"{proof}." if proof else "")]
     sections = [
-        Section("", [Figures(cards), Line(_proof(answer))]),
+        Section("", head),
         Section("Memory over time", [Line(_HINT, "hint"), *maps]),
         *(_fullest(problem, offsets, each) for each in memories),
     ]
@@ -99,26 +101,44 @@ def _memories(problem: Problem, answer: Allocation | BankAllocation) -> list[_Me
     ]
 
 
-def _peak_figure(memory: _Memory) -> Figure:
-    name = f"Peak of {memory.name}"
-    room = "" if memory.capacity is None else f"capacity {format_bytes(memory.capacity)}"
-    if memory.bound is None:
-        return Figure(name, format_bytes(memory.peak), "", room, room)
-    figure = bounded(name, memory.peak, memory.bound, format_bytes)
-    return replace(figure, detail="; ".join(filter(None, (figure.detail, room))))
+def _sizes(answer: Allocation | BankAllocation) -> dict[str, int]:
+    """Return peaks and, of one memory, the lower bound and the capacity, by name."""
+    if isinstance(answer, BankAllocation):
+        return {f"Peak of {name}": each.peak or 0 for name, each in answer.packings.items()}
+    bound, capacity = answer.lower_bound, answer.capacity
+    sizes = {"Peak": answer.peak, "Lower bound": bound, "Capacity": capacity}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _figures(answer: Allocation | BankAllocation, shown: Callable[[float], str]) -> list[Figure]:
+    """List peaks, bounds and capacities; ``shown`` formats bytes."""
+    figures = {name: Figure(name, shown(size)) for name, size in _sizes(answer).items()}
+    if isinstance(answer, Allocation):
+        if answer.peak is not None:
+            figures["Peak"] = bounded("Peak", answer.peak, answer.lower_bound, shown)
+        return list(figures.values())
+    for bank in answer.banks:
+        if figure := figures.get(f"Peak of {bank.name}"):
+            packed = answer.packings[bank.name].offsets
+            room = "" if bank.capacity is None else f"of {shown(bank.capacity)}, "
+            holds = room + plural(0 if packed is None else len(packed), "buffer")
+            figures[figure.name] = replace(figure, distance=holds)
+    name, bound, digits = "Cost of spilling", answer.lower_bound, "{:,.0f}".format
+    cost = Figure(name, NOTHING, digits(bound))
+    if answer.cost is not None:
+        cost = bounded(name, answer.cost, bound, digits)
+    return [cost, *figures.values()]
 
 
 def _proof(answer: Allocation | BankAllocation) -> str:
-    """Say what proves the bound."""
-    if isinstance(answer, BankAllocation):
-        return f"Spilling costs {answer.cost:,}; any packing costs at least {answer.lower_bound:,}."
-    proof = answer.certificate
+    """Say what proves the bound, or that nothing fits."""
+    proof = answer.reason if isinstance(answer, BankAllocation) else answer.certificate
     if isinstance(proof, Infeasibility):
-        return f"Nothing fits: {proof}. Drawn is a packing that exceeds the capacity."
+        return f"Nothing fits: {proof}"
     if isinstance(proof, Load):
         when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
-        return f"{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}."
-    return ""
+        return f"{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}"
+    return proof or ""
 
 
 def memory_map(problem: Problem, offsets: Ints, memory: _Memory) -> MemoryMap:
@@ -167,60 +187,18 @@ def _fullest(problem: Problem, offsets: Ints, memory: _Memory) -> Section:
 
 
 def packing_summary(problem: Problem, answer: Allocation | BankAllocation) -> Iterable[Part]:
-    """Iterate over tables of the answer and its bounds, and of memories or a coarse map."""
-    rows = [
-        ("Status", answer.status + (" (stopped early)" if answer.interrupted else "")),
-        ("Buffers", f"{len(problem)}"),
-        *(_one_memory(answer) if isinstance(answer, Allocation) else _several(answer)),
-        ("Strategy", f"{answer.strategy}, seed {answer.seed}"),
-        ("Took", f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"),
-    ]
-    yield Table("Packing", ("", "~"), rows)
-    if isinstance(answer, BankAllocation):
-        if answer.packings:
-            yield _banks(answer)
-    elif answer.offsets is not None and answer.peak and len(problem) <= _MAPPED:
+    """Iterate over tables of the answer and its bounds, and a coarse map of one memory."""
+    rows = {
+        "Buffers": f"{len(problem)}",
+        "Proof": _proof(answer) or NOTHING,
+        **search_rows(answer, answer.seconds),
+    }
+    yield Table("Packing", ("", "~"), list(rows.items()))
+    yield Figures(_figures(answer, lambda size: f"{size:.0f} ({format_bytes(size)})"))
+    if isinstance(answer, BankAllocation) or not answer.peak or len(problem) > _MAPPED:
+        return
+    if answer.offsets is not None:
         yield Line(_map(problem, answer.offsets, answer.peak))
-
-
-def _bytes(size: int) -> str:
-    return f"{size} ({format_bytes(size)})"
-
-
-def _over(value: int, bound: int) -> str:
-    return f", {value / bound - 1:.2%} over the bound" if value > bound > 0 else ""
-
-
-def _one_memory(answer: Allocation) -> Iterable[tuple[str, str]]:
-    if answer.peak is not None:
-        yield "Peak", _bytes(answer.peak) + _over(answer.peak, answer.lower_bound)
-    yield "Lower bound", _bytes(answer.lower_bound)
-    if answer.capacity is not None:
-        yield "Capacity", _bytes(answer.capacity)
-    proof = answer.certificate
-    if isinstance(proof, Load):
-        when = ", two by two" if proof.instant is None else f" at instant {proof.instant}"
-        yield "Proof", f"{proof.bytes} bytes needed by {len(proof.buffers)} buffers{when}"
-    elif proof is not None:
-        yield "Proof" if isinstance(proof, str) else "Reason", str(proof)
-
-
-def _several(answer: BankAllocation) -> Iterable[tuple[str, str]]:
-    if answer.cost is not None:
-        yield "Cost", f"{answer.cost}{_over(answer.cost, answer.lower_bound)}"
-    yield "Lower bound", f"{answer.lower_bound}"
-    if answer.reason is not None:
-        yield "Reason", str(answer.reason)
-
-
-def _banks(answer: BankAllocation) -> Table:
-    rows = []
-    for bank in answer.banks:
-        packing = answer.packings[bank.name]
-        count = 0 if packing.offsets is None else len(packing.offsets)
-        room = "as it takes" if bank.capacity is None else _bytes(bank.capacity)
-        rows.append((bank.name, f"{count}", _bytes(packing.peak or 0), room))
-    return Table("Memories", ("Memory", ">Buffers", ">Peak", ">Capacity"), rows)
 
 
 def _map(problem: Problem, offsets: Ints, peak: int) -> str:
@@ -246,51 +224,30 @@ def _map(problem: Problem, offsets: Ints, peak: int) -> str:
 
 def view(answer: Allocation | BankAllocation) -> View:
     """Make the view of a packing in notebooks."""
-    return _allocation(answer) if isinstance(answer, Allocation) else _bank_allocation(answer)
-
-
-def _allocation(answer: Allocation) -> View:
-    offsets, peak, problem = answer.offsets, answer.peak, answer.problem
-    levels = {"Peak": peak, "Lower bound": answer.lower_bound, "Capacity": answer.capacity}
-    known = [
-        Bar(name, size, format_bytes(size)) for name, size in levels.items() if size is not None
-    ]
-    far = "" if peak is None else reached(answer.status, peak, answer.lower_bound)
-    found = "no packing" if peak is None else f"peak {format_bytes(peak)}, {far}"
+    one = isinstance(answer, Allocation)
+    value = answer.peak if isinstance(answer, Allocation) else answer.cost
+    homes = None if isinstance(answer, Allocation) else answer.memory
+    offsets = [] if answer.offsets is None else answer.offsets.tolist()
+    found = "no packing"
+    if value is not None:
+        what = f"peak {format_bytes(value)}" if one else f"cost {value:,}"
+        found = f"{what}, {reached(answer.status, value, answer.lower_bound)}"
 
     def pictures() -> Iterable[MemoryMap | Sequence[Bar]]:
-        if offsets is None or peak is None or problem is None or problem.conflicts is not None:
+        problem = answer.problem if isinstance(answer, Allocation) else None
+        if answer.offsets is None or problem is None or problem.conflicts is not None:
             # Nothing was packed, or there is no time to draw it over.
-            yield known
+            yield [Bar(name, size, format_bytes(size)) for name, size in _sizes(answer).items()]
         else:
-            yield memory_map(problem, offsets, _memories(problem, answer)[0])
+            yield memory_map(problem, answer.offsets, _memories(problem, answer)[0])
 
     def rows() -> Iterable[Mapping[str, Any]]:
-        numbered = enumerate([] if offsets is None else offsets.tolist())
-        return ({"buffer": at, "offset": offset} for at, offset in numbered)
+        for at, offset in enumerate(offsets):
+            home = {} if homes is None else {"memory": homes[at]}
+            yield {"buffer": at, **home, "offset": offset}
 
-    title = f"Allocation of {plural(0 if offsets is None else len(offsets), 'buffer')}"
-    figures = [Figure(bar.name, bar.text) for bar in known]
-    return View(title, f"{answer.status}, {found}", figures, pictures, rows)
-
-
-def _bank_allocation(answer: BankAllocation) -> View:
-    memory, cost = answer.memory or (), answer.cost
-    offsets = [] if answer.offsets is None else answer.offsets.tolist()
-    figures, bars, found = [], [], "no packing"
-    if cost is not None:
-        figures.append(bounded("Cost", cost, answer.lower_bound, lambda value: f"{value:,.0f}"))
-        found = f"cost {cost:,}, {reached(answer.status, cost, answer.lower_bound)}"
-    for bank in answer.banks if answer.packings else ():
-        peak = answer.packings[bank.name].peak or 0
-        room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}"
-        figures.append(Figure(f"Peak {bank.name}", format_bytes(peak), "", room))
-        bars.append(Bar(bank.name, peak, format_bytes(peak)))
-
-    def rows() -> Iterable[Mapping[str, Any]]:
-        places = enumerate(zip(memory, offsets, strict=True))
-        return ({"buffer": at, "memory": name, "offset": offset} for at, (name, offset) in places)
-
-    names = ", ".join(bank.name for bank in answer.banks)
-    title = clipped(printable(f"Allocation of {plural(len(memory), 'buffer')} in {names}"), 60)
-    return View(title, f"{answer.status}, {found}", figures, lambda: [bars], rows)
+    title = f"Allocation of {plural(len(offsets), 'buffer')}"
+    if isinstance(answer, BankAllocation):
+        title += f" in {', '.join(bank.name for bank in answer.banks)}"
+    figures = _figures(answer, format_bytes)
+    return View(clipped(printable(title), 60), f"{answer.status}, {found}", figures, pictures, rows)

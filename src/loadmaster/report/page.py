@@ -116,9 +116,12 @@ def _line(line: Line) -> str:
 
 
 def _card(figure: Figure) -> str:
+    said = figure.distance
+    if figure.bound:
+        said = f"{'upper' if figure.upper else 'lower'} bound {figure.bound}, {said}"
     return (
         f"<div class=card><h3>{to_html(figure.name)}</h3><p class=value>{to_html(figure.value)}</p>"
-        f"<p>{to_html(figure.detail)}</p></div>"
+        f"<p>{to_html(said)}</p></div>"
     )
 
 

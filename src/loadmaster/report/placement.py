@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.provenance import described, weakest
+from loadmaster.core.provenance import described
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.sequence import StoredKind
@@ -19,10 +19,10 @@ from loadmaster.report.text import (
     SIZES,
     clipped,
     largest_unit,
-    percent,
     plural,
     printable,
     reached,
+    search_rows,
 )
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
@@ -72,7 +72,7 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
         *([Section("Slowdown over fast memory", [_slowdowns(plan, curve)])] if curve else []),
         Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
         *_measured(plan),
-        Section("Figures", [totals(plan)]),
+        Section("How it was found", [totals(plan)]),
     ]
     about = "Which memory each tensor is in, and when it moves"
     axis = Axis(plan.seconds, plan.seconds)
@@ -80,29 +80,29 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
-    moves, fast = plan.placement.moves, format_seconds(plan.all_fast_seconds)
-    slow = plan.all_slow_seconds
-    all_slow = format_seconds(slow) if np.isfinite(slow) else "cannot run"
-    needed = f"of {format_bytes(plan.limit)}; all fast: {format_bytes(plan.sequence.peak_bytes)}"
-    return [
-        bounded("Time", plan.seconds, plan.lower_bound, format_seconds),
-        Figure("Slowdown", f"{plan.slowdown:.3f} x", "", "", f"everything fast takes {fast}"),
-        Figure("All fast", fast),
-        Figure("All slow", all_slow),
-        Figure("Fast memory", format_bytes(plan.peak_fast), "", needed, needed),
-        Figure("Moved", format_bytes(plan.moved_bytes), "", *[plural(len(moves), "move")] * 2),
-    ]
+    moves, fast, slow = plan.placement.moves, plan.all_fast_seconds, plan.all_slow_seconds
+    # Both memories are read at once, so that a placement can beat everything fast.
+    faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
+    rest = {
+        "Slowdown": (f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
+        "All fast": (format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        "All slow": (format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
+        "Fast memory": (
+            format_bytes(plan.peak_fast),
+            f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)",
+        ),
+        "Moved": (format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+    }
+    figures = [Figure(name, value, "", said) for name, (value, said) in rest.items()]
+    return [bounded("Time", plan.seconds, plan.lower_bound, format_seconds), *figures]
 
 
 def totals(plan: MemoryPlan) -> Table:
-    """Make a table of name and value of the totals."""
-    sequence, moves = plan.sequence, plan.placement.moves
-    slow = plan.all_slow_seconds
+    """Make a table of what was placed, how, and what more fast memory would save."""
+    sequence = plan.sequence
     count = f"{len(sequence.tensors)} tensors"
     if plan.division is not None:
         count = f"{len(plan.division.whole.tensors)} tensors in {len(sequence.tensors)} pieces"
-    # Both memories are read at once, so that a placement can beat everything fast.
-    faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
     saved = max(0.0, plan.seconds - plan.all_fast_seconds)
     beyond = (
         ""
@@ -111,30 +111,12 @@ def totals(plan: MemoryPlan) -> Table:
     )
     rows = {
         "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
-        "Status": plan.status + (" (stopped early)" if plan.interrupted else ""),
-        "Time": (
-            f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x all"
-            f" fast{faster}"
-        ),
         "Costs of kernels": described(sequence.costs),
-        "Lower bound": f"{format_seconds(plan.lower_bound)}, gap {percent(plan.gap)}",
-        "All fast, all slow": (
-            f"{format_seconds(plan.all_fast_seconds)},"
-            f" {format_seconds(slow) if np.isfinite(slow) else 'not possible'}"
-        ),
-        "Fast memory": (
-            f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)}"
-            f" ({plan.limit} bytes)"
-        ),
-        "All fast would take": format_bytes(sequence.peak_bytes),
-        "Moves": f"{len(moves)} copies, {format_bytes(plan.moved_bytes)}",
         "Another GiB would save": (
             f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte{beyond}"
         ),
-        "Strategy": (
-            f"{plan.strategy}, mode {plan.mode}, seed {plan.seed}, packed in round {plan.rounds}"
-        ),
-        "Took": f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)",
+        "Mode": f"{plan.mode}, packed in round {plan.rounds}",
+        **search_rows(plan, plan.search_seconds),
     }
     return Table("Figures", ("", "~"), list(rows.items()))
 
@@ -277,7 +259,8 @@ def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
 
 def placement_summary(plan: MemoryPlan) -> list[Part]:
     """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), _rivals(plan)]
+    figures = Figures(_figures(plan))
+    parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
     moves = _movers(plan, _MOVERS)
     if moves.rows:
         parts.append(replace(moves.brief(*moves.columns, width=44), rest=moves.rest))

@@ -66,7 +66,7 @@ def plan_page(plan: PlanRecord) -> Page:
     """Make the page of a plan."""
     axis, memories = plan_charts.time_axis(plan), plan.target.memories
     detail = f"seed {plan.seed}, {plural(len(plan.jobs), 'job')}, {plan.producer}"
-    shown = [*figures.figures(plan), Figure("Status", plan.status, detail=detail)]
+    shown = [*figures.figures(plan), Figure("Status", plan.status, distance=detail)]
     verdict = figures.verdict(plan)
     about = f"{verdict[:1].upper()}{verdict[1:]}. {figures.figures_rest_on(plan.costs)}"
     gain = Line(figures.gain(plan), "strong")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
-from loadmaster.planning.plan_records import PlannedJob, PlannedOperand, PlanRecord
+from loadmaster.planning.plan_records import LinkSegment, PlannedJob, PlannedOperand, PlanRecord
 from loadmaster.report.cuts import Stack, family, piece
 from loadmaster.report.figures import (
     allocations_of,
@@ -105,26 +105,32 @@ def _operands(operands: Iterable[PlannedOperand]) -> str:
 
 
 def link(plan: PlanRecord, memory: Memory) -> Curve:
-    """Make the curve of a link: its rate, or its load where reading and writing have limits of
-    their own."""
-    segments, limit = plan.links.get(memory.name, ()), memory.read_bandwidth
-    by_load = limit != memory.write_bandwidth
-    scale, unit = (0.01, "%") if by_load else largest_unit(limit, BANDWIDTHS)
+    """Make the curve of a memory's link."""
+    segments, read = plan.links.get(memory.name, ()), memory.read_bandwidth
+    limit = read if read == memory.write_bandwidth else None
+    return link_curve(f"Link to {memory.name}", segments, limit)
+
+
+def link_curve(title: str, segments: Sequence[LinkSegment], limit: float | None) -> Curve:
+    """Make the curve of a rate and its limit in bytes/s, or of the load where reading and writing
+    have limits of their own."""
+    scale, unit = (0.01, "%") if limit is None else largest_unit(limit, BANDWIDTHS)
     steps = [
-        (s.start, s.end, (s.load if by_load else s.bytes_per_second) / scale) for s in segments
+        (s.start, s.end, (s.load if limit is None else s.bytes_per_second) / scale)
+        for s in segments
     ]
 
     def tip(items: Sequence[int]) -> dict[str, str]:
-        mine = [segments[i] for i in items]
-        time = sum(s.end - s.start for s in mine) or 1.0
-        rate = sum(s.bytes_per_second * (s.end - s.start) for s in mine) / time
-        load = sum(s.load * (s.end - s.start) for s in mine) / time
+        mine = [(segments[i], segments[i].end - segments[i].start) for i in items]
+        time = sum(seconds for _, seconds in mine) or 1.0
+        rate = sum(s.bytes_per_second * seconds for s, seconds in mine) / time
+        load = sum(s.load * seconds for s, seconds in mine) / time
         return {"name": format_bandwidth(rate), "load": percent(load)}
 
-    label = "load" if by_load else "traffic"
-    name = "all of the link's time" if by_load else f"limit {format_bandwidth(limit)}"
-    top = (1.0 if by_load else limit) / scale
-    return Curve(f"Link to {memory.name}", f"{label} ({unit})", steps, top, name, tip)
+    if limit is None:
+        return Curve(title, "load (%)", steps, 100.0, "all of the link's time", tip)
+    name = f"limit {format_bandwidth(limit)}"
+    return Curve(title, f"traffic ({unit})", steps, limit / scale, name, tip)
 
 
 def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
 from loadmaster.report.core_time import core_time, peak_seconds
@@ -177,25 +179,25 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
 def traffic(plan: PlanRecord) -> Table:
     """Make a table of bytes moved from each place (rows) to each other (columns), darker with more
     bytes."""
-    moved: dict[tuple[str, str], int] = defaultdict(int)
+    known = [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
+    ends = (end for move in plan.transfers for end in (move.source, move.destination))
+    places = list(dict.fromkeys([*known, *ends]))
+    moved = np.zeros((len(places), len(places)), dtype=np.int64)
     for transfer in plan.transfers:
-        moved[transfer.source, transfer.destination] += transfer.bytes
-    places = [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
-    senders = [place for place in places if any(source == place for source, _ in moved)]
-    receivers = [place for place in places if any(to == place for _, to in moved)]
-    most = max(moved.values(), default=1) or 1
-
-    def total(of: Callable[[str, str], bool]) -> str:
-        return format_bytes(sum(size for ends, size in moved.items() if of(*ends)))
-
-    def row(source: str) -> Sequence[Cell]:
-        sizes = [moved.get((source, to), 0) for to in receivers]
-        cells = [Shaded(format_bytes(size) if size else NOTHING, size / most) for size in sizes]
-        return [source, *cells, total(lambda sender, _: sender == source)]
-
-    sums = [total(lambda _, receiver, to=to: receiver == to) for to in receivers]  # type: ignore[misc]
-    rows: list[Sequence[Cell]] = [*map(row, senders), ["Total", *sums, total(lambda *_: True)]]
-    return Table("Traffic", ("From \\ to", *(f">{name}" for name in receivers), ">Total"), rows)
+        moved[places.index(transfer.source), places.index(transfer.destination)] += transfer.bytes
+    sent, received = moved.sum(axis=1), moved.sum(axis=0)
+    to, most = np.flatnonzero(received).tolist(), moved.max(initial=1)
+    rows: list[Sequence[Cell]] = []
+    for place in np.flatnonzero(sent).tolist():
+        cells = [
+            Shaded(format_bytes(size) if size else NOTHING, size / most)
+            for size in moved[place, to].tolist()
+        ]
+        rows.append([places[place], *cells, format_bytes(int(sent[place]))])
+    totals = map(format_bytes, (*received[to].tolist(), int(sent.sum())))
+    rows.append(["Total", *totals])
+    columns = ("From \\ to", *(f">{places[place]}" for place in to), ">Total")
+    return Table("Traffic", columns, rows)
 
 
 def energy(plan: PlanRecord) -> Table:

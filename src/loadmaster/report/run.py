@@ -45,22 +45,22 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
         Figure(
             "Step",
             _seconds(result["step_seconds"]),
-            detail=f"predicted {_seconds(result['predicted_step_seconds'])}",
+            distance=f"predicted {_seconds(result['predicted_step_seconds'])}",
         ),
         Figure(
             "Nothing moved",
             _seconds(result["unmoved_step_seconds"]),
-            detail=f"peak {_bytes(result['unmoved_measured_peak'])}",
+            distance=f"peak {_bytes(result['unmoved_measured_peak'])}",
         ),
         Figure(
             "Peak",
             _bytes(result["measured_peak"]),
-            detail=f"planned {_bytes(result['planned_peak'])}, budget {_bytes(result['budget'])}",
+            distance=f"planned {_bytes(result['planned_peak'])}, budget {_bytes(result['budget'])}",
         ),
         Figure(
             "Moved in a step",
             _bytes(result["moved_bytes"]),
-            detail=f"waiting {_seconds(result['waiting_seconds'])}",
+            distance=f"waiting {_seconds(result['waiting_seconds'])}",
         ),
     ]
     kept = "kept" if result["budget_kept"] else "EXCEEDED"

@@ -105,7 +105,7 @@ def _chosen(sweep: Sweep) -> list[Figure]:
             name,
             f"{format_seconds(p.makespan or 0.0)}, {format_joules(p.energy or 0.0)},"
             f" {format_area(p.area)}",
-            detail=where(sweep, p),
+            distance=where(sweep, p),
         )
         for name, p in chosen.items()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -21,6 +22,9 @@ from loadmaster.report.view import (
     Table,
     text_of,
 )
+
+_WRAPPED = 16
+"""Characters of a column at least, where its text may be wrapped."""
 
 
 def printed(parts: Iterable[Part]) -> Group:
@@ -47,7 +51,7 @@ def _shown(part: Part) -> list[RenderableType]:
             return [_text(line) for line in part.lines]
         case Figures():
             rows = [(each.name, each.value, each.bound, each.distance) for each in part.figures]
-            return [_table(Table("", ("Estimate", ">Value", ">Bound", "Distance"), rows))]
+            return [_table(Table("", ("Estimate", ">Value", ">Bound", "~Distance"), rows))]
         case Beside():
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_row(*map(_table, part.tables))
@@ -72,16 +76,20 @@ def _table(table: Table) -> RichTable:
         show_edge=False,
         show_header=any(heads),
     )
-    for head, column in zip(heads, table.columns, strict=True):
-        wraps = column.startswith("~")
+    rows = [list(map(_cell, row)) for row in table.rows]
+    for at, (head, column) in enumerate(zip(heads, table.columns, strict=True)):
+        wraps, title = column.startswith("~"), _text(head)
+        cells = [title, *(row[at] for row in rows)]
+        widest = max(cell_len(line) for cell in cells for line in cell.plain.split("\n"))
         shown.add_column(
-            _text(head),
+            title,
             justify="right" if column.startswith(">") else "left",
             no_wrap=not wraps,
             overflow="fold" if wraps else "ellipsis",
+            min_width=min(widest, _WRAPPED) if wraps else widest,
         )
-    for row in table.rows:
-        shown.add_row(*map(_cell, row))
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 

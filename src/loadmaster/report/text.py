@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 from loadmaster.core.names import printable as printable
+from loadmaster.core.units import format_seconds
 
 NOTHING = "\N{EN DASH}"
 """The text for a missing value in a table."""
@@ -96,3 +98,12 @@ def plural(count: int, noun: str) -> str:
 def comma(parts: Iterable[str]) -> str:
     """Join the parts with commas; a dash if there are none."""
     return ", ".join(parts) or NOTHING
+
+
+def search_rows(answer: Any, seconds: float) -> dict[str, str]:
+    """List status, strategy and time of a search by name."""
+    return {
+        "Status": answer.status + (" (stopped early)" if answer.interrupted else ""),
+        "Strategy": f"{answer.strategy}, seed {answer.seed}",
+        "Took": f"{format_seconds(seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)",
+    }

@@ -24,16 +24,14 @@ class Chart(Part):
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its bound and its distance to the bound, as text.
-
-    ``detail`` stands below the value on a page.
-    """
+    """A figure with its lower or ``upper`` bound and its distance to the bound, as text; without a
+    bound, ``distance`` says what belongs to the value."""
 
     name: str
     value: str
     bound: str = ""
     distance: str = ""
-    detail: str = ""
+    upper: bool = False
 
 
 @dataclass(frozen=True)
@@ -336,5 +334,4 @@ class View:
 
 def bounded(name: str, value: float, bound: float, shown: Callable[[float], str]) -> Figure:
     """Make a figure of a cost and its lower bound."""
-    far = excess(value, bound)
-    return Figure(name, shown(value), shown(bound), far, f"lower bound {shown(bound)}, {far}")
+    return Figure(name, shown(value), shown(bound), excess(value, bound))
