@@ -3,14 +3,14 @@ browser in any width and colour."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.browser import CHARTS, chromium, console_errors, open_page, outside_requests
+from tests.support.browser import CHARTS, console_errors, in_shadow, open_page, outside_requests
 from tests.support.hand_sequence import step
 from tests.support.report_pages import charts, objects, rectangles, without_library
 
@@ -224,12 +224,6 @@ def test_a_page_is_the_same_again_and_small_enough_to_mail(name: str) -> None:
         assert PAGES[name]() == page
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
-
-
 def look(driver: Any, width: int = 1400, scheme: str = "light") -> None:
     """Have the browser show pages in a width, for who asks for a light or a dark scheme."""
     driver.execute_cdp_cmd(
@@ -255,6 +249,9 @@ def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         assert console_errors(driver) == []
         assert outside_requests(driver) == []
+    drawn = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
+    charts_drawn = sum(width > 500 and height > 100 for width, height in drawn)
+    assert charts_drawn >= (5 if name == "plan" else 1)
     unnamed = (
         "return [...document.querySelectorAll('.wide, .chart')].filter(e =>"
         " !e.getAttribute('aria-label') || e.tabIndex != 0).length"
@@ -275,7 +272,6 @@ def test_a_page_is_dark_for_who_asks_for_it(driver: Any, plan: Plan, tmp_path: P
         seen.append(
             (paper, driver.execute_script(CHARTS + "return charts[0].model.title.text_color"))
         )
-    look(driver)
     assert seen == [("rgb(255, 255, 255)", "#1f2933"), ("rgb(18, 24, 31)", "#e4e7eb")]
 
 
@@ -356,3 +352,24 @@ def test_the_legend_hides_a_network_in_both_plans(
     assert counts[0] == counts[1] == 1
     assert sum(counts) == 6  # two schedules, two maps of each memory
     assert console_errors(driver) == []
+
+
+def test_measured_kernels_stand_beside_their_estimates() -> None:
+    plain = step()
+    assert "Estimated against measured" not in render(placement_page(place(plain, 30)))
+    kernel = replace(plain.kernels[1], measured=((7.25, 8.0, 8.0, 9.0),))
+    measured = replace(plain, kernels=(plain.kernels[0], kernel, *plain.kernels[2:]))
+    page = render(placement_page(place(measured, 30)))
+    assert "Estimated against measured" in page
+    assert "7.25 s" in page
+    assert "All 1 measured kernel: estimated 2.00 s, measured 7.25 s." in page
+
+
+def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
+    plan = place(step(), 30)
+    curve = [
+        {"capacity": 30, "makespan": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
+        {"capacity": 0, "makespan": None, "lower_bound": None, "slowdown": None},
+    ]
+    assert render(placement_page(plan, curve)) == render(placement_page(plan, curve))
+    assert "At 1 limit nothing fits." in render(placement_page(plan, curve))

@@ -52,7 +52,7 @@ def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
         heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
         least = f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan"
         rows += [("Measured", heads), ("Arena", f"{least}: the least that runs")]
-    return [Table("Arena", ("", "~"), rows), Notes(list(_notes(figures)))]
+    return [Table(("", "~"), rows), Notes(list(_notes(figures)))]
 
 
 def _notes(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -47,8 +47,8 @@ def calibration_summary(found: Calibration) -> list[Part]:
     before = (">before", ">after", ">unseen", ">sum before", ">sum after")
     return [
         Line(f"{found.base} against {found.rows} measured times of {found.measured}"),
-        Table("Errors", ("~operators", ">rows", *before), errors, _ERRORS),
-        Table("Figures", ("~figure", ">before", ">after", ">layers", ""), figures, _LEGEND),
+        Table(("~operators", ">rows", *before), errors, _ERRORS),
+        Table(("~figure", ">before", ">after", ">layers", ""), figures, _LEGEND),
         Notes([f"Not used: {text}" for text in found.skipped]),
     ]
 

@@ -1,4 +1,4 @@
-"""Draws the charts of a view with Bokeh: lanes, memory maps, curves, points and grids.
+"""Draws the charts of a view with Bokeh: lanes, memory maps, curves and points.
 
 Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
 alpha and edge (opacity of the outline), and one column for each row of their tooltip.
@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from bokeh.core.properties import value
 from bokeh.core.serialization import Serializer
 from bokeh.models import (
     BasicTicker,
     ColumnDataSource,
     CrosshairTool,
-    FactorRange,
     FixedTicker,
     HoverTool,
     Range1d,
@@ -29,7 +27,7 @@ from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.report.colours import MERGED, colour, mixed, shade
+from loadmaster.report.colours import MERGED, colour, shade
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours, split
 from loadmaster.report.text import (
     SIZES,
@@ -44,11 +42,9 @@ from loadmaster.report.view import (
     Axis,
     Chart,
     Curve,
-    Grid,
     MemoryMap,
     Scatter,
     Span,
-    Tile,
     Timeline,
 )
 
@@ -69,11 +65,8 @@ OUTLINED = 0.015
 would hide the colour."""
 NARROWEST = 520
 """Pixels of a chart's width where text stands in it; a narrower window scrolls it."""
-LABELLED = 10
-"""The most columns of a grid with a text in each cell."""
 MOST_GROUPS = 12
 """Groups that are named in a legend."""
-LIGHTEST, DARKEST = "#edf4fa", "#0b3c6f"
 
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
@@ -131,8 +124,6 @@ def draw(chart: Chart, on: Canvas) -> tuple[figure, str]:
             return _curve(chart, on)
         case Scatter():
             return _scatter(chart)
-        case Grid():
-            return _grid(chart)
     raise TypeError(chart)
 
 
@@ -219,7 +210,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
         for name, n, tint, dash in levels
         if n is not None
     ]
-    title = f"{clipped(chart.name, 40)}: {', '.join(level[0] for level in known)}"
+    title = f"{chart.title}: {', '.join(level[0] for level in known)}"
     y_range = Range1d(start=0, end=most / size)
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
     shown, small = split(chart.boxes, MAX_SHAPES)
@@ -247,7 +238,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
     if not small:
         return plot, ""
     return plot, (
-        f"{chart.name} holds more than {MAX_SHAPES:,} buffers over time: the"
+        f"{chart.title} holds more than {MAX_SHAPES:,} buffers over time: the"
         f" {plural(sum(map(len, small)), 'smallest buffer')} (bytes x time) are drawn as"
         f" {plural(len(small), 'grey rectangle')} around them, behind the others."
     )
@@ -345,51 +336,6 @@ def _scatter(chart: Scatter) -> tuple[figure, str]:
     return plot, chart.remark
 
 
-def _grid(chart: Grid) -> tuple[figure, str]:
-    columns, rows = list(map(chart_text, chart.columns)), list(map(chart_text, chart.rows)) or [""]
-    ranges = FactorRange(factors=columns), FactorRange(factors=rows[::-1])
-    plot = framed("", 90 + 34 * len(rows), *ranges, chart.x, chart.y, min_width=NARROWEST)
-    plot.grid.visible = False
-    for known in (True, False):
-        tiles = [tile for tile in chart.tiles if (tile.share is not None) is known]
-        if not tiles:
-            continue
-        facts = [{"name": tile.name, **tile.facts} for tile in tiles]
-        source = _source(_tile_columns(tiles) | _tips(facts))
-        hatched: dict[str, Any] = {} if known else {"hatch_pattern": "/", "hatch_color": FAINT}
-        drawn = plot.rect(
-            "x",
-            "y",
-            1,
-            1,
-            source=source,
-            fill_color="colour",
-            line_color=PAPER if known else FAINT,
-            **hatched,
-        )
-        _hover(plot, [drawn], list(facts[0]))
-        if known and len(columns) <= LABELLED:
-            text = plot.text("x", "y", text="text", source=source, text_color="ink")
-            text.glyph.update(
-                text_align=value("center"),
-                text_baseline=value("middle"),
-                text_font=value(FONT),
-                text_font_size=value("11px"),
-            )
-    return plot, chart.remark
-
-
-def _tile_columns(tiles: Sequence[Tile]) -> dict[str, list[Any]]:
-    shares = [tile.share for tile in tiles]
-    return {
-        "x": [chart_text(tile.column) for tile in tiles],
-        "y": [chart_text(tile.row) for tile in tiles],
-        "text": [tile.text for tile in tiles],
-        "colour": [PAPER if s is None else mixed(LIGHTEST, DARKEST, s) for s in shares],
-        "ink": [INK if (s or 0.0) < 0.5 else PAPER for s in shares],
-    }
-
-
 def framed(
     title: str,
     height: int,
@@ -402,7 +348,12 @@ def framed(
 ) -> figure:
     """Make an empty chart over any two axes; ``more`` is for Bokeh's figure."""
     plot = figure(
-        title=Title(text=chart_text(title), text_font=FONT, text_font_size="14px", text_color=INK),
+        title=Title(
+            text=chart_text(clipped(title, 120)),
+            text_font=FONT,
+            text_font_size="14px",
+            text_color=INK,
+        ),
         height=height,
         x_range=x_range,
         y_range=y_range,

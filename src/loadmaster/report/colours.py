@@ -30,10 +30,6 @@ def colour(number: int) -> str:
 def shade(base: str, number: int) -> str:
     """Return a shade of a colour: number 0 is the colour itself, and shades repeat after five."""
     share = _SHADES[number % len(_SHADES)]
-    return mixed(base, "#ffffff" if share > 0 else "#000000", abs(share))
-
-
-def mixed(one: str, other: str, share: float) -> str:
-    """Return a mix of two colours with ``share`` of the other."""
-    pairs = [(int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(low + (high - low) * share):02x}" for low, high in pairs)
+    towards = 255 if share > 0 else 0
+    channels = (int(base[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (towards - c) * abs(share)):02x}" for c in channels)

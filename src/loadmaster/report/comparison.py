@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.provenance import costs_json
@@ -14,6 +14,7 @@ from loadmaster.report import figures
 from loadmaster.report.plan_charts import link, memory_map, schedule, time_axis
 from loadmaster.report.text import NOTHING, signed
 from loadmaster.report.view import (
+    Chart,
     Figure,
     Figures,
     Legend,
@@ -142,7 +143,7 @@ def _about(first: PlanRecord, second: PlanRecord) -> Notes:
 
 
 def _figures(first: PlanRecord, second: PlanRecord) -> Table:
-    return Table("Figures", _COLUMNS, [row.cells() for row in rows(first, second)])
+    return Table(_COLUMNS, [row.cells() for row in rows(first, second)])
 
 
 def _costs(plan: PlanRecord) -> Line:
@@ -159,26 +160,23 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
         if row.key in ("makespan", "inferences_per_second", "energy"):
             name, one, other, change = row.cells()
             cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
-    schedules: list[Part] = [Line(_HINT, "hint"), Legend(axis.groups)]
-    for plan in plans:
-        schedules += [_heading(plan), schedule(plan, axis)]
+    hint, legend = Line(_HINT, "hint"), Legend(axis.groups)
+    charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
     sections = [
         Section("", [Figures(cards), _about(first, second), _costs(first)]),
         Section("Figures", [_figures(first, second)]),
-        Section("Schedules", schedules),
+        Section("Schedules", [hint, legend, *charts]),
     ]
     for name in _memories(first, second):
         having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]
-        parts: list[Part] = []
-        for plan, memory in having:
-            parts += [_heading(plan), link(plan, memory)]
-        for plan, memory in having:
-            parts += [_heading(plan), memory_map(plan, memory, axis)]
-        sections.append(Section(f"Memory {name}", parts))
+        links = [_titled(plan, link(plan, memory)) for plan, memory in having]
+        maps = [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
+        sections.append(Section(f"Memory {name}", [*links, *maps]))
     by_kind = [row.cells() for row in kinds(first, second)[:_KINDS]]
-    sections.append(Section(spent, [Table(spent, _COLUMNS, by_kind)]))
+    sections.append(Section(spent, [Table(_COLUMNS, by_kind)]))
     return Page("Two plans", " and ".join(map(figures.title, plans)), sections, axis)
 
 
-def _heading(plan: PlanRecord) -> Line:
-    return Line(f"{figures.title(plan)}, {plan.status}", "heading")
+def _titled(plan: PlanRecord, chart: Chart) -> Chart:
+    """Add the plan to the title of a chart."""
+    return replace(chart, title=f"{figures.title(plan)}, {plan.status}: {chart.title}")

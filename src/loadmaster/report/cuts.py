@@ -77,22 +77,6 @@ class CutOperator:
         """Bytes of its results."""
         return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
 
-    @property
-    def sums(self) -> int:
-        """Bytes of the largest partial sums that a piece leaves to the next of its chain; 0 if it
-        sums over all."""
-        return max((band.tensor.bytes for band in self.bands if band.tensor.summed), default=0)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds from the start of its first piece to the end of its last."""
-        return max(job.end for job in self.jobs) - min(job.start for job in self.jobs)
-
-    @property
-    def busy(self) -> float:
-        """Seconds of cores that its pieces take."""
-        return math.fsum(job.end - job.start for job in self.jobs)
-
     def how(self) -> str:
         """Into what it is cut."""
         if not self.along:
@@ -135,7 +119,9 @@ class Cuts:
         """What an operator's cut is good for, as the plan shows it."""
         reasons = []
         if operator.at_once > 1:
-            work = f"{format_seconds(operator.busy)} of work in {format_seconds(operator.elapsed)}"
+            busy = math.fsum(job.end - job.start for job in operator.jobs)
+            last, first = max(j.end for j in operator.jobs), min(j.start for j in operator.jobs)
+            work = f"{format_seconds(busy)} of work in {format_seconds(last - first)}"
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:
             waiting = (
@@ -150,8 +136,9 @@ class Cuts:
             reasons.append(
                 f"{operator.recomputed:.1%} recomputed, so that bands wait for no others"
             )
-        if operator.sums:
-            kept = f"each piece adds to up to {format_bytes(operator.sums)} of sums"
+        sums = max((b.tensor.bytes for b in operator.bands if b.tensor.summed), default=0)
+        if sums:
+            kept = f"each piece adds to up to {format_bytes(sums)} of sums"
             reasons.append(
                 "otherwise the operands of its pieces would exceed the fast memory, or be too"
                 f" many: {kept}"

@@ -23,7 +23,7 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
     ]
     columns = ("Arena", ">Buffers", ">Theirs", ">Loadmaster", ">Bound", "Status", "~")
     notes = [f"{arena['name']}: {note}" for arena in arenas for note in _notes(arena)]
-    return [Table("Arenas", columns, rows), Notes(notes)]
+    return [Table(columns, rows), Notes(notes)]
 
 
 def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
@@ -57,4 +57,4 @@ def transients_table(packs: Sequence[Mapping[str, Any]]) -> Table:
         for pack in packs
     ]
     columns = ("~Function", ">Slices", ">IREE", ">Loadmaster", ">Bound", "Status")
-    return Table("Transients", columns, rows)
+    return Table(columns, rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.core.units import (
@@ -208,15 +208,15 @@ def _kinds(graph: Graph) -> Table:
             (
                 kind,
                 f"{op_class} (free)" if free else str(op_class),
-                f"{row.count:,}",
-                format_count(row.macs) if row.macs else "",
-                format_count(row.elements) if row.elements else "",
-                format_bytes(row.bytes) if row.bytes and not free else "",
-                Share((2 * row.macs + row.elements) / total),
+                f"{row['count']:,}",
+                format_count(row["macs"]) if row["macs"] else "",
+                format_count(row["elements"]) if row["elements"] else "",
+                format_bytes(row["bytes"]) if row["bytes"] and not free else "",
+                Share((2 * row["macs"] + row["elements"]) / total),
             )
         )
     figures = (">Count", ">MACs", ">Scalar ops", ">Bytes", ">Of arithmetic")
-    return Table("Operators by kind", ("~Operator", "Planned as", *figures), rows)
+    return Table(("~Operator", "Planned as", *figures), rows)
 
 
 def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
@@ -232,7 +232,7 @@ def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
         for op in ranked
     ]
     columns = ("Operator", "Kind", ">MACs", ">Bytes", ">Operations for each byte", "Result")
-    return first_rows("Operators by cost", columns, rows, _LISTED, "smaller operator")
+    return first_rows(columns, rows, _LISTED, "smaller operator")
 
 
 def _shape(graph: Graph, name: str) -> str:
@@ -254,7 +254,7 @@ def inspection_summary(graph: Graph) -> list[Part]:
         Line(uncounted(graph.unknown_kinds), "strong"),
         Line(f"{graph.name} ({graph.source})"),
         Figures(_figures(graph)),
-        Table("Ends", ("", "~"), ends),
+        Table(("", "~"), ends),
         _kinds(graph),
         Notes(_notes(graph)),
     ]
@@ -264,9 +264,9 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
     """Return counts, MACs and bytes of a network as plain data."""
     kinds: dict[str, Any] = {}
     for (kind, op_class), row in _totals_by_kind(graph).items():
-        total = kinds.setdefault(kind, {"classes": {}, **asdict(_Totals())})
-        total["classes"][str(op_class)] = row.count
-        for name, value in asdict(row).items():
+        total = kinds.setdefault(kind, {"classes": {}, **dict.fromkeys(row, 0)})
+        total["classes"][str(op_class)] = row["count"]
+        for name, value in row.items():
             total[name] += value
     return {
         "network": graph.name,
@@ -284,30 +284,17 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Totals:
-    """Operators of one kind that are planned alike; ``elements`` are scalar operations, ``bytes``
-    those read and written."""
-
-    count: int = 0
-    macs: int = 0
-    elements: int = 0
-    bytes: int = 0
-
-
-def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], _Totals]:
-    """Sum operators by kind and class, most MACs first; some operators of a kind may be free and
-    others not."""
-    rows: dict[tuple[str, OpClass], _Totals] = {}
+def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
+    """Sum count, macs, elements and bytes of operators by kind and class, most MACs first; some
+    operators of a kind may be free and others not."""
+    rows: dict[tuple[str, OpClass], Counter[str]] = defaultdict(Counter)
     for op in graph.ops:
-        row = rows.setdefault((op.kind, op.op_class), _Totals())
-        row.count += 1
-        row.macs += op.macs
-        row.elements += op.elements
-        row.bytes += bytes_of(op)
+        rows[op.kind, op.op_class].update(
+            count=1, macs=op.macs, elements=op.elements, bytes=bytes_of(op)
+        )
     order = ("macs", "elements", "bytes", "count")
     return dict(
-        sorted(rows.items(), key=lambda item: (*(-getattr(item[1], f) for f in order), item[0]))
+        sorted(rows.items(), key=lambda item: (*(-item[1][name] for name in order), item[0]))
     )
 
 

@@ -29,7 +29,7 @@ def machine_tables(target: Target) -> list[Table]:
     columns = ("Core", "Dataflow", *figures, ">Area (45 nm)")
     heads = ("Memory", ">Capacity", ">Read", ">Write", ">Energy per byte")
     cores = list(map(_core, target.cores))
-    return [Table("Memories", heads, memories), Table("Cores", columns, cores)]
+    return [Table(heads, memories), Table(columns, cores)]
 
 
 def _core(core: Core) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def _front_table(front: Sequence[JobMapping], unit: str) -> Table:
         for number, mapping in enumerate(front)
     ]
     columns = ("Mapping", ">Makespan", ">Energy", ">Throughput", "Status", "Costs")
-    return Table("Pareto front", columns, rows)
+    return Table(columns, rows)
 
 
 def _cores(mapping: JobMapping) -> Table:
@@ -201,7 +201,7 @@ def _cores(mapping: JobMapping) -> Table:
         first = ", ".join(mapping.jobs[job] for job in mine[:_JOBS_SHOWN].tolist())
         more = ", ..." * (len(mine) > _JOBS_SHOWN)
         rows.append((name, f"{len(mine):,}", Share(busy), first + more))
-    return Table("Cores", ("Core", ">Jobs", ">Busy", "~First jobs"), rows)
+    return Table(("Core", ">Jobs", ">Busy", "~First jobs"), rows)
 
 
 def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
@@ -209,14 +209,14 @@ def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
     groups = int(mapping.group.max(initial=0)) + 1
     jobs = f"{len(mapping.jobs)} on {len(mapping.cores)} cores"
     rows = {
+        **search_rows(mapping, mapping.seconds),
         "Jobs": jobs + (f", in {groups} groups" if groups > 1 else ""),
         "Costs": described(mapping.costs),
         "Lower bound": f"{mapping.limit}, gap {mapping.gap:.3%}",
         "Samples": f"{mapping.samples:,}",
-        **search_rows(mapping, mapping.seconds),
     }
-    totals, cores = Table("Totals", ("", "~"), list(rows.items())), _cores(mapping)
-    figures = Figures(_figures(mapping, unit)[:-1])
+    totals, cores = Table(("", "~"), list(rows.items())), _cores(mapping)
+    figures = Figures(_figures(mapping, unit)[:-1], weakest(mapping.costs).capitalize())
     return [totals, figures, cores.brief(*cores.columns, limit=_CORES_SHOWN)]
 
 
@@ -239,7 +239,7 @@ def latency_summary(
     missed = sum(each.missed for each in served)
     columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
     more = f"{missed} of {len(served)} deadlines missed"
-    return [Table("Mini-batches", columns, rows, more)]
+    return [Table(columns, rows, more)]
 
 
 def view(mapping: JobMapping) -> View:

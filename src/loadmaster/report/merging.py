@@ -10,8 +10,8 @@ from loadmaster.report.view import Box
 
 MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
-_BISECTIONS = 48
-"""Halvings of the time axis: finer than any two instants of a plan are apart."""
+_BISECTIONS = 32
+"""Halvings of the time axis: 1 / 2^32 of it."""
 
 
 def merge_neighbours(
@@ -20,7 +20,7 @@ def merge_neighbours(
     """Join neighbours on a lane into at most ``limit`` groups.
 
     The longest group that had to be joined is as short as possible, found by bisection: O(items x
-    64). The items are sorted by lane and start; each group is a range of their indices. Lanes are
+    32). The items are sorted by lane and start; each group is a range of their indices. Lanes are
     never joined: with more lanes than ``limit`` as many groups as lanes remain.
     """
     count, low, high = len(starts), 0.0, max(ends, default=0.0) - min(starts, default=0.0)

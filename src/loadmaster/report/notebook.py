@@ -4,12 +4,16 @@ pandas."""
 from __future__ import annotations
 
 from importlib import import_module
+from io import StringIO
 from typing import Any
+
+from rich.console import Console
 
 from loadmaster.core.packages import package
 from loadmaster.report.picture import draw
+from loadmaster.report.terminal import printed
 from loadmaster.report.text import NOTHING, printable, to_html
-from loadmaster.report.view import View
+from loadmaster.report.view import Figures, Line, Notes, View
 
 _BUILDERS = {
     "PlanRecord": "plan",
@@ -21,7 +25,6 @@ _BUILDERS = {
 }
 """The module whose ``view`` shows an answer, by class name: showing one answer does not import the
 packages of all others."""
-_HEADS = ("", "Value", "Bound", "Distance")
 
 
 def line(answer: object) -> str:
@@ -32,27 +35,20 @@ def line(answer: object) -> str:
 
 def text(answer: object) -> str:
     """Return title, figures and notes of an answer as plain text."""
-    view = _view(answer)
-    rows = _rows(view)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if at in (1, 2) else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([_headline(view), *lines, *map(printable, view.notes)])
+    view, file = _view(answer), StringIO()
+    parts = [Line(_headline(view)), Figures(view.figures, ""), Notes(view.notes)]
+    Console(file=file, width=1000, force_terminal=False).print(printed(parts))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines() if line.strip())
 
 
 def html(answer: object) -> str:
     """Return title, figures, pictures and notes of an answer as HTML."""
     view = _view(answer)
-    body = ""
-    for row in _rows(view):
-        tag = "th" if row == _HEADS else "td"
-        cells = (f"<{tag}>{to_html(cell) or NOTHING * (tag == 'td')}</{tag}>" for cell in row)
-        body += f"<tr>{''.join(cells)}</tr>"
+    rows = [(each.name, each.value, each.bound, each.distance) for each in view.figures]
+    body = "".join(
+        f"<tr>{''.join(f'<td>{to_html(cell) or NOTHING}</td>' for cell in row)}</tr>"
+        for row in [("", "Value", "Bound", "Distance"), *rows]
+    )
     notes = "".join(f"<div><small>{to_html(note)}</small></div>" for note in view.notes)
     title = f"<div><b>{to_html(view.title)}</b>: {to_html(view.headline)}</div>"
     pictures = "".join(map(draw, view.pictures()))
@@ -75,13 +71,3 @@ def _view(answer: object) -> View:
 
 def _headline(view: View) -> str:
     return printable(f"{view.title}: {view.headline}")
-
-
-def _rows(view: View) -> list[tuple[str, ...]]:
-    """Return the figures with their heads, or names and values alone where no figure has a
-    bound."""
-    rows = [
-        tuple(map(printable, (each.name, each.value, each.bound, each.distance)))
-        for each in view.figures
-    ]
-    return [_HEADS, *rows] if any(each.bound for each in view.figures) else [r[:2] for r in rows]

@@ -182,18 +182,18 @@ def _fullest(problem: Problem, offsets: Ints, memory: _Memory) -> Section:
         f" {format_bytes(int(problem.size[alive].sum()))}, gaps in them included."
     )
     columns = ("Buffer", ">Size", ">Address", ">Alive")
-    table = first_rows(heading, columns, rows, _LISTED, "smaller buffer")
+    table = first_rows(columns, rows, _LISTED, "smaller buffer")
     return Section(heading, [Line(said, "hint"), table])
 
 
 def packing_summary(problem: Problem, answer: Allocation | BankAllocation) -> Iterable[Part]:
     """Iterate over tables of the answer and its bounds, and a coarse map of one memory."""
     rows = {
+        **search_rows(answer, answer.seconds),
         "Buffers": f"{len(problem)}",
         "Proof": _proof(answer) or NOTHING,
-        **search_rows(answer, answer.seconds),
     }
-    yield Table("Packing", ("", "~"), list(rows.items()))
+    yield Table(("", "~"), list(rows.items()))
     yield Figures(_figures(answer, lambda size: f"{size:.0f} ({format_bytes(size)})"))
     if isinstance(answer, BankAllocation) or not answer.peak or len(problem) > _MAPPED:
         return

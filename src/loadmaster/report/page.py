@@ -48,9 +48,9 @@ def render(page: Page) -> str:
     if there are charts."""
     on, plots = canvas(page.axis), list[figure]()
 
-    def shown(part: Part) -> str:
+    def shown(part: Part, heading: str) -> str:
         if not isinstance(part, Chart):
-            return _markup(part)
+            return _markup(part, heading)
         plot, remark = draw(part, on)
         plots.append(plot)
         return (
@@ -61,7 +61,8 @@ def render(page: Page) -> str:
     sections = []
     for section in page.sections:
         head = f"<h2>{to_html(section.heading)}</h2>" if section.heading else ""
-        sections.append(f"<section>{head}{''.join(map(shown, section.parts))}</section>")
+        parts = "".join(shown(part, section.heading) for part in section.parts)
+        sections.append(f"<section>{head}{parts}</section>")
     for first, *others in on.drawn.values():
         for other in others:
             first.js_link("visible", other, "visible")
@@ -85,7 +86,7 @@ def render(page: Page) -> str:
     )
 
 
-def _markup(part: Part) -> str:
+def _markup(part: Part, heading: str) -> str:
     """Return the markup of text and tables."""
     match part:
         case Line():
@@ -96,9 +97,9 @@ def _markup(part: Part) -> str:
         case Figures():
             return f"<div class=cards>{''.join(map(_card, part.figures))}</div>"
         case Table():
-            return _table(part) + _line(Line(part.rest, "hint"))
+            return _table(part, heading) + _line(Line(part.rest, "hint"))
         case Beside():
-            return "".join(map(_table, part.tables))
+            return "".join(_table(table, heading) for table in part.tables)
         case Legend():
             return _legend(part)
     raise TypeError(part)
@@ -125,8 +126,9 @@ def _card(figure: Figure) -> str:
     )
 
 
-def _table(table: Table) -> str:
-    """Make a table in a frame that scrolls sideways."""
+def _table(table: Table, heading: str) -> str:
+    """Make a table in a frame that scrolls sideways; its name is for screen readers."""
+    label = f"{heading} {table.columns[0].lstrip('>~')}"
     classes = [' class="figure"' if name.startswith(">") else "" for name in table.columns]
     heads = "".join(
         f"<th{kind} scope=col>{to_html(name.lstrip('>~'))}</th>"
@@ -139,7 +141,7 @@ def _table(table: Table) -> str:
             f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for kind, cell in cells)}</tr>\n"
         )
     return (
-        f'<div class="wide" role=region tabindex=0 aria-label="{to_html(table.name)}"><table>'
+        f'<div class="wide" role=region tabindex=0 aria-label="{to_html(label)}"><table>'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody></table></div>"
     )
 

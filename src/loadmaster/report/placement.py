@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.provenance import described
+from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.sequence import StoredKind
@@ -110,15 +110,15 @@ def totals(plan: MemoryPlan) -> Table:
         else f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
     )
     rows = {
+        **search_rows(plan, plan.search_seconds),
         "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
         "Costs of kernels": described(sequence.costs),
         "Another GiB would save": (
             f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte{beyond}"
         ),
         "Mode": f"{plan.mode}, packed in round {plan.rounds}",
-        **search_rows(plan, plan.search_seconds),
     }
-    return Table("Figures", ("", "~"), list(rows.items()))
+    return Table(("", "~"), list(rows.items()))
 
 
 def _rivals(plan: MemoryPlan) -> Table:
@@ -132,7 +132,7 @@ def _rivals(plan: MemoryPlan) -> Table:
         relative = rival.seconds / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
         moved = format_bytes(rival.moved_bytes)
         rows.append((rival.name, format_seconds(rival.seconds), f"{relative:.3f} x", moved))
-    return Table("Simpler strategies", ("strategy", ">time", ">of all fast", ">moved"), rows)
+    return Table(("strategy", ">time", ">of all fast", ">moved"), rows)
 
 
 def _movers(plan: MemoryPlan, limit: int) -> Table:
@@ -146,7 +146,7 @@ def _movers(plan: MemoryPlan, limit: int) -> Table:
         size = format_bytes(tensors[t].bytes)
         rows.append((tensors[t].name, tensors[t].kind.value, size, str(copies)))
     columns = ("moves most", "kind", ">bytes", ">copies")
-    return first_rows("Moves", columns, rows, limit, "tensor")
+    return first_rows(columns, rows, limit, "tensor")
 
 
 def _measured(plan: MemoryPlan) -> list[Section]:
@@ -170,7 +170,7 @@ def _measured(plan: MemoryPlan) -> list[Section]:
         f"All {plural(len(kernels), 'measured kernel')}: estimated {format_seconds(guessed)},"
         f" measured {format_seconds(found)}."
     )
-    shown = Table("Measured kernels", ("kernel", "kind", ">estimated", ">measured"), rows)
+    shown = Table(("kernel", "kind", ">estimated", ">measured"), rows)
     heading = "Estimated against measured, everything fast"
     return [Section(heading, [Line(total, "hint"), shown])]
 
@@ -259,7 +259,7 @@ def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
 
 def placement_summary(plan: MemoryPlan) -> list[Part]:
     """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    figures = Figures(_figures(plan))
+    figures = Figures(_figures(plan), weakest(plan.sequence.costs).capitalize())
     parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
     moves = _movers(plan, _MOVERS)
     if moves.rows:
@@ -288,7 +288,7 @@ def explanation(plan: MemoryPlan, tensor: int) -> list[Part]:
         " lower bound: paid there, saved elsewhere."
     )
     name = f"{stored.name}: {stored.kind}, {format_bytes(stored.bytes)}"
-    return [Line(name), Table(stored.name, columns, rows, rent)]
+    return [Line(name), Table(columns, rows, rent)]
 
 
 def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> Line:
@@ -317,7 +317,7 @@ def curve_table(points: Sequence[Mapping[str, Any]]) -> Table:
         bound = format_seconds(point["lower_bound"])
         rows.append((size, format_seconds(point["makespan"]), f"{slowdown:.3f} x", bound, bar))
     columns = (">fast memory", ">time", ">of all fast", ">lower bound", "")
-    return Table("Slowdown over fast memory", columns, rows)
+    return Table(columns, rows)
 
 
 def _signed(seconds: float) -> str:

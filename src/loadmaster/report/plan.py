@@ -72,9 +72,7 @@ def plan_page(plan: PlanRecord) -> Page:
     gain = Line(figures.gain(plan), "strong")
     head = [_warning(plan), Figures(shown), gain, Line(about), Notes(plan.notes)]
     times = plan_tables.job_times(plan, plan_tables.by_operator)
-    longest = first_rows(
-        times.name, times.columns, times.rows, plan_tables.LONGEST_ROWS, "operator"
-    )
+    longest = first_rows(times.columns, times.rows, plan_tables.LONGEST_ROWS, "operator")
     limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), longest]
     remarks = Notes([f"{n.name}: {note}" for n in plan.networks for note in n.notes])
     batches, unit = plan_tables.mini_batches(plan), time_unit(axis.scale)
@@ -144,14 +142,14 @@ def plan_summary(
     yield _warning(plan)
     yield Line(figures.machine_text(plan))
     yield networks.brief(*shown)
-    yield Figures(figures.figures(plan))
-    yield Table(limits.name, limits.columns, limits.rows[:LIMITS_SHOWN])
+    yield Figures(figures.figures(plan), "Estimate")
+    yield Table(limits.columns, limits.rows[:LIMITS_SHOWN])
     if changes:
         yield what_if_table(plan, changes)
     batches = plan_tables.mini_batches(plan)
     if batches.rows:
         late_first = sorted(batches.rows, key=lambda row: row[-1] != "missed")
-        late = Table(batches.name, batches.columns, late_first)
+        late = Table(batches.columns, late_first)
         yield late.brief(*late.columns, limit=BATCHES_SHOWN)
     yield plan_tables.memories(plan).brief("Memory", ">Peak", ">Lower bound", ">Capacity", ">Used")
     cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, plan_tables.by_kind)
@@ -188,7 +186,7 @@ def what_if_table(plan: PlanRecord, changes: Sequence[Change]) -> Table:
         beside = f"{change.value / base - 1:+.1%}" if base else ""
         rows.append((change.name, figures.objective_text(plan, change.value), beside))
     name = figures.objective_name(plan).capitalize()
-    return Table("What if", ("What if: quick plans", f">{name}", ">Change"), rows)
+    return Table(("What if: quick plans", f">{name}", ">Change"), rows)
 
 
 def view(plan: PlanRecord) -> View:

@@ -44,7 +44,7 @@ def networks(plan: PlanRecord) -> Table:
         )
         for number, n in enumerate(plan.networks)
     ]
-    return Table("Networks", (*columns, "Unknown operators"), rows)
+    return Table((*columns, "Unknown operators"), rows)
 
 
 def memories(plan: PlanRecord) -> Table:
@@ -60,7 +60,7 @@ def memories(plan: PlanRecord) -> Table:
         rows[-1] += [excess(*moved)] if moved else [NOTHING] * 3
         rows[-1] += map(format_bytes, (use.peak, use.lower_bound, use.capacity))
         rows[-1].append(Share(use.peak / use.capacity if use.capacity else 0.0))
-    return Table("Memories", (*traffic, *space), rows)
+    return Table((*traffic, *space), rows)
 
 
 def cores(plan: PlanRecord) -> Table:
@@ -84,13 +84,13 @@ def cores(plan: PlanRecord) -> Table:
             )
         )
     figures = (">Jobs", ">Busy", ">Computing", ">Computing at most")
-    return Table("Cores", ("Core", "Dataflow", "Array", *figures), rows)
+    return Table(("Core", "Dataflow", "Array", *figures), rows)
 
 
 def limits(plan: PlanRecord) -> Table:
     """Make a table of what cores do and wait for."""
     rows = [(name, Share(share)) for name, share in core_time(plan).rows()]
-    return Table("Time of all cores", ("What limits it: time of all cores", ">Share"), rows)
+    return Table(("What limits it: time of all cores", ">Share"), rows)
 
 
 def by_kind(job: PlannedJob) -> str:
@@ -119,7 +119,7 @@ def job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> Table:
         time = format_seconds(spent[name]), Share(spent[name] / total)
         rows.append((name, f"{len(found[name]):,}", *time, share))
     columns = ("Operator", ">Jobs", ">Time", ">Of time", ">Of peak")
-    return Table("Operators that take longest", columns, rows)
+    return Table(columns, rows)
 
 
 def buffers(plan: PlanRecord) -> Table:
@@ -139,7 +139,7 @@ def buffers(plan: PlanRecord) -> Table:
             shares = Share(peak / core.buffer), Share(mean / core.buffer)
             rows.append((core.name, *sizes, *shares, next(during, NOTHING)))
     columns = ("Core", ">Buffer", ">Peak", "Peak of buffer", "Mean over the makespan")
-    return Table("Private buffers", (*columns, "Fullest during"), rows)
+    return Table((*columns, "Fullest during"), rows)
 
 
 def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
@@ -173,7 +173,7 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
         f" {format_bytes(sum(a.bytes for a in live))} of {memory.name}."
     )
     columns = ("Tensor", "Network", "Kind", ">Size", ">Address", ">Lifetime", "Producer")
-    return [Line(held), Table("Buffers at the peak", columns, rows, more if rest else "")]
+    return [Line(held), Table(columns, rows, more if rest else "")]
 
 
 def traffic(plan: PlanRecord) -> Table:
@@ -197,7 +197,7 @@ def traffic(plan: PlanRecord) -> Table:
     totals = map(format_bytes, (*received[to].tolist(), int(sent.sum())))
     rows.append(["Total", *totals])
     columns = ("From \\ to", *(f">{places[place]}" for place in to), ">Total")
-    return Table("Traffic", columns, rows)
+    return Table(columns, rows)
 
 
 def energy(plan: PlanRecord) -> Table:
@@ -222,7 +222,7 @@ def energy(plan: PlanRecord) -> Table:
     if plan.target.static_power:
         rows.append(("static power", "", "", format_joules(static), Share(static / total)))
     columns = ("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share")
-    return Table("Energy", columns, rows)
+    return Table(columns, rows)
 
 
 def cut_operators(cuts: Cuts) -> Table:
@@ -240,7 +240,7 @@ def cut_operators(cuts: Cuts) -> Table:
         for operator in cuts.operators
     ]
     columns = ("Network", "Operators", ">Pieces", "Along", ">Cores", ">Stack", "Why")
-    return first_rows("Cut operators", columns, rows, CUT_ROWS, "operator")
+    return first_rows(columns, rows, CUT_ROWS, "operator")
 
 
 def mini_batches(plan: PlanRecord) -> Table:
@@ -255,4 +255,4 @@ def mini_batches(plan: PlanRecord) -> Table:
             met = "missed" if batch.missed else "met" if due else ""
             rows.append((batch.network, str(batch.number), *times, due, met))
     columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
-    return Table("Mini-batches", columns, rows)
+    return Table(columns, rows)

@@ -124,7 +124,7 @@ def _kernels(kernels: Sequence[Mapping[str, Any]]) -> Table:
         for row in sorted(kernels, key=lambda row: -row["measured_seconds"])
     ]
     columns = ("Kernel", "Operator", ">Predicted", ">Measured")
-    return first_rows("Longest kernels", columns, rows, _LISTED, "shorter kernel")
+    return first_rows(columns, rows, _LISTED, "shorter kernel")
 
 
 def ways(result: Mapping[str, Any]) -> Table:
@@ -155,7 +155,7 @@ def ways(result: Mapping[str, Any]) -> Table:
         found = _seconds(rival["step_seconds"]), _bytes(rival["measured_peak"]), NOTHING
         rows.append((name, *found, shown, rival.get("failed") or _verdict(rival)))
     columns = (">step", ">measured peak", ">planned", ">loadmaster at this peak", "~against it")
-    return Table("Ways to run the step", ("", *columns), rows)
+    return Table(("", *columns), rows)
 
 
 def _verdict(rival: Mapping[str, Any]) -> str:

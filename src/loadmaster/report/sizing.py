@@ -25,7 +25,7 @@ def size_summary(found: Sizing) -> list[Part]:
     columns = (f">{found.axis}", "", ">makespan", ">lower bound", ">energy")
     return [
         Notes([heading, *answer(found)]),
-        Table("Values that were tried", columns, rows),
+        Table(columns, rows),
         Line(figures_rest_on(found.costs)),
     ]
 

@@ -20,9 +20,9 @@ from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.machine import machine_tables
 from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
 from loadmaster.report.view import (
+    Cell,
     Figure,
     Figures,
-    Grid,
     Line,
     Mark,
     Notes,
@@ -31,8 +31,8 @@ from loadmaster.report.view import (
     Path,
     Scatter,
     Section,
+    Shaded,
     Table,
-    Tile,
     text_of,
 )
 
@@ -79,11 +79,11 @@ def sweep_page(sweep: Sweep) -> Page:
         Section("", [figures, costs, Notes(list(remarks(sweep)))]),
         Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
         Section("Energy over time", [_energy_chart(sweep)]),
-        Section("Throughput over the axes", [_throughput_grid(sweep)]),
+        Section("Throughput over the axes", [_throughput(sweep)]),
         Section("Points", [points(sweep)]),
-        Section("Networks", [Table("Networks", heads, networks)]),
+        Section("Networks", [Table(heads, networks)]),
         Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
-        Section("How points were planned", [Table("Options", ("Option", ">Value"), options)]),
+        Section("How points were planned", [Table(("Option", ">Value"), options)]),
     ]
     return Page(title(sweep), "What other machines would be worth", sections)
 
@@ -186,21 +186,23 @@ def _energy_chart(sweep: Sweep) -> Scatter:
     return Scatter("", *names, marks, groups=_group_names(sweep), height=320)
 
 
-def _throughput_grid(sweep: Sweep) -> Grid:
-    """Draw throughput over the axes: the first axis across, the others down."""
+def _throughput(sweep: Sweep) -> Table:
+    """Make a table of throughput over the axes, darker with more: the first axis across, the others
+    down."""
     across, *down = sweep.axes
     unit, top = rate_unit(sweep.precisions), _most(sweep, "throughput") or 1.0
-    tiles = []
+    found: dict[tuple[str, ...], dict[str, Cell]] = {}
     for point in sweep.points:
         column, *others = labels(sweep, point)
-        rate, name = point.throughput or 0.0, ", ".join((column, *others))
-        text, share = format_rate(rate, unit), rate / top if point.planned else None
-        facts = _facts(sweep, point) if point.planned else {"no plan": point.reason}
-        tiles.append(Tile(column, ", ".join(others), name, text, share, facts))
-    rows = list(dict.fromkeys(tile.row for tile in tiles))
-    remark = "Hatched: no plan." + (" White: not planned yet." if sweep.missing else "")
-    below = " and ".join(map(axis_title, down))
-    return Grid(axis_title(across), below, across.labels(), rows, tiles, remark)
+        rate = point.throughput or 0.0
+        cell = Shaded(format_rate(rate, unit), rate / top) if point.planned else "no plan"
+        found.setdefault(tuple(others), {})[column] = cell
+    rows = [
+        [*others, *(cells.get(column, NOTHING) for column in across.labels())]
+        for others, cells in found.items()
+    ]
+    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
+    return Table([*map(axis_title, down), *heads], rows)
 
 
 def _facts(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
@@ -261,7 +263,7 @@ def points(sweep: Sweep) -> Table:
         *(["within limits"] if sweep.limits else []),
         "front",
     )
-    return Table("Points", columns, rows)
+    return Table(columns, rows)
 
 
 def labels(sweep: Sweep, point: DesignPoint) -> tuple[str, ...]:

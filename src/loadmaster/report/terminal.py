@@ -50,8 +50,11 @@ def _shown(part: Part) -> list[RenderableType]:
         case Notes():
             return [_text(line) for line in part.lines]
         case Figures():
-            rows = [(each.name, each.value, each.bound, each.distance) for each in part.figures]
-            return [_table(Table("", ("Estimate", ">Value", ">Bound", "~Distance"), rows))]
+            rows = [[each.name, each.value, each.bound, each.distance] for each in part.figures]
+            heads = [part.head, ">Value", ">Bound", "~Distance"]
+            if not any(each.bound for each in part.figures):
+                heads, rows = [part.head, ">Value", "~"], [[*row[:2], row[3]] for row in rows]
+            return [_table(Table(heads, rows))]
         case Beside():
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_row(*map(_table, part.tables))

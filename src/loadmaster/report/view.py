@@ -18,8 +18,11 @@ class Part:
     """A part of what is shown: text, a table or a chart."""
 
 
+@dataclass(frozen=True)
 class Chart(Part):
     """A part that only pages and notebooks draw."""
+
+    title: str
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,12 @@ Cell = str | Share | Shaded | Marked
 
 @dataclass(frozen=True)
 class Table(Part):
-    """A table with a name for screen readers and a remark on rows that are left out.
+    """A table with a remark on rows that are left out.
 
     Columns whose head begins with ``>`` are aligned right; in a terminal, those whose head begins
     with ``~`` may be wrapped.
     """
 
-    name: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     rest: str = ""
@@ -87,11 +89,11 @@ class Table(Part):
 
 
 def first_rows(
-    name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, noun: str
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, noun: str
 ) -> Table:
     """Make a table of the first rows that says how many more there are."""
     left_out = len(rows) - limit
-    return Table(name, columns, rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
+    return Table(columns, rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
 
 
 def text_of(cell: Cell) -> str:
@@ -117,9 +119,10 @@ class Notes(Part):
 
 @dataclass(frozen=True)
 class Figures(Part):
-    """Headline figures: cards on a page, a table in a terminal."""
+    """Headline figures: cards on a page, a table in a terminal with ``head`` above the names."""
 
     figures: Sequence[Figure]
+    head: str = "Figure"
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,6 @@ class Timeline(Chart):
     own.
     """
 
-    title: str
     lanes: Sequence[str]
     spans: Sequence[Span]
     tip: Tip
@@ -185,7 +187,6 @@ class MemoryMap(Chart):
     """Addresses of a memory over time, with its peak, the lower bound of the peak, and its
     capacity."""
 
-    name: str
     boxes: Sequence[Box]
     tip: Tip
     peak: int
@@ -200,7 +201,6 @@ class Curve(Chart):
     ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
     """
 
-    title: str
     label: str
     steps: Sequence[tuple[float, float, float]]
     limit: float | None = None
@@ -239,7 +239,6 @@ class Scatter(Chart):
     """Points over two axes; ``groups`` names the colours, and ``limit`` is a horizontal line with
     its name."""
 
-    title: str
     x: str
     y: str
     marks: Sequence[Mark]
@@ -249,30 +248,6 @@ class Scatter(Chart):
     limit: tuple[float, str] | None = None
     remark: str = ""
     height: int = 400
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A cell of a grid: darker for a larger ``share``, hatched where that is None."""
-
-    column: str
-    row: str
-    name: str
-    text: str
-    share: float | None
-    facts: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Grid(Chart):
-    """A value over two axes of names."""
-
-    x: str
-    y: str
-    columns: Sequence[str]
-    rows: Sequence[str]
-    tiles: Sequence[Tile]
-    remark: str = ""
 
 
 @dataclass(frozen=True)

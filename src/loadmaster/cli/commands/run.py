@@ -272,4 +272,4 @@ def _generation_table(result: dict[str, Any]) -> list[Part]:
         f" take {format_seconds(result['kernel_seconds'])}, waiting for copies"
         f" {format_seconds(result['waiting_seconds'])}: limited by the {result['limited_by']}"
     )
-    return [Line(title), Table("Ways of generating", columns, rows, limits)]
+    return [Line(title), Table(columns, rows, limits)]

@@ -27,4 +27,4 @@ def execution_summary(found: Execution) -> list[Part]:
         )
     if found.drawn:
         notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
-    return [Line(title), Table("Outputs", columns, rows), Notes(notes)]
+    return [Line(title), Table(columns, rows), Notes(notes)]
