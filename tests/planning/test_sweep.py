@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import residual_chain
-from tests.support.report_pages import packed_parts
 
 import loadmaster as lm
 from loadmaster import _native
@@ -414,9 +413,8 @@ def test_the_smallest_machine_within_limits() -> None:
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
     page = render(sweep_page(swept((), (2**20, 2**20 + 1))))
     assert "2 points not planned" in page
-    drawn = "".join(packed_parts(page))
-    assert "1048576 B" in drawn
-    assert "1048577 B" in drawn
+    assert "1048576 B" in page
+    assert "1048577 B" in page
 
 
 def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
