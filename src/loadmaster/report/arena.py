@@ -15,8 +15,8 @@ _SOURCES = {
 }
 _REQUIREMENTS = (
     "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
-    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing is"
-    " written."
+    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing"
+    " is written."
 )
 """What a network in bands needs of its target."""
 
