@@ -82,7 +82,7 @@ def time_plan(models: list[str], target: str, out: Path) -> dict[str, float]:
     with watch.block("import"):
         import loadmaster as lm
         from loadmaster.planning.planner import plan as make_plan
-        from loadmaster.report.html import render_page  # noqa: F401
+        from loadmaster.report.page import render  # noqa: F401
     with watch.block("read"):
         graphs = [lm.load(model) for model in models]
     started = time.perf_counter()

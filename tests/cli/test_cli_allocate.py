@@ -111,7 +111,12 @@ def test_what_does_not_fit_is_drawn_beyond_the_capacity(file: Path, tmp_path: Pa
 
 def test_people_get_a_table_and_a_map(file: Path) -> None:
     text = run("allocate", file).stdout
-    for words in ("optimal", "1100", "2 buffers at instant 5", "From instant 0 to 9"):
+    for words in (
+        "optimal",
+        "1100",
+        "2 buffers need 1,100 bytes together at instant 5",
+        "From instant 0 to 9",
+    ):
         assert words in text
 
 

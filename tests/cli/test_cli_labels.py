@@ -71,7 +71,7 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
         "100",
     )
     assert json.loads(run(*mapped, "--json"))["costs"]["label"] == label
-    assert f", {label}" in run(*mapped)
+    assert f"\n{label.capitalize()} " in run(*mapped)
     placed = (
         "place",
         "onnx:squeezenet",
@@ -83,7 +83,7 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
         "static",
     )
     assert json.loads(run(*placed, "--json"))["costs"]["label"] == label
-    assert f", {label};" in run(*placed)
+    assert f"\n{label.capitalize()} " in run(*placed)
     run(*placed, "--out", "placed")
     assert f"costs: {label} (" in (tmp_path / "placed" / "report.html").read_text()
     sweep = ("--sweep", "bandwidth=20GB/s", "--workers", "1", "--json")

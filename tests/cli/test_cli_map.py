@@ -122,7 +122,7 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
     )
     front = json.loads(run("map", "jobs.csv", *options, "--json", cwd=folder).stdout)["front"]
     assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
-    assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
+    assert "Throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
 
 
 @pytest.mark.slow

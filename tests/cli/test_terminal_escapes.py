@@ -8,13 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from rich.text import Text
 from tests.support.command_line import run
 from typer.testing import CliRunner
 
 from loadmaster.cli import printing
 from loadmaster.cli.main import app
 from loadmaster.cli.printing import print_tables, say
+from loadmaster.report.view import Line
 
 EVIL = "\x1b[31m\x1b]0;pwned\x07\x9b2J\u202egnp\x7f[bold]"
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -68,7 +68,7 @@ def test_error_lines_show_hostile_names_as_text(tmp_path: Path) -> None:
 def test_styles_of_our_own_are_kept(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    print_tables(Text(f"ours {EVIL}", style="bold"))
+    print_tables([Line(f"ours {EVIL}", "strong")])
     out = capsys.readouterr().out
     assert out.startswith("\x1b[1m")
     assert "\x1b[31m" not in out

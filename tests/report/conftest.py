@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from tests.support.browser import chromium
 from tests.support.synthetic_plan import build_plan, rename
 
 from loadmaster.planning.plan import Plan
@@ -29,3 +31,17 @@ def plan() -> Plan:
 @pytest.fixture(scope="session")
 def large_plan() -> Plan:
     return build_plan({"resnet50": 5_000, "mobilenet_v2": 5_000})
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def driver(browser: Any) -> Iterator[Any]:
+    """The session's browser, with its own width and colours again after each test."""
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

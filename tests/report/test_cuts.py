@@ -19,12 +19,13 @@ from tests.support.summed_networks import summed_plan
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedJob
-from loadmaster.report.charts import canvas
+from loadmaster.report.charts import canvas, draw
 from loadmaster.report.colours import PALETTE, shade
 from loadmaster.report.cuts import cuts_of, family, piece
-from loadmaster.report.html import render_page
+from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
-from loadmaster.report.stack_chart import draw_stack
+from loadmaster.report.plan import plan_page
+from loadmaster.report.plan_charts import stack_chart, time_axis
 
 
 @cache
@@ -40,7 +41,7 @@ def test_whole_operators_are_not_listed(plan: Plan) -> None:
     whole = replace(plan, jobs=tuple(replace(job, tiles=1, tile=0) for job in plan.jobs))
     cuts = cuts_of(whole)
     assert (cuts.operators, cuts.stacks, cuts.summary(), cuts.to_json()) == ((), (), "", [])
-    assert "Cut operators" not in render_page(whole)
+    assert "Cut operators" not in render(plan_page(whole))
 
 
 def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
@@ -162,7 +163,7 @@ def test_pieces_run_one_after_another_on_one_core() -> None:
 
 
 def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None:
-    page = render_page(banded())
+    page = render(plan_page(banded()))
     cuts = cuts_of(banded())
     section = page.partition("<h2>Cut operators</h2>")[2].partition("</section>")[0]
     assert section.count("<tr>") == len(cuts.operators) + 1
@@ -172,7 +173,8 @@ def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None
 
 def test_bands_that_are_alive_at_once_do_not_overlap_in_the_chart() -> None:
     stack = cuts_of(banded()).stacks[0]
-    plot, remark = draw_stack(stack, canvas(banded()))
+    axis = time_axis(banded())
+    plot, remark = draw(stack_chart(stack, axis), canvas(axis))
     assert remark == ""
     columns = plot.renderers[0].data_source.data
     boxes = list(zip(*(columns[side] for side in ("left", "right", "top", "bottom")), strict=True))
@@ -188,7 +190,7 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
     names = {p.track_event.name for p in trace.packet if p.HasField("track_event")} - {""}
     assert {family(job) for job in plan.jobs} <= names
     assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
-    data = charts(render_page(plan))
+    data = charts(render(plan_page(plan)))
     colours: dict[str, set[str]] = {}
     for model in models(data):
         if model["name"] == "ColumnDataSource":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+import pytest
 
+from loadmaster.cli.printing import print_tables
 from loadmaster.report.floor import floor_table
 
 
-def test_names_of_arenas_are_not_broken_at_80_columns() -> None:
+def test_names_of_arenas_are_not_broken_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     row = {
         "buffers": 1234,
         "theirs": 123_456_789,
@@ -19,8 +20,7 @@ def test_names_of_arenas_are_not_broken_at_80_columns() -> None:
         "violations": [],
     }
     names = ["allocation 3: preallocated-temp", "parameter 1"]
-    console = Console(width=80, record=True)
-    console.print(floor_table([row | {"name": name} for name in names]))
-    shown = console.export_text()
+    print_tables(floor_table([row | {"name": name} for name in names]))
+    shown = capsys.readouterr().out
     assert all(name in shown for name in names)
     assert "123,456,789" in shown

@@ -18,13 +18,19 @@ from tests.support.report_pages import charts, objects, rectangles, without_libr
 from loadmaster.core.errors import OutputError
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost
-from loadmaster.report.html import render_page
 from loadmaster.report.merging import MAX_SHAPES
+from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
+from loadmaster.report.plan import plan_page
+from loadmaster.report.plan_charts import schedule, time_axis
 from loadmaster.report.write import write_report
 from loadmaster.targets.hardware import Memory
 
 NOTES = ("the search stopped at its time limit",)
+
+
+def render_page(plan: Plan) -> str:
+    return render(plan_page(plan))
 
 
 @pytest.fixture(scope="module")
@@ -123,16 +129,12 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> No
     assert len(page) < 3e6
 
 
-def test_nothing_is_lost_in_merging(large_plan: Plan) -> None:
-    """Jobs that are drawn by themselves and jobs in grey rectangles make up the plan."""
-    from loadmaster.report.schedule import blocks, lanes
-
-    rows = lanes(large_plan)
-    shapes = blocks(rows, 3_000)
-    assert len(shapes) == 3_000
-    assert sorted(item.name for b in shapes for item in b.items) == sorted(
-        item.name for row in rows for item in row.items
-    )
+def test_every_job_and_copy_is_in_the_schedule(large_plan: Plan) -> None:
+    chart = schedule(large_plan, time_axis(large_plan))
+    copies = sum(not transfer.job for transfer in large_plan.transfers)
+    assert len(chart.spans) == len(large_plan.jobs) + copies
+    names = [chart.tip([i])["name"] for i in range(len(large_plan.jobs))]
+    assert len(names) == len(large_plan.jobs)
 
 
 def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None:

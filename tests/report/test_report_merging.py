@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from loadmaster.planning.plan_records import PlannedAllocation
-from loadmaster.report.memory_map import split
-from loadmaster.report.merging import merge_neighbours
+from loadmaster.report.merging import merge_neighbours, split
 from loadmaster.report.text import clipped, percent, shortened
-from loadmaster.report.timeline import bytes_alive, time_unit
+from loadmaster.report.timeline import time_unit, total_over_time
+from loadmaster.report.view import Box
 
 
 def test_few_shapes_are_left_alone() -> None:
@@ -62,17 +61,14 @@ def test_largest_buffers_are_drawn_and_the_rest_grouped() -> None:
     places = (
         (dice.randrange(10**6), dice.randrange(1, 9_000), dice.random()) for _ in range(9_000)
     )
-    everything = [
-        PlannedAllocation(f"t{i}", "m", offset, size, i, i + length)
-        for i, (offset, size, length) in enumerate(places)
+    boxes = [
+        Box(i, i + length, offset, offset + size) for i, (offset, size, length) in enumerate(places)
     ]
-    shown, groups = split(everything, 5_000)
+    shown, groups = split(boxes, 5_000)
     assert len(shown) + len(groups) <= 5_000
-    assert sorted(a.tensor for a in [*shown, *(a for g in groups for a in g)]) == sorted(
-        a.tensor for a in everything
-    )
-    weight = [a.bytes * (a.end - a.start) for a in shown]
-    assert min(weight) >= max(a.bytes * (a.end - a.start) for g in groups for a in g)
+    assert sorted([*shown, *(i for group in groups for i in group)]) == list(range(9_000))
+    area = [(box.high - box.low) * (box.end - box.start) for box in boxes]
+    assert min(area[i] for i in shown) >= max(area[i] for group in groups for i in group)
 
 
 def test_time_unit_fits_the_makespan() -> None:
@@ -89,9 +85,7 @@ def test_time_unit_fits_the_makespan() -> None:
 
 def test_bytes_alive_counts_half_open_lifetimes() -> None:
     """What ends at an instant makes room for what starts there."""
-    alive = bytes_alive(
-        [PlannedAllocation("a", "m", 0, 5, 0, 2), PlannedAllocation("b", "m", 0, 7, 2, 3)]
-    )
+    alive = total_over_time([(0, 2, 5), (2, 3, 7)])
     assert (list(alive.times), list(alive.values)) == ([0, 2, 3], [5, 7, 0])
     assert alive.peak_instant() == 2
     assert alive.mean(4) == pytest.approx(17 / 4)

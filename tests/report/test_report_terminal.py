@@ -10,13 +10,15 @@ import pytest
 from rich.console import Console
 
 from loadmaster.planning.plan import Plan
-from loadmaster.report.terminal import summary
+from loadmaster.report.plan import plan_summary
+from loadmaster.report.terminal import printed as shown
 
 
 def printed(plan: Plan, width: int = 80, **options: object) -> str:
     """What the summary looks like in a log file."""
     out = io.StringIO()
-    Console(file=out, width=width, **options).print(summary(plan, seconds=1.5, cpu_seconds=2.25))  # type: ignore[arg-type]
+    parts = plan_summary(plan, seconds=1.5, cpu_seconds=2.25)
+    Console(file=out, width=width, **options).print(shown(parts))  # type: ignore[arg-type]
     return out.getvalue()
 
 

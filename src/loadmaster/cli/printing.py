@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,8 @@ import typer
 from loadmaster.core.names import printable_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.measure import Measurement
-    from rich.segment import Segment
-
     from loadmaster.core.violation import Violation
+    from loadmaster.report.view import Part
 
 _SCHEMAS = Path(__file__).parent / "schemas"
 _NARROWEST = 80
@@ -48,7 +45,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_results(
     shown: dict[str, Any],
-    tables: Callable[[], Sequence[RenderableType]],
+    tables: Callable[[], Iterable[Part]],
     files: Sequence[Path] = (),
     *,
     as_json: bool,
@@ -59,43 +56,25 @@ def print_results(
     if as_json:
         print_json(shown | {"files": [str(file) for file in files]})
     elif not quiet:
-        print_tables(*tables())
+        print_tables(tables())
         for file in files:
             say(f"wrote {file}")
 
 
-def print_tables(*parts: RenderableType) -> None:
+def print_tables(parts: Iterable[Part]) -> None:
     """Print tables and text on standard output, as wide as the terminal but never so narrow that
     figures would be cut."""
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console()
+    from loadmaster.report.terminal import printed
+
+    shown, console = printed(parts), Console()
     unlimited = console.options.update(width=_WIDEST)
-    needed = max(
-        [_NARROWEST, *(Measurement.get(console, unlimited, part).minimum for part in parts)]
-    )
+    needed = max(_NARROWEST, Measurement.get(console, unlimited, shown).minimum)
     if console.width < needed:
         console = Console(width=needed, soft_wrap=True)
-    for part in parts:
-        console.print(_Harmless(part))
-
-
-class _Harmless:
-    """Whatever is inside, with text that does nothing to the terminal; styles are kept."""
-
-    def __init__(self, inside: RenderableType) -> None:
-        self._inside = inside
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for segment in console.render(self._inside, options):
-            text = segment.text if segment.control else printable_text(segment.text)
-            yield segment._replace(text=text)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        from rich.measure import Measurement
-
-        return Measurement.get(console, options, self._inside)
+    console.print(shown)
 
 
 def violations_json(violations: Sequence[Violation]) -> list[dict[str, str]]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from loadmaster.core.units import format_bytes
-from loadmaster.report.text import printable, shortened
+from loadmaster.report.text import shortened
+from loadmaster.report.view import Notes, Part, Table
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
     "log": "from the target's log",
     "unknown": "not known",
 }
-
 NOTHING_GAINED = {
     "optimal": "Already optimal: nothing gained.",
     "feasible": "Nothing gained: no better addresses were found.",
@@ -25,64 +21,39 @@ NOTHING_GAINED = {
 """Where a plan takes what TFLM takes without it."""
 _REQUIREMENTS = (
     "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
-    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing is"
-    " written."
+    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing"
+    " is written."
 )
 """What a network in bands needs of its target."""
 
 
-def arena_summary(figures: Mapping[str, Any]) -> RenderableType:
+def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
     """Make a table of the arena's head with and without the plan, its bound, and what was measured;
     ``figures`` as in ``--json``."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    before, head, bound = figures["head_before"], figures["head"], figures["lower_bound"]
-    table.add_row("Status", figures["status"])
-    table.add_row("Planned", _count(figures))
-    table.add_row("Head before", _bytes(before))
-    table.add_row(
-        "Head", _bytes(head) + (f", {1 - head / before:.1%} less" if head < before else "")
-    )
-    table.add_row("Lower bound", _bytes(bound))
-    table.add_row("Scratch", _scratch(figures))
-    notes = []
+    before, head, after = figures["head_before"], figures["head"], figures["measured"]
+    less = f", {1 - head / before:.1%} less" if head < before else ""
+    rows = [
+        ("Status", figures["status"]),
+        ("Planned", _count(figures)),
+        ("Head before", _bytes(before)),
+        ("Head", f"{_bytes(head)}{less}"),
+        ("Lower bound", _bytes(figures["lower_bound"])),
+        ("Scratch", _scratch(figures)),
+    ]
     if figures["bands"]:
         runs = "; ".join(
             f"operators {each['first']} to {each['last']} in {each['bands']}"
             for each in figures["bands"]
         )
-        table.add_row("Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates")
-        notes.append(_REQUIREMENTS)
-        if figures["measured"] is None:
-            notes.append("Not run here: compare its results with those of the old file yourself.")
-    for name, text in reason_rows(figures, head):
-        table.add_row(name, text)
-    if head == before:
-        notes.append(NOTHING_GAINED[figures["status"]])
-    if figures["reason"]:
-        notes.append(f"Nothing is written: {figures['reason']}.")
-    if (after := figures["measured"]) is not None:
+        rows.append(("Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"))
+    rows += reason_rows(figures, head)
+    if after is not None:
         own = figures["measured_before"]
-        table.add_row(
-            "Measured",
-            f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}",
-        )
-        table.add_row(
-            "Arena",
-            f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan: the least that"
-            " runs",
-        )
-        notes.append(
-            "Measured on this machine; the tail holds structures, which are smaller where pointers"
-            " have 32 bits."
-        )
-    if figures["scratch"] == "unknown":
-        notes.append(
-            "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
-            f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
-            " to plan with them."
-        )
-    front = [Text(), _front(figures)] if figures["front"] else []
-    return Group(table, *(Text(note) for note in notes), *front)
+        heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
+        least = f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan"
+        rows += [("Measured", heads), ("Arena", f"{least}: the least that runs")]
+    fronts = [front_table(figures["front"])] if figures["front"] else []
+    return [Table(("", "~"), rows), Notes(list(_notes(figures))), *fronts]
 
 
 def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
@@ -90,7 +61,7 @@ def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
     the plan takes."""
     rows = []
     for number, peak in enumerate(figures["peaks"]):
-        tensors = [f"{printable(each['name'])} {each['bytes']}" for each in peak["tensors"]]
+        tensors = [f"{each['name']} {each['bytes']}" for each in peak["tensors"]]
         text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
         rows.append(("Next peak at" if number else "Peak at", text))
     better = [each for each in figures["remedies"] if each["head"] < head]
@@ -107,15 +78,36 @@ def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
     return rows
 
 
-def _front(figures: Mapping[str, Any]) -> RenderableType:
+def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of all heads that bands reach."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("Head at least", "More work", "Bands"):
-        table.add_column(heading, justify="right")
-    for each in figures["front"]:
-        work = f"{each['work'] - 1:.1%}"
-        table.add_row(_bytes(each["head_at_least"]), work, f"{each['bands']}")
-    return table
+    rows = [
+        (_bytes(each["head_at_least"]), f"{each['work'] - 1:.1%}", f"{each['bands']}")
+        for each in front
+    ]
+    return Table((">Head at least", ">More work", ">Bands"), rows)
+
+
+def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
+    measured = figures["measured"] is not None
+    if figures["bands"]:
+        yield _REQUIREMENTS
+        if not measured:
+            yield "Not run here: compare its results with those of the old file yourself."
+    if figures["head"] == figures["head_before"]:
+        yield NOTHING_GAINED[figures["status"]]
+    if figures["reason"]:
+        yield f"Nothing is written: {figures['reason']}."
+    if measured:
+        yield (
+            "Measured on this machine; the tail holds structures, which are smaller where pointers"
+            " have 32 bits."
+        )
+    if figures["scratch"] == "unknown":
+        yield (
+            "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
+            f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
+            " to plan with them."
+        )
 
 
 def _count(figures: Mapping[str, Any]) -> str:
@@ -125,15 +117,12 @@ def _count(figures: Mapping[str, Any]) -> str:
 
 
 def _scratch(figures: Mapping[str, Any]) -> str:
-    buffers = figures["scratch_buffers"]
-    found = (
-        f"{len(buffers)} buffers, the largest of"
-        f" {max((each['bytes'] for each in buffers), default=0)} bytes, "
-        if buffers
-        else ""
-    )
-    none = "" if buffers or figures["scratch"] == "unknown" else "none, "
-    return f"{found}{none}{_SOURCES[figures['scratch']]}"
+    sizes, source = [each["bytes"] for each in figures["scratch_buffers"]], figures["scratch"]
+    if sizes:
+        found = f"{len(sizes)} buffers, the largest of {max(sizes)} bytes, "
+    else:
+        found = "" if source == "unknown" else "none, "
+    return found + _SOURCES[source]
 
 
 def _bytes(size: int) -> str:

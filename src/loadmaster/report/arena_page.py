@@ -1,26 +1,33 @@
-"""The HTML report of a plan of TFLM's arena: the memory over the operators before and after, what
-makes the peak, and what bands offer."""
+"""The page of a plan of TFLM's arena: the memory over the operators before and after, what makes the
+peak, and what bands offer."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import Range1d
-from bokeh.plotting import figure
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
-from loadmaster.report.arena import reason_rows
-from loadmaster.report.charts import cursor, framed, hover, wide_range
-from loadmaster.report.colours import PALETTE
-from loadmaster.report.memory_map import scale_for
-from loadmaster.report.packing_page import MemoryMap, draw_memory
-from loadmaster.report.page import Page, hint, in_page, section
-from loadmaster.report.tables import card, table
-from loadmaster.report.text import Html, percent, printable
+from loadmaster.report.arena import front_table, reason_rows
+from loadmaster.report.packing import Memory, memory_map
+from loadmaster.report.text import percent
+from loadmaster.report.view import (
+    Axis,
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    MemoryMap,
+    Page,
+    Path,
+    Scatter,
+    Section,
+    Table,
+)
 
 Placed = tuple[Problem, Ints]
 """Buffers, and their addresses."""
@@ -30,73 +37,51 @@ _NO_TIME = (
 )
 
 
-def render_arena(figures: Mapping[str, Any], before: Placed, after: Placed) -> str:
-    """Render the page; ``figures`` are those of ``--json``."""
-    page, head = Page(), figures["head"]
+def arena_page(figures: Mapping[str, Any], before: Placed, after: Placed) -> Page:
+    """Make the page; ``figures`` are those of ``--json``."""
+    head, whole = figures["head"], figures["head_before"]
     cards = [
-        card("Head before", format_bytes(figures["head_before"]), "as TFLM places it"),
-        card("Head", format_bytes(head), f"{figures['status']} for these buffers"),
-        card("Multiply-accumulates", f"x {figures['work']:.3f}", "of those before"),
+        Figure("Head before", format_bytes(whole), distance="as TFLM places it"),
+        Figure("Head", format_bytes(head), distance=f"{figures['status']} for these buffers"),
+        Figure("Multiply-accumulates", f"x {figures['work']:.3f}", distance="of those before"),
     ]
-    maps = [
-        page.place(_memory(placed, name, peak))
-        for placed, name, peak in (
-            (before, "before", figures["head_before"]),
-            (after, "with the plan", head),
-        )
-    ]
-    refused = hint(f"No model is written: {figures['reason']}." if figures["reason"] else "")
-    sections = [
-        section("", Html(f"<div class=cards>{''.join(cards)}</div>"), refused),
-        section("Memory over the operators", hint(_instants(figures)), *maps),
-        section("Why", table("Why", ("What", "Found"), reason_rows(figures, head))),
-    ]
-    if figures["front"]:
-        rows = [
-            (f"{each['head_at_least']:,}", percent(each["work"] - 1), each["bands"])
-            for each in figures["front"]
-        ]
-        columns = (">Head at least (bytes)", ">More work", ">Bands")
-        drawn = page.place(_front(figures["front"]))
-        sections.append(
-            section("In bands", drawn, hint(_NO_TIME), table("In bands", columns, rows))
-        )
-    title = f"The arena of {printable(figures['model'])}"
-    return in_page(title, "What lies where while each operator runs", sections, page)
-
-
-def _instants(figures: Mapping[str, Any]) -> str:
+    maps = [_memory(before, "before", whole), _memory(after, "with the plan", head)]
+    refused = f"No model is written: {figures['reason']}." if figures["reason"] else ""
     halves = " With bands two instants are an operator." if figures["bands"] else ""
-    return f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
-
-
-def _memory(placed: Placed, name: str, peak: int) -> tuple[figure, str]:
-    problem, addresses = placed
-    memory = MemoryMap(name, np.arange(len(problem)), peak, None, None)
-    end = float(problem.upper.max(initial=1))
-    return draw_memory(problem, addresses, memory, wide_range(0.0, end), cursor(), "instant")
-
-
-def _front(choices: Sequence[Mapping[str, Any]]) -> tuple[figure, str]:
-    """Draw the head over the extra work, as steps: between two choices the one before holds."""
-    top, most = choices[0]["head_at_least"], choices[-1]["work"] - 1
-    scale = scale_for(top)
-    plot = framed(
-        "Head at least, over extra work",
-        320,
-        Range1d(start=-0.02 * most, end=1.04 * most or 1.0),
-        Range1d(start=0, end=1.08 * top / scale.bytes),
-        "extra multiply-accumulates (share)",
-        f"head ({scale.name})",
+    instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
+    sections = [
+        Section("", [Figures(cards), Line(refused, "hint")]),
+        Section("Memory over the operators", [Line(instants, "hint"), *maps]),
+        Section("Why", [Table(("What", "Found"), reason_rows(figures, head))]),
+    ]
+    if front := figures["front"]:
+        parts = [_front(front), Line(_NO_TIME, "hint"), front_table(front)]
+        sections.append(Section("In bands", parts))
+    last = max(int(placed[0].upper.max(initial=1)) for placed in (before, after))
+    title = f"The arena of {figures['model']}"
+    return Page(
+        title, "What lies where while each operator runs", sections, Axis(last, label="instant")
     )
-    data = {
-        "x": [each["work"] - 1 for each in choices],
-        "y": [each["head_at_least"] / scale.bytes for each in choices],
-        "name": [format_bytes(each["head_at_least"]) for each in choices],
-        "work": [percent(each["work"] - 1) for each in choices],
-        "bands": [each["bands"] for each in choices],
-    }
-    plot.step(data["x"], data["y"], mode="after", line_color=PALETTE[0])
-    marks = plot.scatter("x", "y", source=data, size=8, color=PALETTE[0])
-    hover(plot, [marks], "name", (("more work", "work"), ("bands", "bands")))
-    return plot, ""
+
+
+def _memory(placed: Placed, name: str, peak: int) -> MemoryMap:
+    problem, addresses = placed
+    return memory_map(problem, addresses, Memory(name, np.arange(len(problem)), peak, None, None))
+
+
+def _front(choices: Sequence[Mapping[str, Any]]) -> Scatter:
+    """Draw the head over the extra work, as steps: between two choices the one before holds."""
+    points = [(each["work"] - 1, each["head_at_least"]) for each in choices]
+    marks = [
+        Mark(
+            *point,
+            format_bytes(each["head_at_least"]),
+            {"more work": percent(each["work"] - 1), "bands": f"{each['bands']}"},
+        )
+        for point, each in zip(points, choices, strict=True)
+    ]
+    steps = [points[0]]
+    for (_, level), (x, y) in itertools.pairwise(points):
+        steps += [(x, level), (x, y)]
+    labels = "extra multiply-accumulates (share)", "head (bytes)"
+    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)], height=320)

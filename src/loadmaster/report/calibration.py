@@ -3,91 +3,57 @@ and after."""
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from loadmaster.core.units import format_bandwidth, format_seconds
-from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, Standing
-from loadmaster.report.text import NOTHING, percent, printable
+from loadmaster.cost.calibration.answer import Calibration, Figure, Standing
+from loadmaster.report.text import NOTHING, percent
+from loadmaster.report.view import Line, Notes, Part, Table
 
 _MEANING = {
     Standing.FITTED: "calibrated",
     Standing.BOUNDED: "at least this",
     Standing.KEPT: "kept",
 }
+_ERRORS = (
+    "Errors: the factor between model and measurement, in the mean, less 1. Unseen: of layers left"
+    " out of the fit, a fifth at a time."
+)
+_LEGEND = (
+    "At least: nothing measured is limited by it any more. Kept: measured times do not tell, the"
+    " figure is as it was."
+)
 
 
-def calibration_summary(found: Calibration) -> RenderableType:
+def calibration_summary(found: Calibration) -> list[Part]:
     """Make tables of errors and of figures."""
-    title = (
-        f"{printable(found.base)} against {found.rows} measured times of"
-        f" {printable(found.measured)}"
-    )
-    notes = [Text(f"Not used: {printable(text)}") for text in found.skipped]
-    explained = Text(
-        "Errors: the factor between model and measurement, in the mean, less 1. Unseen: of layers"
-        " left out of the fit, a fifth at a time."
-    )
-    legend = Text(
-        "At least: nothing measured is limited by it any more. Kept: measured times do not tell,"
-        " the figure is as it was."
-    )
-    return Group(
-        Text(title), Text(), _errors(found), explained, Text(), _figures(found), legend, *notes
-    )
-
-
-def _errors(found: Calibration) -> Table:
-    table = _columns(
-        "operators", ">rows", ">before", ">after", ">unseen", ">sum before", ">sum after"
-    )
+    errors = []
     for kind in found.kinds:
-        unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
-        sums = (_signed(kind.before), _signed(kind.after))
-        table.add_row(
-            Text(printable(kind.kind)),
-            str(kind.rows),
-            percent(kind.before.mean),
-            percent(kind.after.mean),
-            unseen,
-            *sums,
+        means = [each.mean for each in (kind.before, kind.after, kind.held_out) if each is not None]
+        sums = (
+            f"{'+' if each.total >= 0 else '-'}{percent(abs(each.total))}"
+            for each in (kind.before, kind.after)
         )
-    return table
-
-
-def _signed(errors: Errors) -> str:
-    return f"{'+' if errors.total >= 0 else '-'}{percent(abs(errors.total))}"
-
-
-def _figures(found: Calibration) -> Table:
-    table = _columns("figure", ">before", ">after", ">layers", "")
-    for figure in found.figures:
-        after = NOTHING if figure.standing is Standing.KEPT else _shown(figure, figure.after)
-        table.add_row(
-            Text(printable(figure.field)),
+        unseen = [NOTHING] * (kind.held_out is None)
+        errors.append((kind.kind, str(kind.rows), *map(percent, means), *unseen, *sums))
+    figures = [
+        (
+            figure.field,
             _shown(figure, figure.before),
-            after,
+            NOTHING if figure.standing is Standing.KEPT else _shown(figure, figure.after),
             str(figure.layers),
             _MEANING[figure.standing],
         )
-    return table
+        for figure in found.figures
+    ]
+    before = (">before", ">after", ">unseen", ">sum before", ">sum after")
+    return [
+        Line(f"{found.base} against {found.rows} measured times of {found.measured}"),
+        Table(("~operators", ">rows", *before), errors, _ERRORS),
+        Table(("~figure", ">before", ">after", ">layers", ""), figures, _LEGEND),
+        Notes([f"Not used: {text}" for text in found.skipped]),
+    ]
 
 
 def _shown(figure: Figure, value: float) -> str:
     if figure.field.endswith("job_overhead"):
         return format_seconds(value)
     return percent(value) if ".efficiency." in figure.field else format_bandwidth(value)
-
-
-def _columns(*names: str) -> Table:
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    for name in names:
-        table.add_column(
-            name.removeprefix(">"),
-            justify="right" if name.startswith(">") else "left",
-            overflow="fold",
-        )
-    return table

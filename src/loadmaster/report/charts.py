@@ -1,29 +1,79 @@
-"""Parts that all charts of a page share: one time axis, frames of equal width, tools, tooltips."""
+"""Draws the charts of a view with Bokeh: lanes, memory maps, curves and points.
+
+Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
+alpha and edge (opacity of the outline), and one column for each row of their tooltip.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bokeh.core.serialization import Serializer
-from bokeh.models import ColumnDataSource, CrosshairTool, HoverTool, Range, Range1d, WheelZoomTool
-from bokeh.models.annotations import Label, Span, Title
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    CrosshairTool,
+    FixedTicker,
+    HoverTool,
+    Range1d,
+    WheelZoomTool,
+)
+from bokeh.models.annotations import Label, Title
+from bokeh.models.annotations import Span as Rule
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.report.colours import network_colours
-from loadmaster.report.timeline import TimeUnit, last_instant, time_unit
+from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.report.colours import MERGED, colour, shade
+from loadmaster.report.merging import MAX_SHAPES, merge_neighbours, split
+from loadmaster.report.text import (
+    SIZES,
+    chart_text,
+    clipped,
+    largest_unit,
+    plural,
+    printable,
+)
+from loadmaster.report.timeline import TimeUnit, outline, time_unit
+from loadmaster.report.view import (
+    Axis,
+    Chart,
+    Curve,
+    MemoryMap,
+    Scatter,
+    Span,
+    Timeline,
+)
 
 INK = "#1f2933"
 FAINT = "#697586"
 GRID = "#e6e9ee"
+PAPER = "#ffffff"
+CURVE = "#334e68"
+CAPACITY, BOUND = "#b42318", "#067647"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 LEFT, RIGHT = 148, 18
+LANE_FILL = 0.76
+TALL = 1.6
+"""Ratio of capacity to peak above which the capacity is named in the title and has no line, which
+would compress the map."""
+OUTLINED = 0.015
+"""Least height of a buffer with an outline, as a share of the map's; on a thinner one the outline
+would hide the colour."""
+NARROWEST = 520
+"""Pixels of a chart's width where text stands in it; a narrower window scrolls it."""
+MOST_GROUPS = 12
+"""Groups that are named in a legend."""
 
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
+_MERGED_GROUP = -2
+_SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
+
+Row = Mapping[str, Any]
 
 
 class Column(list[object]):
@@ -34,73 +84,263 @@ class Column(list[object]):
 Serializer.register(Column, lambda column, _: column)
 
 
-def columns(data: Mapping[str, Sequence[object]]) -> ColumnDataSource:
-    """The source of many shapes."""
-    return ColumnDataSource({name: Column(values) for name, values in data.items()})
-
-
 @dataclass(frozen=True)
 class Canvas:
-    """The charts' common time axis and colours, and the shapes of each network (so that the legend
-    can hide them everywhere)."""
+    """The time axis that charts share, and the shapes of each network, which the legend hides in
+    all charts."""
 
+    axis: Axis
     unit: TimeUnit
     x_range: Range1d
-    cursor: Span
-    colours: Mapping[str, str]
-    drawn: dict[str, list[GlyphRenderer[Any]]] = field(default_factory=dict)
+    cursor: Rule
+    drawn: dict[int, list[GlyphRenderer[Any]]] = field(default_factory=dict)
 
 
-def canvas(plan: PlanRecord) -> Canvas:
-    """Make a time axis from zero to the plan's end."""
-    return time_canvas(plan.metrics.makespan.value, last_instant(plan), network_colours(plan))
-
-
-def time_canvas(seconds: float, end: float, colours: Mapping[str, str]) -> Canvas:
-    """Make a time axis from zero to ``end``, in the unit that suits ``seconds``."""
-    unit = time_unit(seconds)
-    return Canvas(unit, wide_range(0.0, unit.of(end) or 1.0), cursor(), colours)
-
-
-def wide_range(start: float, end: float) -> Range1d:
-    """Make an axis that can be moved and zoomed within its ends, with a margin."""
+def canvas(axis: Axis) -> Canvas:
+    """Make the time axis of a page; it can be moved and zoomed within its ends."""
+    unit = TimeUnit("", 1.0, 0) if axis.label else time_unit(axis.scale)
+    start, end = unit.of(axis.start), unit.of(axis.end)
+    end = end if end > start else start + 1
     margin = 0.01 * (end - start)
-    return Range1d(
-        start=start - margin,
-        end=end + margin,
-        bounds=(start - margin, end + margin),
-        min_interval=(end - start) / 1e7,
+    ends = start - margin, end + margin
+    cursor = Rule(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
+    x_range = Range1d(start=ends[0], end=ends[1], bounds=ends, min_interval=(end - start) / 1e7)
+    return Canvas(axis, unit, x_range, cursor)
+
+
+def legend_name(group: int) -> str:
+    """Return the name of the shapes that the legend's button of a network hides."""
+    return f"network {group}"
+
+
+def draw(chart: Chart, on: Canvas) -> tuple[figure, str]:
+    """Draw a chart; also return a sentence on what the chart leaves out, empty if nothing."""
+    match chart:
+        case Timeline():
+            return _timeline(chart, on)
+        case MemoryMap():
+            return _map(chart, on)
+        case Curve():
+            return _curve(chart, on)
+        case Scatter():
+            return _scatter(chart)
+    raise TypeError(chart)
+
+
+def _row(
+    on: Canvas,
+    times: tuple[float, float],
+    heights: tuple[float, float],
+    paint: tuple[str, float, float],
+    tip: Row,
+) -> Row:
+    """Make the columns of a rectangle; ``paint`` is its colour and the opacity of its area and of
+    its outline."""
+    left, right = map(on.unit.of, times)
+    sides = zip(_SIDES, (left, right, *heights, *paint), strict=True)
+    return {**dict(sides), on.axis.label or "time": on.unit.span(*times), **tip}
+
+
+def _timeline(chart: Timeline, on: Canvas) -> tuple[figure, str]:
+    """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
+    numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
+    spans = [span for _, span in numbered]
+    starts, ends = [span.start for span in spans], [span.end for span in spans]
+    if chart.stacked and spans:
+        on = replace(on, x_range=canvas(Axis(max(ends), on.axis.scale, min(starts))).x_range)
+    groups = merge_neighbours([span.lane for span in spans], starts, ends, MAX_SHAPES)
+    line, lines = _sublines(spans) if chart.stacked else ([0] * len(spans), {})
+    rows, merged = [], 0
+    for group in groups:
+        first, end = spans[group.start], max(ends[group.start : group.stop])
+        height = LANE_FILL / lines.get(first.lane, 1)
+        bottom = first.lane - LANE_FILL / 2 + height * line[group.start]
+        number, paint = first.colour, shade(colour(first.colour), first.tint)
+        if len(group) == 1:
+            alpha, tip = first.alpha, chart.tip([numbered[group.start][0]])
+        else:
+            busy = format_seconds(sum(ends[i] - starts[i] for i in group))
+            tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
+            number, paint, alpha, merged = _MERGED_GROUP, MERGED, 1.0, merged + len(group)
+        place = (first.start, end), (bottom, bottom + height)
+        rows.append((number, _row(on, *place, (paint, alpha, alpha), tip)))
+    count = len(chart.lanes)
+    height = 92 + count * max(16, min(40, 640 // max(1, count)))
+    plot = _over_time(chart.title, int(height), on, Range1d(start=count - 0.5, end=-0.5), "")
+    plot.yaxis.ticker = FixedTicker(ticks=list(range(count)))
+    plot.yaxis.major_label_overrides = {
+        lane: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
+    }
+    plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
+    plot.ygrid.grid_line_color = None
+    _rectangles(plot, on, rows)
+    if not merged:
+        return plot, ""
+    shapes = plural(len(groups) - len(spans) + merged, "grey rectangle")
+    return plot, (
+        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
+        f" shortest {chart.noun} are drawn as {shapes}."
     )
 
 
-def cursor() -> Span:
-    """Make the line under the mouse that charts over one axis share."""
-    return Span(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
+def _sublines(spans: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
+    """Give each interval the first free line of its lane; also return the lines of each lane."""
+    free: dict[int, list[float]] = defaultdict(list)
+    line = []
+    for span in spans:
+        ends = free[span.lane]
+        line.append(next((n for n, end in enumerate(ends) if end <= span.start), len(ends)))
+        ends[line[-1] : line[-1] + 1] = [span.end]
+    return line, {lane: len(ends) for lane, ends in free.items()}
 
 
-def chart(
-    on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width"
-) -> figure:
-    """Make an empty chart over time that moves with the others: see :func:`movable`."""
+def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
+    """Draw address against time; the smallest buffers are merged if there are too many."""
+    peak, bound, capacity = chart.peak, chart.bound, chart.capacity
+    tall = capacity is None or capacity > TALL * max(1, peak)
+    most = 1.08 * max(1, peak, 0 if tall else capacity or 0)
+    size, unit = largest_unit(most / 2.16, SIZES)
+    levels = (
+        ("peak", peak, INK, "dashed"),
+        ("lower bound", bound, BOUND, "dotted"),
+        ("capacity", capacity, CAPACITY, "solid"),
+    )
+    known = [
+        (f"{name} {format_bytes(n)}", n, tint, dash)
+        for name, n, tint, dash in levels
+        if n is not None
+    ]
+    title = f"{chart.title}: {', '.join(level[0] for level in known)}"
+    y_range = Range1d(start=0, end=most / size)
+    plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
+    shown, small = split(chart.boxes, MAX_SHAPES)
+    rows = []
+    for group in [*small, *([i] for i in shown)]:
+        boxes = [chart.boxes[i] for i in group]
+        low, high = min(box.low for box in boxes), max(box.high for box in boxes)
+        times = min(box.start for box in boxes), max(box.end for box in boxes)
+        length = format_bytes(sum(box.high - box.low for box in boxes))
+        tip = {"size": length, "address": f"{low:,} to {high:,}"}
+        if len(group) == 1:
+            number, edge = boxes[0].colour, float(high - low >= OUTLINED * most)
+            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group)
+        else:
+            number, paint = _MERGED_GROUP, (MERGED, 0.5, 1.0)
+            tip |= {"name": f"{plural(len(group), 'buffer')} merged"}
+        rows.append((number, _row(on, times, (low / size, high / size), paint, tip)))
+    _rectangles(plot, on, rows)
+    for text, n, tint, dash in known:
+        is_bound = dash == "dotted"
+        if (dash == "solid" and tall) or (is_bound and bound == peak):
+            continue
+        same = ", which is the lower bound" if dash == "dashed" and bound == peak else ""
+        _level(plot, n / size, text + same, tint, dash, below=is_bound or n > 0.88 * most)
+    if not small:
+        return plot, ""
+    return plot, (
+        f"{chart.title} holds more than {MAX_SHAPES:,} buffers over time: the"
+        f" {plural(sum(map(len, small)), 'smallest buffer')} (bytes x time) are drawn as"
+        f" {plural(len(small), 'grey rectangle')} around them, behind the others."
+    )
+
+
+def _curve(chart: Curve, on: Canvas) -> tuple[figure, str]:
+    """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
+    starts, ends, values = ([step[at] for step in chart.steps] for at in range(3))
+    if chart.along:
+        on = canvas(Axis(max(ends), label=chart.along))
+    shown, rows = [], []
+    for group in merge_neighbours([0] * len(starts), starts, ends, MAX_SHAPES):
+        start, end = starts[group.start], ends[group.stop - 1]
+        area = sum(values[i] * (ends[i] - starts[i]) for i in group)
+        mean = area / (end - start) if len(group) > 1 and end > start else values[group.start]
+        shown.append((start, end, mean))
+        tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
+        rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
+    top = 1.22 * max([chart.limit or 0.0, *(mean for *_, mean in shown)]) or 1.0
+    plot = _over_time(chart.title, 176, on, Range1d(start=0, end=top), chart.label)
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
+    _rectangles(plot, on, rows, mode="vline")
+    curve = outline(shown)
+    line = _source({"x": list(map(on.unit.of, curve.times)), "y": curve.values})
+    plot.step("x", "y", source=line, mode="after", line_color=CURVE, line_width=1.25)
+    if chart.limit is not None:
+        _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
+    if len(shown) == len(starts):
+        return plot, chart.remark
+    count = plural(len(starts), "step")
+    return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
+
+
+def _scatter(chart: Scatter) -> tuple[figure, str]:
+    marks = chart.marks
+    points = [(m.x, m.y) for m in marks] + [point for path in chart.paths for point in path.points]
+    points += [(points[0][0], chart.limit[0])] if chart.limit and points else []
+    across, up = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
+    more: dict[str, Any] = {}
+    if chart.logarithmic:
+        more = {"x_axis_type": "log", "y_axis_type": "log"}
+        x_range, y_range = (Range1d(start=min(at) / 1.5, end=1.5 * max(at)) for at in (across, up))
+    else:
+        margin = 0.06 * (max(across) - min(across)) or 0.5 * abs(max(across)) or 1.0
+        x_range = Range1d(start=max(0.0, min(across) - margin), end=max(across) + margin)
+        y_range = Range1d(start=0, end=1.08 * max(up))
     plot = framed(
-        title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset"
+        chart.title, chart.height, x_range, y_range, chart.x, chart.y, min_width=NARROWEST, **more
     )
-    movable(plot, on.cursor, box)
-    return plot
-
-
-def movable(plot: figure, line: Span, box: str = "width") -> None:
-    """Have Ctrl and the wheel zoom along the x axis, and the toolbar zoom to a box (``box``
-    dimensions); drag pans by itself."""
-    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
-    plot.add_tools(_wheel(), CrosshairTool(overlay=line, visible=False))
+    for path in chart.paths:
+        paint = INK if path.colour < 0 else colour(path.colour)
+        xs, ys = [x for x, _ in path.points], [y for _, y in path.points]
+        plot.line(xs, ys, line_color=paint, line_width=1.5, line_dash=path.dash)
+    for number in sorted({mark.colour for mark in marks}):
+        paint, mine = colour(number), [mark for mark in marks if mark.colour == number]
+        columns: dict[str, list[Any]] = {
+            "x": [mark.x for mark in mine],
+            "y": [mark.y for mark in mine],
+            "size": [mark.size for mark in mine],
+            "bound": [mark.y if mark.bound is None else mark.bound for mark in mine],
+            "fill": [PAPER if mark.hollow else paint for mark in mine],
+        }
+        facts = [{"name": mark.name, **mark.facts} for mark in mine]
+        source = _source(columns | _tips(facts))
+        if any(mark.bound is not None for mark in mine):
+            plot.segment("x", "bound", "x", "y", source=source, line_color=paint, line_alpha=0.45)
+            plot.scatter("x", "bound", source=source, marker="dash", size=9, line_color=paint)
+        named: dict[str, Any] = {}
+        if 0 < len(chart.groups) <= MOST_GROUPS:
+            named["legend_label"] = chart_text(chart.groups[number])
+        drawn = plot.scatter(
+            "x",
+            "y",
+            source=source,
+            size="size",
+            line_color=paint,
+            fill_color="fill",
+            alpha=0.7,
+            **named,
+        )
+        _hover(plot, [drawn], list(facts[0]))
+    if chart.limit:
+        _level(plot, *chart.limit, INK, "dashed")
+    if plot.legend:
+        plot.legend.update(
+            label_text_font=FONT,
+            label_text_font_size="11px",
+            label_text_color=INK,
+            background_fill_alpha=0.0,
+            border_line_color=None,
+            ncols=4,
+            padding=2,
+        )
+        plot.add_layout(plot.legend[0], "below")
+    return plot, chart.remark
 
 
 def framed(
     title: str,
     height: int,
-    x_range: Range,
-    y_range: Range,
+    x_range: Any,
+    y_range: Any,
     x_label: str,
     y_label: str,
     tools: str = "",
@@ -108,12 +348,17 @@ def framed(
 ) -> figure:
     """Make an empty chart over any two axes; ``more`` is for Bokeh's figure."""
     plot = figure(
-        title=Title(text=title, text_font=FONT, text_font_size="14px", text_color=INK),
+        title=Title(
+            text=chart_text(clipped(title, 120)),
+            text_font=FONT,
+            text_font_size="14px",
+            text_color=INK,
+        ),
         height=height,
         x_range=x_range,
         y_range=y_range,
-        x_axis_label=x_label,
-        y_axis_label=y_label or None,
+        x_axis_label=chart_text(x_label),
+        y_axis_label=chart_text(y_label) or None,
         sizing_mode="stretch_width",
         min_border_left=LEFT,
         min_border_right=RIGHT,
@@ -122,17 +367,6 @@ def framed(
         lod_threshold=None,
         **more,
     )
-    _style(plot)
-    return plot
-
-
-def _wheel() -> WheelZoomTool:
-    """Make a tool that zooms with Ctrl only: the charts are as wide as the page, and the wheel must
-    scroll it."""
-    return WheelZoomTool(dimensions="width", modifiers="ctrl")
-
-
-def _style(plot: figure) -> None:
     plot.toolbar.logo = None
     plot.outline_line_color = None
     plot.background_fill_color = plot.border_fill_color = None
@@ -150,23 +384,88 @@ def _style(plot: figure) -> None:
             minor_tick_line_color=None,
         )
     plot.grid.grid_line_color = GRID
+    return plot
 
 
-def hover(
+def _over_time(
+    title: str, height: int, on: Canvas, y_range: Range1d, y_label: str, box: str = "width"
+) -> figure:
+    """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
+    Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
+    label = on.axis.label or f"time ({on.unit.name})"
+    plot = framed(title, height, on.x_range, y_range, label, y_label, "xpan,reset")
+    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
+    plot.add_tools(WheelZoomTool(dimensions="width", modifiers="ctrl"))
+    plot.add_tools(CrosshairTool(overlay=on.cursor, visible=False))
+    return plot
+
+
+def _source(columns: Mapping[str, Sequence[object]]) -> ColumnDataSource:
+    return ColumnDataSource({name: Column(values) for name, values in columns.items()})
+
+
+def _tips(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Make a column of each key; texts are made printable."""
+    names = list(rows[0]) if rows else []
+    return {
+        name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
+        for name in names
+    }
+
+
+def _rectangles(
     plot: figure,
-    renderers: Sequence[GlyphRenderer[Any]],
-    title: str,
-    rows: Sequence[tuple[str, str]],
+    on: Canvas,
+    rows: Sequence[tuple[int, Row]],
     mode: Literal["mouse", "vline"] = "mouse",
 ) -> None:
-    """Show column ``title`` and, one to a line, the columns of ``rows``; their values are escaped
-    in the browser."""
+    """Draw rectangles; on a page with a legend, those of each network can be hidden.
+
+    The legend hides the first shapes of a network, and these hide the others: see `page.render`.
+    """
+    networks = len(on.axis.groups) if mode == "mouse" else 0
+    groups: dict[int, list[Row]] = {number: [] for number in range(networks)}
+    for number, row in rows:
+        groups.setdefault(number if networks else min(number, 0), []).append(row)
+    tips: dict[tuple[str, ...], list[GlyphRenderer[Any]]] = defaultdict(list)
+    for number in sorted(groups, key=lambda number: number != _MERGED_GROUP):
+        mine = groups[number]
+        drawn = plot.quad(
+            source=_source({side: [] for side in _SIDES} | _tips(mine)),
+            left="left",
+            right="right",
+            bottom="bottom",
+            top="top",
+            fill_color="colour",
+            fill_alpha="alpha",
+            line_color="colour",
+            line_alpha="edge",
+            line_width=0.75,
+        )
+        if 0 <= number < networks:
+            if number not in on.drawn:
+                drawn.name = legend_name(number)
+            on.drawn.setdefault(number, []).append(drawn)
+        if mine:
+            tips[tuple(name for name in mine[0] if name not in _SIDES)].append(drawn)
+    for labels, renderers in tips.items():
+        _hover(plot, renderers, labels, mode)
+
+
+def _hover(
+    plot: figure,
+    renderers: Sequence[GlyphRenderer[Any]],
+    labels: Sequence[str],
+    mode: Literal["mouse", "vline"] = "mouse",
+) -> None:
+    """Show the column ``name`` and below it the other columns, one a line; the browser escapes
+    their values."""
     lines = "".join(
-        f'<tr><td style="{_TERM}">{name}</td><td>@{column}</td></tr>' for name, column in rows
+        f'<tr><td style="{_TERM}">{label}</td><td>@{{{label}}}</td></tr>'
+        for label in labels
+        if label != "name"
     )
-    tip = (
-        f'<div style="{_TIP}"><b>@{title}</b><table style="border-spacing:0">{lines}</table></div>'
-    )
+    tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
     plot.add_tools(
         HoverTool(
             renderers=list(renderers),
@@ -178,47 +477,23 @@ def hover(
     )
 
 
-def rectangles(
-    plot: figure,
-    data: Mapping[str, Sequence[object]],
-    colour: str,
-    alpha: float | str = 1.0,
-    edge: float | str = 1.0,
-) -> GlyphRenderer[Any]:
-    """Draw rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` are
-    the opacity of areas and outlines."""
-    return plot.quad(
-        source=columns(data),
-        left="left",
-        right="right",
-        top="top",
-        bottom="bottom",
-        fill_color=colour,
-        fill_alpha=alpha,
-        line_color=colour,
-        line_alpha=edge,
-        line_width=0.75,
-    )
-
-
-def level(
-    plot: figure, value: float, text: str, colour: str, dash: str, below: bool = False
-) -> None:
+def _level(plot: figure, at: float, text: str, paint: str, dash: str, below: bool = False) -> None:
     """Draw a horizontal line with its name at the left end of the frame."""
     plot.add_layout(
-        Span(location=value, dimension="width", line_color=colour, line_dash=dash, line_width=1.25)
+        Rule(location=at, dimension="width", line_color=paint, line_dash=dash, line_width=1.25)
     )
-    label = Label(
-        x=6,
-        y=value,
-        x_units="screen",
-        y_offset=-3 if below else 3,
-        text=text,
-        text_font=FONT,
-        text_font_size="11px",
-        text_color=colour,
-        text_baseline="top" if below else "bottom",
-        background_fill_color="#ffffff",
-        background_fill_alpha=0.75,
+    plot.add_layout(
+        Label(
+            x=6,
+            y=at,
+            x_units="screen",
+            y_offset=-3 if below else 3,
+            text=chart_text(text),
+            text_font=FONT,
+            text_font_size="11px",
+            text_color=paint,
+            text_baseline="top" if below else "bottom",
+            background_fill_color=PAPER,
+            background_fill_alpha=0.75,
+        )
     )
-    plot.add_layout(label)

@@ -3,8 +3,6 @@ muted ones."""
 
 from __future__ import annotations
 
-from loadmaster.planning.plan_records import PlanRecord
-
 PALETTE = (
     "#0072b2",
     "#e69f00",
@@ -19,25 +17,19 @@ PALETTE = (
 )
 MERGED = "#9aa1a9"
 COPY = "#5b6570"
-
-
-def network_colours(plan: PlanRecord) -> dict[str, str]:
-    """Choose a colour for each network, the same in all charts of a report; colours repeat after
-    ten networks."""
-    return {network.name: PALETTE[i % len(PALETTE)] for i, network in enumerate(plan.networks)}
-
-
 _SHADES = (0.0, 0.34, -0.28, 0.17, -0.42)
 """Shares of white, or of black where negative, in the shades of a colour family; neighbours differ
 much."""
 
 
-def shade(colour: str, number: int) -> str:
-    """A shade of a colour, of one family with it: number 0 is the colour itself, and shades repeat
-    after five."""
+def colour(number: int) -> str:
+    """Return the colour of a number; colours repeat after ten, and negative numbers are grey."""
+    return PALETTE[number % len(PALETTE)] if number >= 0 else COPY
+
+
+def shade(base: str, number: int) -> str:
+    """Return a shade of a colour: number 0 is the colour itself, and shades repeat after five."""
     share = _SHADES[number % len(_SHADES)]
     towards = 255 if share > 0 else 0
-    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(
-        f"{round(channel + (towards - channel) * abs(share)):02x}" for channel in channels
-    )
+    channels = (int(base[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (towards - c) * abs(share)):02x}" for c in channels)

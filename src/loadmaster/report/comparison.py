@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from loadmaster.core.provenance import costs_json
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures
-from loadmaster.report.text import NOTHING, percent, printable
+from loadmaster.report.plan_charts import link, memory_map, schedule, time_axis
+from loadmaster.report.text import NOTHING, signed
+from loadmaster.report.view import (
+    Chart,
+    Figure,
+    Figures,
+    Legend,
+    Line,
+    Notes,
+    Page,
+    Part,
+    Section,
+    Table,
+)
 
-COLUMNS = ("", ">first", ">second", ">change")
-KINDS = 12
+_COLUMNS = ("", ">first", ">second", ">change")
+_KINDS = 20
+_HINT = (
+    "The first plan above the second, over one time axis. Drag to pan, hold Ctrl and scroll to"
+    " zoom: all charts move together, with arrows, + and - too, and 0 resets. Click a network to"
+    " hide it everywhere."
+)
 
 
 @dataclass(frozen=True)
@@ -39,107 +52,44 @@ class Row:
         return self.second / self.first - 1 if self.first and self.second is not None else None
 
     def cells(self) -> tuple[str, str, str, str]:
-        """The row as text, in the order of :data:`COLUMNS`."""
+        """The row as text: name, first, second, change."""
         first, second = (
             NOTHING if value is None else self.text(value) for value in (self.first, self.second)
         )
         return self.name, first, second, NOTHING if self.change is None else signed(self.change)
 
+    def to_json(self) -> dict[str, float | None]:
+        """The row as plain data."""
+        return {"first": self.first, "second": self.second, "change": self.change}
 
-def signed(change: float) -> str:
-    """Format a change as ``"+12.3 %"``; none is ``"the same"``."""
-    return "the same" if not change else f"{'+' if change > 0 else '-'}{percent(abs(change))}"
+
+_FIGURES: tuple[tuple[str, str, Callable[[PlanRecord], float], Callable[[float], str]], ...] = (
+    ("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds),
+    ("lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds),
+    (
+        "inferences_per_second",
+        "Inferences per second",
+        lambda plan: plan.metrics.inferences_per_second.value,
+        format_count,
+    ),
+    ("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules),
+    ("missed", "Missed deadlines", lambda plan: plan.missed, format_count),
+    ("jobs", "Jobs", lambda plan: len(plan.jobs), "{:,.0f}".format),
+)
 
 
 def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
     """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
     memory."""
-
-    def row(
-        key: str, name: str, of: Callable[[PlanRecord], float | None], text: Callable[[float], str]
-    ) -> Row:
-        return Row(key, name, of(first), of(second), text)
-
-    yield row("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds)
-    yield row(
-        "lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds
-    )
-    yield row(
-        "inferences_per_second",
-        "Inferences per second",
-        lambda plan: plan.metrics.inferences_per_second.value,
-        format_count,
-    )
-    yield row("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules)
-    yield row("missed", "Missed deadlines", lambda plan: float(plan.missed), format_count)
-    yield row("jobs", "Jobs", lambda plan: float(len(plan.jobs)), lambda value: f"{value:,.0f}")
-    for memory in _both(
-        [m.name for m in first.target.memories], [m.name for m in second.target.memories]
-    ):
-        yield row(
-            f"traffic.{memory}",
-            f"Traffic of {memory}",
-            partial(_traffic, memory=memory),
-            format_bytes,
-        )
-        yield row(
-            f"peak.{memory}",
-            f"Peak of {memory}",
-            partial(_peak, memory=memory),
-            format_bytes,
-        )
-
-
-def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
-    """Sum the seconds of cores by kind of operator, the largest differences first."""
-    spent = [_seconds_by_kind(plan) for plan in (first, second)]
-    found = [
-        Row(kind, kind, spent[0].get(kind, 0.0), spent[1].get(kind, 0.0), format_seconds)
-        for kind in _both(list(spent[0]), list(spent[1]))
-    ]
-    return sorted(found, key=lambda row: (-abs((row.second or 0.0) - (row.first or 0.0)), row.name))
-
-
-def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
-    """Return every figure of both plans and its change, by name, as plain data; seconds, joules,
-    bytes."""
-    return {
-        "plans": [
-            {"title": figures.title(plan), "status": plan.status, "seed": plan.seed}
-            for plan in (first, second)
-        ],
-        "figures": {
-            row.key: {"first": row.first, "second": row.second, "change": row.change}
-            for row in rows(first, second)
-        },
-        "kinds": {
-            row.key: {"first": row.first, "second": row.second, "change": row.change}
-            for row in kinds(first, second)
-        },
-        "costs": costs_json(first.costs),
-    }
-
-
-def comparison_summary(first: PlanRecord, second: PlanRecord) -> RenderableType:
-    """Make a table of the figures of both plans."""
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    for column in COLUMNS:
-        table.add_column(
-            column.removeprefix(">"), justify="right" if column.startswith(">") else "left"
-        )
-    for row in rows(first, second):
-        table.add_row(*(Text(printable(cell)) for cell in row.cells()))
-    names = [
-        Text(f"{which}: {figures.title(plan)}, {plan.status}")
-        for which, plan in (("first", first), ("second", second))
-    ]
-    return Group(*names, Text(), table, Text(), Text(figures.figures_rest_on(first.costs)))
-
-
-def _both(one: list[str], other: list[str]) -> list[str]:
-    return list(dict.fromkeys([*one, *other]))
+    for key, name, of, text in _FIGURES:
+        yield Row(key, name, of(first), of(second), text)
+    for memory in _memories(first, second):
+        for key, moved in (("traffic", _traffic), ("peak", _peak)):
+            name, ends = (
+                f"{key.capitalize()} of {memory}",
+                (moved(first, memory), moved(second, memory)),
+            )
+            yield Row(f"{key}.{memory}", name, ends[0], ends[1], format_bytes)
 
 
 def _traffic(plan: PlanRecord, memory: str) -> float | None:
@@ -152,8 +102,81 @@ def _peak(plan: PlanRecord, memory: str) -> float | None:
     return None if use is None else float(use.peak)
 
 
-def _seconds_by_kind(plan: PlanRecord) -> dict[str, float]:
-    spent: dict[str, float] = defaultdict(float)
-    for job in plan.jobs:
-        spent[job.kind] += job.end - job.start
-    return spent
+def _memories(*plans: PlanRecord) -> list[str]:
+    return list(dict.fromkeys(m.name for plan in plans for m in plan.target.memories))
+
+
+def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
+    """Sum the seconds of cores by kind of operator, the largest differences first."""
+    one, other = (defaultdict[str, float](float) for _ in range(2))
+    for plan, spent in ((first, one), (second, other)):
+        for job in plan.jobs:
+            spent[job.kind] += job.end - job.start
+    ranked = sorted({*one, *other}, key=lambda kind: (-abs(other[kind] - one[kind]), kind))
+    return [Row(kind, kind, one[kind], other[kind], format_seconds) for kind in ranked]
+
+
+def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
+    """Return every figure of both plans and its change, by name, as plain data; seconds, joules,
+    bytes."""
+    return {
+        "plans": [
+            {"title": figures.title(plan), "status": plan.status, "seed": plan.seed}
+            for plan in (first, second)
+        ],
+        "figures": {row.key: row.to_json() for row in rows(first, second)},
+        "kinds": {row.key: row.to_json() for row in kinds(first, second)},
+        "costs": costs_json(first.costs),
+    }
+
+
+def comparison_summary(first: PlanRecord, second: PlanRecord) -> list[Part]:
+    """Make a table of the figures of both plans."""
+    return [_about(first, second), _figures(first, second), _costs(first)]
+
+
+def _about(first: PlanRecord, second: PlanRecord) -> Notes:
+    lines = (("First", first), ("Second", second))
+    return Notes(
+        [f"{which}: {figures.title(plan)}; {figures.verdict(plan)}" for which, plan in lines]
+    )
+
+
+def _figures(first: PlanRecord, second: PlanRecord) -> Table:
+    return Table(_COLUMNS, [row.cells() for row in rows(first, second)])
+
+
+def _costs(plan: PlanRecord) -> Line:
+    return Line(figures.figures_rest_on(plan.costs), "strong")
+
+
+def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
+    """Make the page of two plans: their figures side by side, and their schedules, links and
+    memories over one time axis."""
+    plans = first, second
+    axis, spent = time_axis(first, second), "Time of cores by kind of operator"
+    cards = []
+    for row in rows(first, second):
+        if row.key in ("makespan", "inferences_per_second", "energy"):
+            name, one, other, change = row.cells()
+            cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
+    hint, legend = Line(_HINT, "hint"), Legend(axis.groups)
+    charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
+    sections = [
+        Section("", [Figures(cards), _about(first, second), _costs(first)]),
+        Section("Figures", [_figures(first, second)]),
+        Section("Schedules", [hint, legend, *charts]),
+    ]
+    for name in _memories(first, second):
+        having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]
+        links = [_titled(plan, link(plan, memory)) for plan, memory in having]
+        maps = [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
+        sections.append(Section(f"Memory {name}", [*links, *maps]))
+    by_kind = [row.cells() for row in kinds(first, second)[:_KINDS]]
+    sections.append(Section(spent, [Table(_COLUMNS, by_kind)]))
+    return Page("Two plans", " and ".join(map(figures.title, plans)), sections, axis)
+
+
+def _titled(plan: PlanRecord, chart: Chart) -> Chart:
+    """Add the plan to the title of a chart."""
+    return replace(chart, title=f"{figures.title(plan)}, {plan.status}: {chart.title}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.report.text import comma, plural, printable
+from loadmaster.report.timeline import total_over_time
 from loadmaster.workloads.job import Ranges
 
 _ROWS, _COLUMNS, _TERMS = "rows", "columns", "terms of the sum"
@@ -76,22 +77,6 @@ class CutOperator:
         """Bytes of its results."""
         return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
 
-    @property
-    def sums(self) -> int:
-        """Bytes of the largest partial sums that a piece leaves to the next of its chain; 0 if it
-        sums over all."""
-        return max((band.tensor.bytes for band in self.bands if band.tensor.summed), default=0)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds from the start of its first piece to the end of its last."""
-        return max(job.end for job in self.jobs) - min(job.start for job in self.jobs)
-
-    @property
-    def busy(self) -> float:
-        """Seconds of cores that its pieces take."""
-        return math.fsum(job.end - job.start for job in self.jobs)
-
     def how(self) -> str:
         """Into what it is cut."""
         if not self.along:
@@ -128,13 +113,15 @@ class Cuts:
     """All that a plan cuts, in the order in which it begins."""
 
     operators: tuple[CutOperator, ...] = ()
-    stacks: tuple[Stack, ...] = field(default=())
+    stacks: tuple[Stack, ...] = ()
 
     def why(self, operator: CutOperator) -> str:
         """What an operator's cut is good for, as the plan shows it."""
         reasons = []
         if operator.at_once > 1:
-            work = f"{format_seconds(operator.busy)} of work in {format_seconds(operator.elapsed)}"
+            busy = math.fsum(job.end - job.start for job in operator.jobs)
+            last, first = max(j.end for j in operator.jobs), min(j.start for j in operator.jobs)
+            work = f"{format_seconds(busy)} of work in {format_seconds(last - first)}"
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:
             waiting = (
@@ -149,8 +136,9 @@ class Cuts:
             reasons.append(
                 f"{operator.recomputed:.1%} recomputed, so that bands wait for no others"
             )
-        if operator.sums:
-            kept = f"each piece adds to up to {format_bytes(operator.sums)} of sums"
+        sums = max((b.tensor.bytes for b in operator.bands if b.tensor.summed), default=0)
+        if sums:
+            kept = f"each piece adds to up to {format_bytes(sums)} of sums"
             reasons.append(
                 "otherwise the operands of its pieces would exceed the fast memory, or be too"
                 f" many: {kept}"
@@ -311,48 +299,29 @@ def _sizes(low: int, high: int) -> str:
 
 def _most(amounts: Iterable[tuple[float, float, int]]) -> int:
     """The most of amounts over [start, end) at one time."""
-    events = sorted(
-        (time, change)
-        for start, end, amount in amounts
-        for time, change in ((start, amount), (end, -amount))
-    )
-    level = most = 0
-    for _, change in events:
-        level += change
-        most = max(most, level)
-    return most
+    return int(max(total_over_time(amounts).values, default=0))
 
 
 def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
     """Join operators of which one reads a band of the other before the last of its bands has
     begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
-    root = list(range(len(operators)))
-
-    def top(number: int) -> int:
-        while root[number] != number:
-            root[number] = number = root[root[number]]
-        return number
-
+    joined = [{number} for number in range(len(operators))]
     for number, operator in enumerate(operators):
         last = max(job.start for job in operator.jobs)
-        for band in operator.bands:
-            for reader in readers[band.tensor.name]:
-                if reader.name in home and reader.start < last:
-                    root[top(home[reader.name])] = top(number)
-    members: dict[int, list[int]] = defaultdict(list)
-    for number in range(len(operators)):
-        members[top(number)].append(number)
-    large = [group for group in members.values() if len(group) > 1]
-    of_stack = {number: place for place, group in enumerate(large) for number in group}
-    marked = [
-        CutOperator(o.jobs, o.bands, o.along, o.at_once, o.alive, of_stack.get(number))
-        for number, o in enumerate(operators)
+        for reader in (r for band in operator.bands for r in readers[band.tensor.name]):
+            if reader.name in home and reader.start < last:
+                group, other = joined[number], joined[home[reader.name]]
+                if group is not other:
+                    group |= other
+                    for member in other:
+                        joined[member] = group
+    large = [
+        sorted(group) for at, group in enumerate(joined) if len(group) > 1 and at == min(group)
     ]
-    return Cuts(
-        tuple(marked),
-        tuple(
-            Stack(place, tuple(marked[number] for number in group))
-            for place, group in enumerate(large)
-        ),
-    )
+    marked = list(operators)
+    for place, members in enumerate(large):
+        for number in members:
+            marked[number] = replace(operators[number], stack=place)
+    stacks = [Stack(at, tuple(marked[n] for n in each)) for at, each in enumerate(large)]
+    return Cuts(tuple(marked), tuple(stacks))

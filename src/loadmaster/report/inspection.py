@@ -1,33 +1,273 @@
-"""The summary of a network for ``loadmaster inspect``, as a table or as plain data."""
+"""A network's page, its summary in the terminal and as plain data, and its view in notebooks."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from loadmaster.core.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_rate,
+    rate_unit,
+)
+from loadmaster.report.colours import PALETTE
+from loadmaster.report.text import clipped, comma, plural, printable
+from loadmaster.report.timeline import total_over_time
+from loadmaster.report.view import (
+    Curve,
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    Notes,
+    Page,
+    Part,
+    Path,
+    Scatter,
+    Section,
+    Share,
+    Table,
+    View,
+    first_rows,
+)
+from loadmaster.targets.hardware import Core, Target
+from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
+from loadmaster.workloads.job import Job
 
-from loadmaster.core.units import format_bytes, format_count
-from loadmaster.report.text import warnings
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+_LISTED = 100
+_DRAWN = 5000
+_KINDS = len(PALETTE) - 1
+"""Kinds of operators with a colour of their own; all others share the last."""
 
 
-def inspection(graph: Graph) -> RenderableType:
-    """Make a table of totals, operators by kind, and unknown operators."""
-    parts: list[RenderableType] = [*warnings(graph.unknown_kinds)]
-    parts += [_totals(graph), _operators(graph)]
-    if graph.subgraph_ops:
-        names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
-        parts.append(Text(f"Inside control flow, counted and not planned: {names}"))
-    parts += [Text(note) for note in graph.notes]
-    return Group(*parts)
+def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
+    """Make the page of a network.
+
+    With a machine, jobs are drawn under its roofline: the arithmetic of its fastest core, and the
+    bandwidth of its main memory. O(operators log operators), and the costs of every job on every
+    core.
+    """
+    ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
+    ranked = sorted(ops, key=lambda op: (-work_of(op), -bytes_of(op), op.name))
+    points = _points(graph, ranked, machine)
+    unit = rate_unit([graph.precision])
+    roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
+    warning = Line(uncounted(graph.unknown_kinds), "strong")
+    sections = [
+        Section("", [warning, Figures(_figures(graph)), Notes(_notes(graph))]),
+        *roofline,
+        Section("Operators by kind", [_kinds(graph)]),
+        Section("Operators by cost", [_operators(graph, ranked)]),
+    ]
+    where = "" if machine is None else f" on {machine.name}"
+    return Page(f"{graph.name}{where}", f"What was read of {graph.source}", sections)
+
+
+@dataclass(frozen=True)
+class Point:
+    """An operator, or a job that operators were fused into, in the roofline picture.
+
+    ``work`` counts operations, two for a multiply-accumulate, and ``bytes`` those of all operands,
+    each once. ``seconds`` is the longer of its arithmetic and its operands' way over the link of
+    main memory, on the core that is fastest for it; 1 without a machine.
+    """
+
+    name: str
+    kind: str
+    work: int
+    bytes: int
+    seconds: float = 1.0
+
+
+def work_of(op: Op | Job) -> int:
+    """Count arithmetic: two operations for a multiply-accumulate, one for a scalar operation."""
+    return 2 * op.macs + op.elements
+
+
+def bytes_of(op: Op | Job) -> int:
+    """Count the bytes that are read and written, each operand once."""
+    return sum(access.bytes for access in (*op.reads, *op.writes))
+
+
+def peak_of(core: Core, bits: int) -> float:
+    """Operations a second that a core can do at most at a width, two for a multiply-accumulate."""
+    return 2 * core.rows * core.columns * core.clock * core.macs_per_cycle[bits]
+
+
+def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Point]:
+    """Make a point of each operator; with a machine, of each job, and estimate how fast one core
+    runs it."""
+    items: Sequence[Op | Job] = ops
+    seconds = [1.0] * len(ops)
+    if machine is not None:
+        from loadmaster.cost.analytical.job_costs import job_table
+        from loadmaster.workloads.lowering.instantiate import lower
+
+        work = lower([graph], machine)
+        items, seconds = work.jobs, job_table(work, machine).compute.min(axis=1).tolist()
+        for at, job in enumerate(work.jobs):
+            read, written = (sum(o.bytes for o in ends) for ends in (job.reads, job.writes))
+            seconds[at] = max(seconds[at], machine.main.link_seconds(read, written), 1e-12)
+    points = [
+        Point(item.name, item.kind, work_of(item), bytes_of(item), time)
+        for item, time in zip(items, seconds, strict=True)
+    ]
+    known = [point for point in points if point.work and point.bytes]
+    return sorted(known, key=lambda point: (-point.work, point.name))
+
+
+def _figures(graph: Graph) -> list[Figure]:
+    """List operators, multiply-accumulates, and bytes by kind of tensor."""
+    count, macs = f"{len(graph.ops):,}", format_count(graph.macs)
+    how = f"{graph.precision}, batch {graph.batch}"
+    alive = {TensorKind.ACTIVATION: "all of them, which are not alive at one time"}
+    return [
+        Figure("Operators", count, "", how),
+        Figure("Multiply-accumulates", macs),
+        *(
+            Figure(f"Bytes of {kind}s", format_bytes(graph.bytes_of(kind)), "", alive.get(kind, ""))
+            for kind in TensorKind
+        ),
+    ]
+
+
+def _notes(graph: Graph) -> list[str]:
+    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
+    inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
+    return [*inside, *graph.notes]
+
+
+def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Scatter:
+    """Draw points by operations per byte and operations; with a machine, by their rates, under the
+    roof of its fastest core."""
+    shown, label, about, paths = points[:_DRAWN], "operations", "", []
+    if machine is not None:
+        bandwidth = machine.main.read_bandwidth
+        top = max(peak_of(core, bits) for core in machine.cores for bits in core.macs_per_cycle)
+        knee = top / bandwidth
+        intensities = [point.work / point.bytes for point in shown]
+        low, high = min(*intensities, knee / 4), max(*intensities, knee * 4)
+        paths = [Path([(low, low * bandwidth), (knee, top), (high, top)])]
+        label = f"{unit} on one core, estimated"
+        about = (
+            f" The roof: {format_rate(top, unit)} of the fastest core at its narrowest width, and"
+            f" {format_bandwidth(bandwidth)} of {machine.main.name}. Left of {knee:.3g} operations"
+            " for each byte it is the memory that limits a core that has the link for itself, if"
+            " every operand crosses it once; what lies below the roof fills the array badly."
+        )
+    work: Counter[str] = Counter()
+    for point in shown:
+        work[point.kind] += point.work
+    named = sorted(work, key=lambda kind: (-work[kind], kind))[:_KINDS]
+    most = max(point.work for point in shown)
+    marks = []
+    for point in shown:
+        rate = point.work / point.seconds
+        facts = {
+            "kind": point.kind,
+            "operations": format_count(point.work),
+            "bytes": format_bytes(point.bytes),
+        }
+        marks.append(
+            Mark(
+                point.work / point.bytes,
+                rate,
+                point.name,
+                facts if machine is None else facts | {"rate": format_rate(rate, unit)},
+                named.index(point.kind) if point.kind in named else len(named),
+                5 + 15 * (point.work / most) ** 0.5,
+            )
+        )
+    left_out = len(points) - len(shown)
+    more = f" The {plural(left_out, 'smallest operator')} are not drawn." if left_out else ""
+    return Scatter(
+        "",
+        "operations for each byte of operands",
+        label,
+        marks,
+        paths,
+        [*named, "others"],
+        logarithmic=True,
+        remark=(
+            f"A point is an operator with what is fused into it, the larger the more work.{about}"
+            f"{more}"
+        ),
+    )
+
+
+def _kinds(graph: Graph) -> Table:
+    total = sum(map(work_of, graph.ops)) or 1
+    rows = []
+    for (kind, op_class), row in _totals_by_kind(graph).items():
+        free = op_class in (OpClass.VIEW, OpClass.SHAPE)
+        rows.append(
+            (
+                kind,
+                f"{op_class} (free)" if free else str(op_class),
+                f"{row['count']:,}",
+                format_count(row["macs"]) if row["macs"] else "",
+                format_count(row["elements"]) if row["elements"] else "",
+                format_bytes(row["bytes"]) if row["bytes"] and not free else "",
+                Share((2 * row["macs"] + row["elements"]) / total),
+            )
+        )
+    figures = (">Count", ">MACs", ">Scalar ops", ">Bytes", ">Of arithmetic")
+    return Table(("~Operator", "Planned as", *figures), rows)
+
+
+def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
+    rows = [
+        (
+            op.name,
+            op.kind,
+            format_count(op.macs),
+            format_bytes(bytes_of(op)),
+            f"{work_of(op) / bytes_of(op):.3g}" if bytes_of(op) else "",
+            comma(_shape(graph, access.tensor) for access in op.writes),
+        )
+        for op in ranked
+    ]
+    columns = ("Operator", "Kind", ">MACs", ">Bytes", ">Operations for each byte", "Result")
+    return first_rows(columns, rows, _LISTED, "smaller operator")
+
+
+def _shape(graph: Graph, name: str) -> str:
+    return "x".join(map(str, graph.tensors[name].shape)) or "scalar"
+
+
+def inspection_summary(graph: Graph) -> list[Part]:
+    """Make tables of totals and of operators by kind, and name unknown operators."""
+    ends = [
+        (
+            label,
+            "\n".join(
+                f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8]
+            ),
+        )
+        for label, names in (("inputs", graph.inputs), ("outputs", graph.outputs))
+    ]
+    return [
+        Line(uncounted(graph.unknown_kinds), "strong"),
+        Line(f"{graph.name} ({graph.source})"),
+        Figures(_figures(graph)),
+        Table(("", "~"), ends),
+        _kinds(graph),
+        Notes(_notes(graph)),
+    ]
 
 
 def inspection_json(graph: Graph) -> dict[str, Any]:
     """Return counts, MACs and bytes of a network as plain data."""
+    kinds: dict[str, Any] = {}
+    for (kind, op_class), row in _totals_by_kind(graph).items():
+        total = kinds.setdefault(kind, {"classes": {}, **dict.fromkeys(row, 0)})
+        total["classes"][str(op_class)] = row["count"]
+        for name, value in row.items():
+            total[name] += value
     return {
         "network": graph.name,
         "source": graph.source,
@@ -37,96 +277,70 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
         "weight_bytes": graph.bytes_of(TensorKind.WEIGHT),
         "input_bytes": graph.bytes_of(TensorKind.INPUT),
         "activation_bytes": graph.bytes_of(TensorKind.ACTIVATION),
-        "operators": _as_json(_rows(graph)),
+        "operators": kinds,
         "not_understood": graph.unknown_ops,
         "inside_control_flow": dict(graph.subgraph_ops),
         "notes": list(graph.notes),
     }
 
 
-@dataclass
-class _Row:
-    """Operators of one kind that are planned alike; ``elements`` are scalar operations, ``bytes``
-    those read and written."""
-
-    count: int = 0
-    macs: int = 0
-    elements: int = 0
-    bytes: int = 0
-
-
-def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
-    """Sum operators by kind and class, most MACs first; some operators of a kind may be free and
-    others not."""
-    rows: dict[tuple[str, OpClass], _Row] = {}
+def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
+    """Sum count, macs, elements and bytes of operators by kind and class, most MACs first; some
+    operators of a kind may be free and others not."""
+    rows: dict[tuple[str, OpClass], Counter[str]] = defaultdict(Counter)
     for op in graph.ops:
-        row = rows.setdefault((op.kind, op.op_class), _Row())
-        row.count += 1
-        row.macs += op.macs
-        row.elements += op.elements
-        row.bytes += sum(access.bytes for access in (*op.reads, *op.writes))
+        rows[op.kind, op.op_class].update(
+            count=1, macs=op.macs, elements=op.elements, bytes=bytes_of(op)
+        )
+    order = ("macs", "elements", "bytes", "count")
     return dict(
-        sorted(
-            rows.items(),
-            key=lambda item: (
-                -item[1].macs,
-                -item[1].elements,
-                -item[1].bytes,
-                -item[1].count,
-                item[0],
-            ),
-        )
+        sorted(rows.items(), key=lambda item: (*(-item[1][name] for name in order), item[0]))
     )
 
 
-def _as_json(rows: dict[tuple[str, OpClass], _Row]) -> dict[str, Any]:
-    """Return totals of each kind, and the number of its operators in each class."""
-    kinds: dict[str, Any] = {}
-    for (kind, op_class), row in rows.items():
-        total = kinds.setdefault(
-            kind, {"classes": {}, "count": 0, "macs": 0, "elements": 0, "bytes": 0}
-        )
-        total["classes"][str(op_class)] = row.count
-        for name, value in asdict(row).items():
-            total[name] += value
-    return kinds
+def view(graph: Graph) -> View:
+    """Make the view of a network in notebooks."""
+    count, macs = plural(len(graph.ops), "operator"), format_count(graph.macs)
+    weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
+    warning = f"{line}. " if (line := uncounted(graph.unknown_kinds)) else ""
 
+    def pictures() -> Iterable[Curve]:
+        yield Curve("activations", "", _alive(graph))
 
-def _totals(graph: Graph) -> Table:
-    table = Table(
-        title=escape(f"{graph.name} ({graph.source})"), show_header=False, title_justify="left"
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for op in graph.ops:
+            yield {
+                "name": op.name,
+                "kind": op.kind,
+                "class": op.op_class.value,
+                "macs": op.macs,
+                "elements": op.elements,
+                "read": sum(access.bytes for access in op.reads),
+                "written": sum(access.bytes for access in op.writes),
+            }
+
+    about = (
+        "The picture shows bytes of activations that are alive while each operator runs, in the"
+        " order of the file."
     )
-    table.add_row("operators", str(len(graph.ops)))
-    table.add_row("multiply-accumulates", format_count(graph.macs))
-    table.add_row("precision, batch", f"{graph.precision}, {graph.batch}")
-    for kind in TensorKind:
-        table.add_row(f"{kind} bytes", format_bytes(graph.bytes_of(kind)))
-    for label, names in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        table.add_row(
-            label, escape("\n".join(f"{name} {_shape(graph, name)}" for name in names[:8]))
-        )
-    return table
+    title = f"Network {clipped(printable(graph.name), 60)} at {graph.precision}"
+    headline = f"{warning}{count}, {macs} MACs, {weights} of weights"
+    return View(title, headline, _figures(graph), pictures, rows, (about, *graph.notes))
 
 
-def _shape(graph: Graph, name: str) -> str:
-    tensor = graph.tensors[name]
-    return f"{tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'}"
-
-
-def _operators(graph: Graph) -> Table:
-    table = Table()
-    table.add_column("operator", overflow="fold")
-    table.add_column("planned as")
-    for title in ("count", "MACs", "scalar ops", "bytes"):
-        table.add_column(title, justify="right")
-    for (kind, op_class), row in _rows(graph).items():
-        free = op_class in (OpClass.VIEW, OpClass.SHAPE)
-        costs = (
-            format_count(row.macs) if row.macs else "",
-            format_count(row.elements) if row.elements else "",
-        )
-        moved = format_bytes(row.bytes) if row.bytes and not free else ""
-        table.add_row(
-            escape(kind), f"{op_class} (free)" if free else op_class, str(row.count), *costs, moved
-        )
-    return table
+def _alive(graph: Graph) -> list[tuple[float, float, float]]:
+    """Sum bytes of activations alive while each operator runs: from the first operator that touches
+    one to the last. O(operands)."""
+    spans: dict[str, list[int]] = {}
+    for at, op in enumerate(graph.ops):
+        for access in (*op.reads, *op.writes):
+            storage = graph.tensors[access.tensor].storage
+            spans.setdefault(storage, [at, at])[1] = at
+    end = len(graph.ops)
+    for name in graph.outputs:
+        spans.get(graph.tensors[name].storage, [0, 0])[1] = end - 1
+    return total_over_time(
+        (first, last + 1, graph.tensors[name].bytes)
+        for name, (first, last) in spans.items()
+        if graph.tensors[name].kind == "activation"
+    ).triples(end)

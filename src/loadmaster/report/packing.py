@@ -1,135 +1,257 @@
-"""The summary of a packing in the terminal: a table, and a coarse map of the memory over time."""
+"""A packing's page, its summary in the terminal, and its view in notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from loadmaster.allocation.answer import Allocation, Load
+from loadmaster.allocation.answer import Allocation, Infeasibility, Load
 from loadmaster.allocation.memories.problem import BankAllocation
+from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.arena import NOTHING_GAINED, reason_rows
+from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
+from loadmaster.report.view import (
+    Axis,
+    Bar,
+    Box,
+    Figure,
+    Figures,
+    Line,
+    MemoryMap,
+    Page,
+    Part,
+    Section,
+    Table,
+    View,
+    bounded,
+    first_rows,
+)
 
+_HINT = (
+    "Drag to pan, hold Ctrl and scroll to zoom in time, or use arrows, + and -; 0 resets. Hover"
+    " over a rectangle for its buffer. Colours only tell neighbours apart."
+)
+_LISTED = 30
 _COLUMNS, _ROWS = 64, 10
+"""Characters of the map in a terminal."""
 _MAPPED = 50_000
-"""The most buffers of which a map is drawn."""
+"""The most buffers of which a map is drawn in a terminal."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory with the buffers in it; sizes in bytes."""
+
+    name: str
+    members: Ints
+    peak: int
+    bound: int | None
+    capacity: int | None
+
+
+def packing_page(
+    problem: Problem, answer: Allocation | BankAllocation, beyond: Allocation | None = None
+) -> Page:
+    """Make the page of a packing in one memory or in several.
+
+    ``answer`` has offsets; if it has none, ``beyond`` is a packing that exceeds the capacity.
+    """
+    shown, proof = answer, _proof(answer)
+    if beyond is not None and isinstance(answer, Allocation):
+        shown = replace(beyond, capacity=answer.capacity)
+        proof += ". Drawn is a packing that exceeds the capacity"
+    offsets = shown.offsets
+    assert offsets is not None
+    memories, count = _memories(problem, shown), plural(len(problem), "buffer")
+    spent = f"{count}; {format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
+    status = Figure("Status", answer.status, distance=spent)
+    maps = [memory_map(problem, offsets, each) for each in memories]
+    axis = Axis(
+        int(problem.upper.max(initial=1)),
+        start=int(problem.lower.min(initial=0)),
+        label="time (as in the file)",
+    )
+    head = [Figures([*_figures(shown, format_bytes), status]), Line(f"{proof}." if proof else "")]
+    sections = [
+        Section("", head),
+        Section("Memory over time", [Line(_HINT, "hint"), *maps]),
+        *(_fullest(problem, offsets, each) for each in memories),
+    ]
+    return Page(count, "Where each buffer lies in memory while it is alive", sections, axis)
+
+
+def _memories(problem: Problem, answer: Allocation | BankAllocation) -> list[Memory]:
+    if isinstance(answer, Allocation):
+        every, bound = np.arange(len(problem)), answer.lower_bound
+        return [Memory("memory", every, answer.peak or 0, bound, answer.capacity)]
+    homes, packed = np.array(answer.memory), answer.packings
+    return [
+        Memory(
+            bank.name,
+            np.flatnonzero(homes == bank.name),
+            packed[bank.name].peak or 0,
+            None,
+            bank.capacity,
+        )
+        for bank in answer.banks
+    ]
+
+
+def _sizes(answer: Allocation | BankAllocation) -> dict[str, int]:
+    """Return peaks and, of one memory, the lower bound and the capacity, by name."""
+    if isinstance(answer, BankAllocation):
+        return {f"Peak of {name}": each.peak or 0 for name, each in answer.packings.items()}
+    bound, capacity = answer.lower_bound, answer.capacity
+    sizes = {"Peak": answer.peak, "Lower bound": bound, "Capacity": capacity}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _figures(answer: Allocation | BankAllocation, shown: Callable[[float], str]) -> list[Figure]:
+    """List peaks, bounds and capacities; ``shown`` formats bytes."""
+    figures = {name: Figure(name, shown(size)) for name, size in _sizes(answer).items()}
+    if isinstance(answer, Allocation):
+        if answer.peak is not None:
+            figures["Peak"] = bounded("Peak", answer.peak, answer.lower_bound, shown)
+        return list(figures.values())
+    for bank in answer.banks:
+        if figure := figures.get(f"Peak of {bank.name}"):
+            packed = answer.packings[bank.name].offsets
+            room = "" if bank.capacity is None else f"of {shown(bank.capacity)}, "
+            holds = room + plural(0 if packed is None else len(packed), "buffer")
+            figures[figure.name] = replace(figure, distance=holds)
+    name, bound, digits = "Cost of spilling", answer.lower_bound, "{:,.0f}".format
+    cost = Figure(name, NOTHING, digits(bound))
+    if answer.cost is not None:
+        cost = bounded(name, answer.cost, bound, digits)
+    return [cost, *figures.values()]
+
+
+def _proof(answer: Allocation | BankAllocation) -> str:
+    """Say what proves the bound, or that nothing fits."""
+    proof = answer.reason if isinstance(answer, BankAllocation) else answer.certificate
+    if isinstance(proof, Infeasibility):
+        return f"Nothing fits: {proof}"
+    if isinstance(proof, Load):
+        when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
+        return f"{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}"
+    return proof or ""
+
+
+def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
+    """Make the map of a memory: a rectangle for each part of a buffer."""
+    parts = problem.parts
+    mine = np.flatnonzero(np.isin(parts.owner, memory.members))
+    owners = parts.owner[mine]
+    low, high = offsets[owners] + parts.low[mine], offsets[owners] + parts.high[mine]
+    columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
+    boxes = [Box(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+    def tip(items: Sequence[int]) -> dict[str, str]:
+        return {"name": problem.name(int(owners[items[0]]))}
+
+    return MemoryMap(memory.name, boxes, tip, memory.peak, memory.bound, memory.capacity)
+
+
+def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
+    """List the largest buffers that are alive when the most bytes of the memory are. O(buffers log
+    buffers)."""
+    heading, mine = f"When the most of {memory.name} is in use", memory.members
+    if not len(mine):
+        return Section(heading, [Line(f"Nothing is in {memory.name}.")])
+    (peak,) = peaks(problem, mine)
+    rows = [
+        (
+            problem.name(b),
+            format_bytes(int(problem.size[b])),
+            f"{offsets[b]:,}",
+            f"{problem.lower[b]} to {problem.upper[b]}",
+        )
+        for b in peak.buffers
+    ]
+    said = (
+        f"At instant {peak.instant}: {plural(len(peak.buffers), 'buffer')} with"
+        f" {format_bytes(peak.bytes)}, gaps in them included."
+    )
+    columns = ("Buffer", ">Size", ">Address", ">Alive")
+    table = first_rows(columns, rows, _LISTED, "smaller buffer")
+    return Section(heading, [Line(said, "hint"), table])
 
 
 def packing_summary(
-    problem: Problem, answer: Allocation, figures: Mapping[str, Any]
-) -> RenderableType:
-    """Make a table of the answer and its bounds, and a map if there is a packing; ``figures`` say
-    of an arena what makes its peak."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in _rows(problem, answer):
-        table.add_row(name, value)
-    if "peaks" in figures:
-        for name, value in reason_rows(figures, answer.peak or answer.lower_bound):
-            table.add_row(name, value)
-        if answer.peak == figures["head_before"]:
-            table.add_row("", NOTHING_GAINED[answer.status])
-    if answer.offsets is None or not answer.peak or len(problem) > _MAPPED:
-        return table
-    return Group(table, Text(), _map(problem, answer.offsets, answer.peak))
+    problem: Problem, answer: Allocation | BankAllocation, arena: Mapping[str, Any]
+) -> Iterable[Part]:
+    """Iterate over tables of the answer and its bounds, and a coarse map of one memory; ``arena``
+    says of a file of TFLM's what makes its peak."""
+    rows = {
+        **search_rows(answer, answer.seconds),
+        "Buffers": f"{len(problem)}",
+        "Proof": _proof(answer) or NOTHING,
+    }
+    yield Table(("", "~"), list(rows.items()))
+    yield Figures(_figures(answer, lambda size: f"{size:.0f} ({format_bytes(size)})"))
+    if isinstance(answer, Allocation) and "peaks" in arena:
+        yield Table(("", "~"), reason_rows(arena, answer.peak or answer.lower_bound))
+        if answer.peak == arena["head_before"]:
+            yield Line(NOTHING_GAINED[answer.status])
+    if isinstance(answer, BankAllocation) or not answer.peak or len(problem) > _MAPPED:
+        return
+    if answer.offsets is not None:
+        yield Line(_map(problem, answer.offsets, answer.peak))
 
 
-def banks_summary(problem: Problem, answer: BankAllocation) -> RenderableType:
-    """Make tables of the answer and its bounds, and of the memories."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("Status", answer.status + (" (stopped early)" if answer.interrupted else ""))
-    table.add_row("Buffers", f"{len(problem)}")
-    if answer.cost is not None:
-        over = (
-            f", {answer.cost / answer.lower_bound - 1:.2%} over the bound"
-            if answer.cost > answer.lower_bound > 0
-            else ""
-        )
-        table.add_row("Cost", f"{answer.cost}{over}")
-    table.add_row("Lower bound", f"{answer.lower_bound}")
-    if answer.reason is not None:
-        table.add_row("Reason", str(answer.reason))
-    table.add_row("Strategy", f"{answer.strategy}, seed {answer.seed}")
-    table.add_row(
-        "Took", f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"
-    )
-    if not answer.packings:
-        return table
-    memories = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("Memory", "Buffers", "Peak", "Capacity"):
-        memories.add_column(heading, justify="left" if heading == "Memory" else "right")
-    for bank in answer.banks:
-        packing = answer.packings[bank.name]
-        capacity = (
-            "as it takes"
-            if bank.capacity is None
-            else f"{bank.capacity} ({format_bytes(bank.capacity)})"
-        )
-        count = 0 if packing.offsets is None else len(packing.offsets)
-        memories.add_row(
-            bank.name, f"{count}", f"{packing.peak} ({format_bytes(packing.peak or 0)})", capacity
-        )
-    return Group(table, Text(), memories)
-
-
-def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:
-    rows = [
-        ("Status", answer.status + (" (stopped early)" if answer.interrupted else "")),
-        ("Buffers", f"{len(problem)}"),
-    ]
-    if answer.peak is not None:
-        over = (
-            f", {answer.peak / answer.lower_bound - 1:.2%} over the bound"
-            if answer.peak > answer.lower_bound
-            else ""
-        )
-        rows.append(("Peak", f"{answer.peak} ({format_bytes(answer.peak)}{over})"))
-    rows.append(("Lower bound", f"{answer.lower_bound} ({format_bytes(answer.lower_bound)})"))
-    if answer.capacity is not None:
-        rows.append(("Capacity", f"{answer.capacity} ({format_bytes(answer.capacity)})"))
-    if isinstance(answer.certificate, Load):
-        when = (
-            ", two by two"
-            if answer.certificate.instant is None
-            else f" at instant {answer.certificate.instant}"
-        )
-        where = f"{len(answer.certificate.buffers)} buffers{when}"
-        rows.append(("Proof", f"{answer.certificate.bytes} bytes needed by {where}"))
-    elif answer.certificate is not None:
-        rows.append(
-            ("Proof" if isinstance(answer.certificate, str) else "Reason", str(answer.certificate))
-        )
-    took = f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"
-    return [*rows, ("Strategy", f"{answer.strategy}, seed {answer.seed}"), ("Took", took)]
-
-
-def _map(problem: Problem, offsets: Ints, peak: int) -> Text:
+def _map(problem: Problem, offsets: Ints, peak: int) -> str:
     """Draw a map with time to the right and addresses upwards; a darker cell is fuller."""
     parts = problem.parts
     low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
     begin, end = int(parts.lower.min()), int(parts.upper.max())
-    columns, instants = (
-        np.arange(_COLUMNS),
-        begin + (np.arange(_COLUMNS) + 0.5) * (end - begin) / _COLUMNS,
-    )
     height = peak / _ROWS
-    full = np.zeros((_ROWS, _COLUMNS))
-    for column, instant in zip(columns.tolist(), instants.tolist(), strict=True):
+    floors = np.arange(_ROWS)[:, None] * height
+    shades, lines = " .:-=+*#%@", [""] * _ROWS
+    for column in range(_COLUMNS):
+        instant = begin + (column + 0.5) * (end - begin) / _COLUMNS
         alive = (parts.lower <= instant) & (parts.upper > instant)
-        for row in range(_ROWS):
-            covered = np.minimum(high[alive], (row + 1) * height) - np.maximum(
-                low[alive], row * height
-            )
-            full[row, column] = np.maximum(covered, 0).sum() / height
-    shades = " .:-=+*#%@"
-    lines = ["".join(shades[min(9, int(share * 9.999))] for share in line) for line in full[::-1]]
-    return Text(
-        "\n".join(f"|{line}|" for line in lines)
-        + f"\nFrom instant {begin} to {end}, from address 0 (below) to {peak}."
-    )
+        covered = np.minimum(high[alive], floors + height) - np.maximum(low[alive], floors)
+        full = np.maximum(covered, 0).sum(axis=1) / height
+        lines = [
+            line + shades[min(9, int(share * 9.999))]
+            for line, share in zip(lines, full.tolist(), strict=True)
+        ]
+    drawn = "\n".join(f"|{line}|" for line in lines[::-1])
+    return f"{drawn}\nFrom instant {begin} to {end}, from address 0 (below) to {peak}."
+
+
+def view(answer: Allocation | BankAllocation) -> View:
+    """Make the view of a packing in notebooks."""
+    one = isinstance(answer, Allocation)
+    value = answer.peak if isinstance(answer, Allocation) else answer.cost
+    homes = None if isinstance(answer, Allocation) else answer.memory
+    offsets = [] if answer.offsets is None else answer.offsets.tolist()
+    found = "no packing"
+    if value is not None:
+        what = f"peak {format_bytes(value)}" if one else f"cost {value:,}"
+        found = f"{what}, {reached(answer.status, value, answer.lower_bound)}"
+
+    def pictures() -> Iterable[MemoryMap | Sequence[Bar]]:
+        problem = answer.problem if isinstance(answer, Allocation) else None
+        if answer.offsets is None or problem is None or problem.conflicts is not None:
+            # Nothing was packed, or there is no time to draw it over.
+            yield [Bar(name, size, format_bytes(size)) for name, size in _sizes(answer).items()]
+        else:
+            yield memory_map(problem, answer.offsets, _memories(problem, answer)[0])
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for at, offset in enumerate(offsets):
+            home = {} if homes is None else {"memory": homes[at]}
+            yield {"buffer": at, **home, "offset": offset}
+
+    title = f"Allocation of {plural(len(offsets), 'buffer')}"
+    if isinstance(answer, BankAllocation):
+        title += f" in {', '.join(bank.name for bank in answer.banks)}"
+    figures = _figures(answer, format_bytes)
+    return View(clipped(printable(title), 60), f"{answer.status}, {found}", figures, pictures, rows)

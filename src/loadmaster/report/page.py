@@ -1,4 +1,4 @@
-"""The frame of an HTML page around sections and charts: one file that opens without a network."""
+"""The printer of views for pages: one HTML file that opens without a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import json
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,7 +15,25 @@ from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
-from loadmaster.report.text import Html, to_html
+from loadmaster.report.charts import canvas, draw, legend_name
+from loadmaster.report.colours import colour
+from loadmaster.report.text import NOTHING, clipped, percent, to_html
+from loadmaster.report.view import (
+    Beside,
+    Cell,
+    Chart,
+    Figure,
+    Figures,
+    Legend,
+    Line,
+    Marked,
+    Notes,
+    Page,
+    Part,
+    Shaded,
+    Share,
+    Table,
+)
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline';"
@@ -26,43 +43,39 @@ POLICY = (
 and needs 'unsafe-eval'."""
 
 
-@dataclass
-class Page:
-    """Collects charts while the markup around them is written."""
+def render(page: Page) -> str:
+    """Render a page; the same page gives the same text. The library for charts is in the file only
+    if there are charts."""
+    on, plots = canvas(page.axis), list[figure]()
 
-    plots: list[figure] = field(default_factory=list)
-
-    def place(self, drawn: tuple[figure, str]) -> Html:
-        """Make the element of a chart, with a sentence below on what the chart leaves out."""
-        plot, remark = drawn
-        self.plots.append(plot)
-        name = to_html(_name(plot))
-        element = (
-            f"<div class=chart id={_element(len(self.plots) - 1)} role=application tabindex=0"
-            f' aria-label="{name}"></div>'
+    def shown(part: Part, heading: str) -> str:
+        if not isinstance(part, Chart):
+            return _markup(part, heading)
+        plot, remark = draw(part, on)
+        plots.append(plot)
+        return (
+            f"<div class=chart id={_element(len(plots) - 1)} role=application tabindex=0"
+            f' aria-label="{to_html(_name(plot))}"></div>{_line(Line(remark, "hint"))}'
         )
-        return Html(f"{element}{hint(remark)}")
 
-
-def in_page(title: str, description: str, sections: Sequence[Html], page: Page) -> str:
-    """Render the whole file; the same sections and charts give the same text. The library is in it
-    only if there are charts."""
+    sections = []
+    for section in page.sections:
+        head = f"<h2>{to_html(section.heading)}</h2>" if section.heading else ""
+        parts = "".join(shown(part, section.heading) for part in section.parts)
+        sections.append(f"<section>{head}{parts}</section>")
+    for first, *others in on.drawn.values():
+        for other in others:
+            first.js_link("visible", other, "visible")
     style, script = (
         files("loadmaster.report").joinpath(name).read_text("utf-8")
         for name in ("page.css", "page.js")
     )
-    packed = (
-        {
-            "bokeh": _library(),
-            "data": _packed(json.dumps(_charts_json(page.plots), separators=(",", ":"))),
-        }
-        if page.plots
-        else {}
-    )
+    data = _packed(json.dumps(_charts_json(plots), separators=(",", ":"))) if plots else ""
+    packed = {"bokeh": _library(), "data": data} if plots else {}
     return _PAGE.format(
         policy=POLICY,
-        title=to_html(title),
-        description=to_html(description),
+        title=to_html(page.title),
+        description=to_html(page.description),
         style=style,
         sections="\n".join(sections),
         packed="".join(
@@ -71,6 +84,97 @@ def in_page(title: str, description: str, sections: Sequence[Html], page: Page) 
         ),
         script=f"<script>\n{script}</script>" if packed else "",
     )
+
+
+def _markup(part: Part, heading: str) -> str:
+    """Return the markup of text and tables."""
+    match part:
+        case Line():
+            return _line(part)
+        case Notes():
+            lines = "".join(f"<li>{to_html(line)}</li>" for line in part.lines)
+            return f"<ul class=notes>{lines}</ul>" if lines else ""
+        case Figures():
+            return f"<div class=cards>{''.join(map(_card, part.figures))}</div>"
+        case Table():
+            return _table(part, heading) + _line(Line(part.rest, "hint"))
+        case Beside():
+            return "".join(_table(table, heading) for table in part.tables)
+        case Legend():
+            return _legend(part)
+    raise TypeError(part)
+
+
+def _line(line: Line) -> str:
+    text = to_html(line.text)
+    shapes = {
+        "": "<p>{}</p>",
+        "strong": "<p><strong>{}</strong></p>",
+        "hint": "<p class=hint>{}</p>",
+        "heading": "<h3>{}</h3>",
+    }
+    return shapes[line.style].format(text) if text else ""
+
+
+def _card(figure: Figure) -> str:
+    said = figure.distance
+    if figure.bound:
+        said = f"{'upper' if figure.upper else 'lower'} bound {figure.bound}, {said}"
+    return (
+        f"<div class=card><h3>{to_html(figure.name)}</h3><p class=value>{to_html(figure.value)}</p>"
+        f"<p>{to_html(said)}</p></div>"
+    )
+
+
+def _table(table: Table, heading: str) -> str:
+    """Make a table in a frame that scrolls sideways; its name is for screen readers."""
+    label = f"{heading} {table.columns[0].lstrip('>~')}"
+    classes = [' class="figure"' if name.startswith(">") else "" for name in table.columns]
+    heads = "".join(
+        f"<th{kind} scope=col>{to_html(name.lstrip('>~'))}</th>"
+        for kind, name in zip(classes, table.columns, strict=True)
+    )
+    lines = []
+    for row in table.rows:
+        cells = zip(classes, row, strict=True)
+        lines.append(
+            f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for kind, cell in cells)}</tr>\n"
+        )
+    return (
+        f'<div class="wide" role=region tabindex=0 aria-label="{to_html(label)}"><table>'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _cell(cell: Cell) -> str:
+    match cell:
+        case Share():
+            width = 100 * min(1.0, max(0.0, cell.value))
+            return (
+                f'<span class=meter><i style="width:{width:.1f}%"></i></span>'
+                f"<span class=share>{percent(cell.value)}</span>"
+            )
+        case Shaded() if cell.text == NOTHING:
+            return f"<span class=none>{NOTHING}</span>"
+        case Shaded():
+            return f'<span class=heat style="--heat:{cell.share:.3f}">{to_html(cell.text)}</span>'
+        case Marked():
+            return _swatch(cell.colour) + to_html(cell.text)
+    return to_html(cell)
+
+
+def _swatch(number: int) -> str:
+    return f'<i class=swatch style="background:{colour(number)}"></i>'
+
+
+def _legend(legend: Legend) -> str:
+    """Make a button for each network; the page's script has it hide the network's shapes."""
+    buttons = "".join(
+        f'<button type="button" aria-pressed="true" data-shapes="{legend_name(number)}"'
+        f' title="{to_html(name)}">{_swatch(number)}{to_html(clipped(name, 40))}</button>'
+        for number, name in enumerate(legend.names)
+    )
+    return f'<div class=legend role=group aria-label="Networks that are shown">{buttons}</div>'
 
 
 @cache
@@ -85,17 +189,6 @@ def _packed(text: str) -> str:
     """Compress text into characters that need no escaping, a third of its size; the page's script
     unpacks it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def section(heading: str, *parts: Html) -> Html:
-    """Make a section of a heading, if there is one, and its parts."""
-    head = f"<h2>{to_html(heading)}</h2>" if heading else ""
-    return Html(f"<section>{head}{''.join(parts)}</section>")
-
-
-def hint(text: str) -> Html:
-    """Make a remark in small print."""
-    return Html(f"<p class=hint>{to_html(text)}</p>" if text else "")
 
 
 def _name(plot: figure) -> str:

@@ -19,7 +19,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.cuts import family, piece
-from loadmaster.report.timeline import Steps, bytes_alive, outline
+from loadmaster.report.text import printable
+from loadmaster.report.timeline import Steps, outline
 
 MACHINE = 1
 """Number of the machine's track, of its process and of the only packet sequence."""
@@ -113,20 +114,20 @@ class Writer:
 def render_trace(plan: PlanRecord) -> bytes:
     """Render the bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
     writer = Writer()
-    writer.machine(figures.title(plan))
+    writer.machine(printable(figures.title(plan)))
     for core in plan.target.cores:
         writer.slices(core.name, (job_slice(job) for job in plan.jobs if job.core == core.name))
     if moves := figures.copies(plan):
         writer.slices("copies", map(copy_slice, moves))
     for memory in plan.target.memories:
         rate = outline(
-            plan.links.get(memory.name, ()), lambda segment: segment.bytes_per_second / 1e9
+            (segment.start, segment.end, segment.bytes_per_second / 1e9)
+            for segment in plan.links.get(memory.name, ())
         )
         writer.counter(f"{memory.name} link", "GB/s", rate)
     for memory in plan.target.memories:
-        writer.counter(
-            f"{memory.name} in use", "B", bytes_alive(figures.allocations_of(plan, memory.name))
-        )
+        alive = figures.bytes_alive(figures.allocations_of(plan, memory.name))
+        writer.counter(f"{memory.name} in use", "B", alive)
     return bytes(writer.trace.SerializeToString(deterministic=True))
 
 

@@ -1,234 +1,350 @@
-"""The summary of a tensor placement in the terminal: its figures and bound, what moves, and why."""
+"""A tensor placement's page, its summary in the terminal, and its view in notebooks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import numpy as np
 
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
-from loadmaster.report.text import NOTHING, clipped, percent, printable
+from loadmaster.placement.sequence import StoredKind
+from loadmaster.report.figures import figures_rest_on
+from loadmaster.report.text import (
+    NOTHING,
+    SIZES,
+    clipped,
+    largest_unit,
+    plural,
+    printable,
+    reached,
+    search_rows,
+)
+from loadmaster.report.timeline import total_over_time
+from loadmaster.report.view import (
+    Axis,
+    Box,
+    Curve,
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    MemoryMap,
+    Notes,
+    Page,
+    Part,
+    Path,
+    Scatter,
+    Section,
+    Span,
+    Table,
+    Timeline,
+    View,
+    bounded,
+    first_rows,
+)
 
-_MOVERS = 8
-_NAME = 44
+KINDS = (StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.INTERMEDIATE, StoredKind.OUTPUT)
+"""Kinds of tensors, in the order of their colours."""
+_LANES = ("to slow, waiting", "to slow, overlapped", "to fast, waiting", "to fast, overlapped")
+_MOVERS, _MOVERS_ON_PAGE = 8, 50
 _BAR = 40
+_HINT = (
+    "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. Hover over a"
+    " rectangle for its tensor."
+)
 
 
-def placement_summary(plan: MemoryPlan) -> RenderableType:
-    """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    parts: list[RenderableType] = [Text(printable(note)) for note in plan.sequence.notes]
-    parts += [_pairs(totals(plan)), Text(), _rivals(plan)]
-    if plan.placement.moves:
-        parts += [Text(), _movers(plan)]
-    return Group(*parts)
+def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) -> Page:
+    """Make the page of a placement, with the slowdown curve if there is one."""
+    sequence = plan.sequence
+    costs = Line(figures_rest_on(sequence.costs), "strong")
+    charts = [Line(_HINT, "hint"), _memory_map(plan), _prices(plan), _copies(plan)]
+    moves = _movers(plan, _MOVERS_ON_PAGE)
+    sections = [
+        Section("", [Figures(_figures(plan)), costs, Notes(sequence.notes)]),
+        Section("Fast memory over time", charts),
+        Section("Simpler strategies, same kernels and limit", [_rivals(plan)]),
+        *([Section("Slowdown over fast memory", [_slowdowns(plan, curve)])] if curve else []),
+        Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
+        *_measured(plan),
+        Section("How it was found", [totals(plan)]),
+    ]
+    about = "Which memory each tensor is in, and when it moves"
+    axis = Axis(plan.seconds, plan.seconds)
+    return Page(f"{sequence.name}, {plan.mode}", about, sections, axis)
 
 
-def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
-    """List name and value of the totals."""
-    slow = (
-        format_seconds(plan.all_slow_seconds)
-        if plan.all_slow_seconds < float("inf")
-        else "not possible"
-    )
+def _figures(plan: MemoryPlan) -> list[Figure]:
+    moves, fast, slow = plan.placement.moves, plan.all_fast_seconds, plan.all_slow_seconds
+    # Both memories are read at once, so that a placement can beat everything fast.
+    faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
+    rest = {
+        "Slowdown": (f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
+        "All fast": (format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        "All slow": (format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
+        "Fast memory": (
+            format_bytes(plan.peak_fast),
+            f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)",
+        ),
+        "Moved": (format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+    }
+    figures = [Figure(name, value, "", said) for name, (value, said) in rest.items()]
+    return [bounded("Time", plan.seconds, plan.lower_bound, format_seconds), *figures]
+
+
+def totals(plan: MemoryPlan) -> Table:
+    """Make a table of what was placed, how, and what more fast memory would save."""
     sequence = plan.sequence
     count = f"{len(sequence.tensors)} tensors"
     if plan.division is not None:
         count = f"{len(plan.division.whole.tensors)} tensors in {len(sequence.tensors)} pieces"
-    return [
-        ("Network", f"{printable(sequence.name)}: {len(sequence.kernels)} kernels, {count}"),
-        ("Status", plan.status + (" (stopped early)" if plan.interrupted else "")),
-        (
-            "Time",
-            (
-                f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x"
-                f" all fast{_faster_than_fast(plan)}"
-            ),
+    saved = max(0.0, plan.seconds - plan.all_fast_seconds)
+    beyond = (
+        ""
+        if plan.price_per_gib <= saved
+        else f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
+    )
+    rows = {
+        **search_rows(plan, plan.search_seconds),
+        "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
+        "Costs of kernels": described(sequence.costs),
+        "Another GiB would save": (
+            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte{beyond}"
         ),
-        ("Costs of kernels", printable(described(sequence.costs))),
-        ("Lower bound", f"{format_seconds(plan.lower_bound)}, gap {percent(plan.gap)}"),
-        ("All fast, all slow", f"{format_seconds(plan.all_fast_seconds)}, {slow}"),
-        (
-            "Fast memory",
-            (
-                f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)}"
-                f" ({plan.limit} bytes)"
-            ),
-        ),
-        ("All fast would take", format_bytes(sequence.peak_bytes)),
-        ("Moves", f"{len(plan.placement.moves)} copies, {format_bytes(plan.moved_bytes)}"),
-        (
-            "Another GiB would save",
-            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte"
-            + _beyond_fast(plan),
-        ),
-        (
-            "Strategy",
-            f"{plan.strategy}, mode {plan.mode}, seed {plan.seed}, packed in round {plan.rounds}",
-        ),
-        (
-            "Took",
-            f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)",
-        ),
+        "Mode": f"{plan.mode}, packed in round {plan.rounds}",
+    }
+    return Table(("", "~"), list(rows.items()))
+
+
+def _rivals(plan: MemoryPlan) -> Table:
+    """Compare time and bytes moved of this placement and of simpler strategies."""
+    own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
+    rows = []
+    for rival in (own, *plan.rivals):
+        if rival.seconds is None:
+            rows.append((rival.name, "does not fit", NOTHING, NOTHING))
+            continue
+        relative = rival.seconds / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
+        moved = format_bytes(rival.moved_bytes)
+        rows.append((rival.name, format_seconds(rival.seconds), f"{relative:.3f} x", moved))
+    return Table(("strategy", ">time", ">of all fast", ">moved"), rows)
+
+
+def _movers(plan: MemoryPlan, limit: int) -> Table:
+    """List the tensors of which most bytes are copied."""
+    tensors = plan.sequence.tensors
+    counts = Counter(move.tensor for move in plan.placement.moves)
+    rows = []
+    for t, copies in sorted(
+        counts.items(), key=lambda item: (-item[1] * tensors[item[0]].bytes, item[0])
+    ):
+        size = format_bytes(tensors[t].bytes)
+        rows.append((tensors[t].name, tensors[t].kind.value, size, str(copies)))
+    columns = ("moves most", "kind", ">bytes", ">copies")
+    return first_rows(columns, rows, limit, "tensor")
+
+
+def _measured(plan: MemoryPlan) -> list[Section]:
+    """Compare estimated and measured seconds of the longest measured kernels, with everything
+    fast."""
+    kernels = [kernel for kernel in plan.sequence.kernels if kernel.measured is not None]
+    if not kernels:
+        return []
+    slow = [[False] * len(kernel.operands) for kernel in kernels]
+    times = [
+        (kernel.seconds(each), replace(kernel, measured=None).seconds(each))
+        for kernel, each in zip(kernels, slow, strict=True)
+    ]
+    longest = sorted(range(len(kernels)), key=lambda i: (-times[i][0], i))[:_MOVERS_ON_PAGE]
+    rows = [
+        (kernels[i].name, kernels[i].kind, *map(format_seconds, reversed(times[i])))
+        for i in longest
+    ]
+    found, guessed = (sum(column) for column in zip(*times, strict=True))
+    total = (
+        f"All {plural(len(kernels), 'measured kernel')}: estimated {format_seconds(guessed)},"
+        f" measured {format_seconds(found)}."
+    )
+    shown = Table(("kernel", "kind", ">estimated", ">measured"), rows)
+    heading = "Estimated against measured, everything fast"
+    return [Section(heading, [Line(total, "hint"), shown])]
+
+
+def _memory_map(plan: MemoryPlan) -> MemoryMap:
+    """Make the map of the fast memory, with a colour for each kind of tensor."""
+    at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
+    stays, tensors = plan.placement.stays, plan.sequence.tensors
+    boxes = [
+        Box(
+            at[stay.start],
+            at[stay.end],
+            offset,
+            offset + tensors[stay.tensor].bytes,
+            KINDS.index(tensors[stay.tensor].kind),
+        )
+        for stay, offset in zip(stays, plan.offsets, strict=False)
     ]
 
+    def tip(items: Sequence[int]) -> dict[str, str]:
+        stay = stays[items[0]]
+        tensor = tensors[stay.tensor]
+        kernels = f"{stay.start} to {stay.end - 1}"
+        return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
 
-def _faster_than_fast(plan: MemoryPlan) -> str:
-    """Why a placement can take less time than with everything in the fast memory."""
-    return ", as both memories are read at once" if plan.slowdown < 1 else ""
-
-
-def _beyond_fast(plan: MemoryPlan) -> str:
-    """What everything fast would save, where another GiB may save more."""
-    saved = max(0.0, plan.seconds - plan.all_fast_seconds)
-    if plan.price_per_gib <= saved:
-        return ""
-    return f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
+    return MemoryMap("fast memory", boxes, tip, plan.peak_fast, None, plan.limit)
 
 
-def rival_rows(plan: MemoryPlan) -> list[tuple[str, str, str, str]]:
-    """List name, time, time relative to all fast, and bytes moved of this placement and of simpler
-    strategies."""
-    own = (
-        f"this ({plan.strategy})",
-        format_seconds(plan.seconds),
-        f"{plan.slowdown:.3f} x",
-        format_bytes(plan.moved_bytes),
-    )
-    return [own, *(_rival_row(plan, rival) for rival in plan.rivals)]
+def _prices(plan: MemoryPlan) -> Curve:
+    """Make the curve of seconds that a GiB more of fast memory would save, per second of each
+    kernel."""
+    at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
+    prices = (plan.prices * 2**30).tolist()
+    scarce = [k for k, price in enumerate(prices) if price > 0]
+
+    def tip(items: Sequence[int]) -> dict[str, str]:
+        kernels = [scarce[i] for i in items]
+        most = format_seconds(max(prices[k] for k in kernels))
+        return {"name": plan.sequence.kernels[kernels[0]].name, "a GiB saves": most}
+
+    steps = [(at[k], at[k + 1], prices[k]) for k in scarce]
+    remark = "" if scarce else "Fast memory is nowhere scarce."
+    title = "Price of fast memory (the multipliers of the lower bound)"
+    return Curve(title, "seconds saved per GiB", steps, tip=tip, remark=remark)
 
 
-def _rival_row(plan: MemoryPlan, rival: Rival) -> tuple[str, str, str, str]:
-    if rival.seconds is None:
-        return rival.name, "does not fit", NOTHING, NOTHING
-    relative = rival.seconds / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-    return (
-        rival.name,
-        format_seconds(rival.seconds),
-        f"{relative:.3f} x",
-        format_bytes(rival.moved_bytes),
-    )
+def _copies(plan: MemoryPlan) -> Timeline:
+    """Make a lane of copies for each direction, blocking or overlapped."""
+    moves, tensors = plan.placement.moves, plan.sequence.tensors
+    lane = [2 * move.to_fast + (move.start != move.end) for move in moves]
+    columns = lane, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
+
+    def tip(items: Sequence[int]) -> dict[str, str]:
+        tensor = tensors[moves[items[0]].tensor]
+        return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
+
+    spans = [Span(*span, alpha=1.0) for span in zip(*columns, strict=True)]
+    return Timeline("Copies" if moves else "No copies", _LANES, spans, tip, "copies")
 
 
-def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
-    """Make a table of why a tensor is where it is, by stretches of its lifetime."""
+def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
+    """Draw time relative to everything fast against the limit, with the lower bound."""
+    met = [point for point in curve if point["makespan"] is not None]
+    scale, unit = largest_unit(max((p["capacity"] for p in curve), default=1) / 2, SIZES)
+    fast = plan.all_fast_seconds
+    marks = [
+        Mark(
+            point["capacity"] / scale,
+            point["slowdown"],
+            format_bytes(point["capacity"]),
+            {
+                "time": format_seconds(point["makespan"]),
+                "of all fast": f"{point['slowdown']:.3f} x",
+            },
+            KINDS.index(StoredKind.INTERMEDIATE),
+        )
+        for point in met
+    ]
+    bounds = [(p["capacity"] / scale, p["lower_bound"] / fast if fast > 0 else 1.0) for p in met]
+    paths = [Path([(mark.x, mark.y) for mark in marks], 2), Path(bounds, dash="dotted")]
+    missing = len(curve) - len(met)
+    more = f" At {plural(missing, 'limit')} nothing fits." if missing else ""
+    label, remark = f"fast memory ({unit})", f"Dotted: the lower bound.{more}"
+    return Scatter("Time of all fast", label, "slowdown", marks, paths, remark=remark, height=300)
+
+
+def placement_summary(plan: MemoryPlan) -> list[Part]:
+    """Make tables of totals, of simpler strategies, and of the tensors that move most."""
+    figures = Figures(_figures(plan), weakest(plan.sequence.costs).capitalize())
+    parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
+    moves = _movers(plan, _MOVERS)
+    if moves.rows:
+        parts.append(replace(moves.brief(*moves.columns, width=44), rest=moves.rest))
+    return parts
+
+
+def explanation(plan: MemoryPlan, tensor: int) -> list[Part]:
+    """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
     from loadmaster.placement.explain import explain_tensor
 
     stored = plan.sequence.tensors[tensor]
-    stretches = explain_tensor(plan.sequence, plan.placement, plan.prices, tensor)
-    table = _columns("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "")
-    for s in stretches:
-        spent = s.copies + s.slower
-        costs = tuple(_signed(value) for value in (s.rent, s.copies, s.slower))
+    rows = []
+    for s in explain_tensor(plan.sequence, plan.placement, plan.prices, tensor):
+        saved = s.rent - s.copies - s.slower
         saves = (
-            f"{'saves' if s.rent > spent else 'costs'} {format_seconds(abs(s.rent - spent))}"
-            " against staying in the fast memory"
+            f"{'saves' if saved > 0 else 'costs'} {format_seconds(abs(saved))} against staying in"
+            " the fast memory"
         )
-        table.add_row(
-            s.where,
-            f"{s.start} to {s.end - 1}",
-            str(s.uses),
-            *costs,
-            saves if s.where == "slow" else "",
-        )
+        costs = tuple(_signed(value) for value in (s.rent, s.copies, s.slower))
+        kernels, why = f"{s.start} to {s.end - 1}", saves if s.where == "slow" else ""
+        rows.append((s.where, kernels, str(s.uses), *costs, why))
+    columns = ("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "~")
     rent = (
         "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the"
         " lower bound: paid there, saved elsewhere."
     )
-    return Group(
-        Text(f"{printable(stored.name)}: {stored.kind}, {format_bytes(stored.bytes)}"),
-        table,
-        Text(rent),
-    )
+    name = f"{stored.name}: {stored.kind}, {format_bytes(stored.bytes)}"
+    return [Line(name), Table(columns, rows, rent)]
 
 
-def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> RenderableType:
+def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> Line:
     """Describe the smallest fast memory that is enough, and the size that is proven too small."""
     proven = (
         "no smaller limit was ruled out"
         if too_small is None
         else f"proven: {format_bytes(too_small)} or less cannot do"
     )
-    return Text(
+    return Line(
         f"Smallest fast memory found for a slowdown of {max_slowdown}: {format_bytes(plan.limit)}"
         f" ({plan.limit} bytes); {proven}."
     )
 
 
-def curve_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
+def curve_table(points: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of slowdown over fast memory, with a bar for each limit."""
-    table = _columns(">fast memory", ">time", ">of all fast", ">lower bound", "")
-    worst = max(
-        (point["slowdown"] for point in points if point["slowdown"] is not None), default=1.0
-    )
+    slowdowns = [point["slowdown"] for point in points if point["slowdown"] is not None]
+    rows = []
     for point in points:
+        size, slowdown = format_bytes(point["capacity"]), point["slowdown"]
         if point["makespan"] is None:
-            table.add_row(format_bytes(point["capacity"]), "does not fit", NOTHING, NOTHING)
+            rows.append((size, "does not fit", NOTHING, NOTHING, ""))
             continue
-        bar = "#" * max(1, round(_BAR * point["slowdown"] / worst))
-        times = (
-            format_seconds(point["makespan"]),
-            f"{point['slowdown']:.3f} x",
-            format_seconds(point["lower_bound"]),
-        )
-        table.add_row(format_bytes(point["capacity"]), *times, bar)
-    return table
+        bar = "#" * max(1, round(_BAR * slowdown / max(slowdowns)))
+        bound = format_seconds(point["lower_bound"])
+        rows.append((size, format_seconds(point["makespan"]), f"{slowdown:.3f} x", bound, bar))
+    columns = (">fast memory", ">time", ">of all fast", ">lower bound", "")
+    return Table(columns, rows)
 
 
 def _signed(seconds: float) -> str:
-    return (
-        (f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds))
-        if seconds
-        else NOTHING
+    sign = "-" if seconds < 0 else ""
+    return f"{sign}{format_seconds(abs(seconds))}" if seconds else NOTHING
+
+
+def view(plan: MemoryPlan) -> View:
+    """Make the view of a placement in notebooks."""
+    sequence, stays = plan.sequence, plan.placement.stays
+
+    def pictures() -> Iterable[Curve]:
+        alive = total_over_time((s.start, s.end, sequence.sizes[s.tensor]) for s in stays)
+        yield Curve("fast memory", "", alive.triples(len(sequence.kernels)), plan.limit)
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for tensor in plan.as_json()["tensors"]:
+            named = {key: tensor[key] for key in ("name", "kind", "bytes")}
+            for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
+                yield named | stay
+
+    far = reached(plan.status, plan.seconds, plan.lower_bound)
+    peak = f"{format_bytes(plan.peak_fast)} of fast memory"
+    headline = f"{plan.status}, {format_seconds(plan.seconds)}, {far}, {peak}"
+    title = f"Placement of {clipped(printable(sequence.name), 60)} ({plan.mode.value})"
+    notes = (
+        "Times are estimates; the picture shows bytes in the fast memory kernel by kernel, without"
+        " workspaces.",
     )
-
-
-def _rivals(plan: MemoryPlan) -> Table:
-    table = _columns("strategy", ">time", ">of all fast", ">moved")
-    for row in rival_rows(plan):
-        table.add_row(*row)
-    return table
-
-
-def _movers(plan: MemoryPlan) -> Table:
-    table = _columns("moves most", "kind", ">bytes", ">copies")
-    for tensor, copies in movers(plan)[:_MOVERS]:
-        stored = plan.sequence.tensors[tensor]
-        table.add_row(
-            Text(clipped(printable(stored.name), _NAME)),
-            stored.kind.value,
-            format_bytes(stored.bytes),
-            str(copies),
-        )
-    return table
-
-
-def movers(plan: MemoryPlan) -> Sequence[tuple[int, int]]:
-    """List tensors and how often each is copied, most bytes first."""
-    counts = Counter(move.tensor for move in plan.placement.moves)
-    return sorted(
-        counts.items(), key=lambda item: (-item[1] * plan.sequence.tensors[item[0]].bytes, item[0])
-    )
-
-
-def _columns(*names: str) -> Table:
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    for name in names:
-        table.add_column(
-            name.removeprefix(">"), justify="right" if name.startswith(">") else "left"
-        )
-    return table
-
-
-def _pairs(rows: list[tuple[str, str]]) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in rows:
-        table.add_row(name, Text(value))
-    return table
+    return View(title, headline, _figures(plan), pictures, rows, notes)

@@ -1,99 +1,161 @@
-"""The summary of a run in the terminal: a row for each way to run the step."""
+"""A run's page and its summary in the terminal: the plan's steps beside other ways to save memory,
+and predicted against measured seconds of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
-from rich.table import Table
-
 from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.report.text import NOTHING
+from loadmaster.report.view import (
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    Page,
+    Part,
+    Path,
+    Scatter,
+    Section,
+    Table,
+    first_rows,
+)
 
-COLUMNS = ("", ">step", ">measured peak", ">planned", ">loadmaster at this peak", "against it")
-
-
-def run_summary(result: Mapping[str, Any]) -> RenderableType:
-    """Make a table with a row for each way to run the step, and say whether results were equal."""
-    budget = result["budget"]
-    table = Table(title=None if budget is None else f"budget {format_bytes(budget)}")
-    for column in COLUMNS:
-        table.add_column(
-            column.removeprefix(">"), justify="right" if column.startswith(">") else "left"
-        )
-    for row in run_rows(result):
-        table.add_row(*row)
-    equal = "DIFFER"
-    if result["gradients_equal"]:
-        equal = "equal"
-    elif result["results_close"]:
-        equal = (
-            f"within {result['error']:.1e} of the unmoved graphs'"
-            f" ({sum(result['kernels_in_blocks'].values())} kernels in blocks)"
-        )
-    stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
-    moved, closeness = format_bytes(result["moved_bytes"]), _closeness(result)
-    table.caption = (
-        f"{moved} moved in a step; results {equal}; steps and peaks are"
-        f" {result['label']}{closeness}{stopped}"
-    )
-    return table
+_LISTED = 50
+_ABOUT = (
+    "Times are medians of steps run in turns. Against a rival stands a plan whose budget is the"
+    " peak that was measured of the rival."
+)
 
 
-def _closeness(result: Mapping[str, Any]) -> str:
-    """Say how long steps took relative to what was predicted before each."""
-    found = result["measured_over_predicted"]
-    if found is None:
-        return ""
-    interval = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
-    return f"; they took {found['ratio']:.2f}{interval} of what was predicted before each"
+def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Page:
+    """Make the page of what ``loadmaster run`` measured.
 
-
-def run_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """List the cells of every row, in the order of :data:`COLUMNS`."""
-    rows = [
-        _row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"]),
-        _row(
-            f"  predicted from {result['costs']['label']} kernels",
-            result["predicted_step_seconds"],
-            None,
+    Parameters
+    ----------
+    model
+        What was run, as it was written.
+    result, kernels
+        The contents of run.json and kernels.json.
+    """
+    timed = [row for row in kernels if row["measured_seconds"] > 0 and row["predicted_seconds"] > 0]
+    heading = "Predicted against measured, by kernel"
+    figures = [
+        Figure(
+            "Step",
+            _seconds(result["step_seconds"]),
+            distance=f"predicted {_seconds(result['predicted_step_seconds'])}",
         ),
-        _row(
+        Figure(
+            "Nothing moved",
+            _seconds(result["unmoved_step_seconds"]),
+            distance=f"peak {_bytes(result['unmoved_measured_peak'])}",
+        ),
+        Figure(
+            "Peak",
+            _bytes(result["measured_peak"]),
+            distance=f"planned {_bytes(result['planned_peak'])}, budget {_bytes(result['budget'])}",
+        ),
+        Figure(
+            "Moved in a step",
+            _bytes(result["moved_bytes"]),
+            distance=f"waiting {_seconds(result['waiting_seconds'])}",
+        ),
+    ]
+    kept = "kept" if result["budget_kept"] else "EXCEEDED"
+    outcome = (
+        f"Results {_equality(result)}; the budget was {kept}. Times and peaks are measured,"
+        " predictions are estimates."
+    )
+    sections = [
+        Section("", [Figures(figures), Line(outcome, "strong")]),
+        Section("Ways to run the step", [ways(result), Line(_ABOUT, "hint")]),
+        *([Section(heading, [_kernel_chart(timed)])] if timed else []),
+        Section("Longest kernels", [_kernels(kernels)]),
+    ]
+    return Page(model, "Steps under a budget of fast memory, measured on this machine", sections)
+
+
+def _equality(result: Mapping[str, Any]) -> str:
+    """Say how close results are to those of the unmoved graphs."""
+    if result["gradients_equal"]:
+        return "are equal bit for bit to those of the unmoved graphs"
+    if result["results_close"]:
+        blocks = sum(result["kernels_in_blocks"].values())
+        return (
+            f"are within {result['error']:.1e} of the unmoved graphs' ({blocks} kernels in blocks)"
+        )
+    return "DIFFER"
+
+
+def _seconds(value: float | None) -> str:
+    return NOTHING if value is None else format_seconds(value)
+
+
+def _bytes(value: int | None) -> str:
+    return NOTHING if value is None else format_bytes(value)
+
+
+def _kernel_chart(rows: Sequence[Mapping[str, Any]]) -> Scatter:
+    """Draw measured over predicted seconds of each kernel on logarithmic axes, with a line where
+    both are equal."""
+    marks = []
+    for row in rows:
+        predicted, measured = row["predicted_seconds"], row["measured_seconds"]
+        times = {"predicted": _seconds(predicted), "measured": _seconds(measured)}
+        facts = {"operator": row["operator"], **times}
+        marks.append(Mark(predicted, measured, row["kernel"], facts, size=7))
+    ends = [time for mark in marks for time in (mark.x, mark.y)]
+    equal = Path([(min(ends), min(ends)), (max(ends), max(ends))], dash="dashed")
+    remark = "Above the dashed line a kernel took longer than predicted."
+    labels = "predicted (s)", "measured (s)"
+    return Scatter("", *labels, marks, [equal], logarithmic=True, remark=remark)
+
+
+def _kernels(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        (
+            row["kernel"],
+            row["operator"],
+            _seconds(row["predicted_seconds"]),
+            _seconds(row["measured_seconds"]),
+        )
+        for row in sorted(kernels, key=lambda row: -row["measured_seconds"])
+    ]
+    columns = ("Kernel", "Operator", ">Predicted", ">Measured")
+    return first_rows(columns, rows, _LISTED, "shorter kernel")
+
+
+def ways(result: Mapping[str, Any]) -> Table:
+    """Make a table with a row for each way to run the step."""
+
+    def row(
+        name: str, seconds: str, peak: str | None, planned: str | None = None
+    ) -> tuple[str, ...]:
+        peaks = (_bytes(result[key] if key else None) for key in (peak, planned))
+        return name, _seconds(result[seconds]), *peaks, "", ""
+
+    predicted = f"  predicted from {result['costs']['label']} kernels"
+    rows = [
+        row("loadmaster", "step_seconds", "measured_peak", "planned_peak"),
+        row(predicted, "predicted_step_seconds", None),
+        row(
             "same graphs, nothing moved",
-            result["unmoved_step_seconds"],
-            result["unmoved_measured_peak"],
-            result["unmoved_peak"],
+            "unmoved_step_seconds",
+            "unmoved_measured_peak",
+            "unmoved_peak",
         ),
     ]
     if "executor_step_seconds" in result:
-        rows.append(_row("  by the executor", result["executor_step_seconds"], None))
+        rows.append(row("  by the executor", "executor_step_seconds", None))
     for name, rival in result["rivals"].items():
         mine = rival.get("loadmaster_at_its_peak", {})
-        seconds = mine.get("step_seconds")
-        shown = (
-            "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
-        )
-        rows.append(
-            _row(
-                name,
-                rival["step_seconds"],
-                rival["measured_peak"],
-                None,
-                shown,
-                rival.get("failed") or _verdict(rival),
-            )
-        )
-    return rows
-
-
-def _row(
-    name: str, seconds: float | None, peak: int | None, planned: int | None = None, *more: str
-) -> tuple[str, ...]:
-    figures = [
-        None if seconds is None else format_seconds(seconds),
-        *(None if b is None else format_bytes(b) for b in (peak, planned)),
-    ]
-    return name, *(text or "-" for text in figures), *(more or ("", ""))
+        shown = "refused" if mine.get("failed") else _seconds(mine.get("step_seconds"))
+        found = _seconds(rival["step_seconds"]), _bytes(rival["measured_peak"]), NOTHING
+        rows.append((name, *found, shown, rival.get("failed") or _verdict(rival)))
+    columns = (">step", ">measured peak", ">planned", ">loadmaster at this peak", "~against it")
+    return Table(("", *columns), rows)
 
 
 def _verdict(rival: Mapping[str, Any]) -> str:
@@ -101,12 +163,29 @@ def _verdict(rival: Mapping[str, Any]) -> str:
     time relative to the rival's."""
     found: Mapping[str, Any] | None = rival.get("difference")
     if found is None:
-        return "-"
+        return NOTHING
     if not rival["peak_kept"]:
         return "takes more memory"
-    interval = (
-        f" ({found['low']:.2f} to {found['high']:.2f} of its time)"
-        if found["low"] is not None
-        else ", too few steps"
+    if found["low"] is None:
+        return f"{found['verdict']}, too few steps"
+    return f"{found['verdict']} ({found['low']:.2f} to {found['high']:.2f} of its time)"
+
+
+def run_summary(result: Mapping[str, Any]) -> list[Part]:
+    """Make a table with a row for each way to run the step, and say whether results were equal."""
+    budget, found = result["budget"], result["measured_over_predicted"]
+    close = ""
+    if found is not None:
+        low, high = found["low"], found["high"]
+        interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
+        close = f"; they took {found['ratio']:.2f}{interval} of what was predicted before each"
+    stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
+    said = (
+        f"{format_bytes(result['moved_bytes'])} moved in a step; results {_equality(result)}; steps"
+        f" and peaks are {result['label']}{close}{stopped}"
     )
-    return f"{found['verdict']}{interval}"
+    return [
+        Line("" if budget is None else f"budget {format_bytes(budget)}"),
+        ways(result),
+        Line(said),
+    ]

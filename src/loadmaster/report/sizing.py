@@ -5,50 +5,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from loadmaster.core.quantity import Quantity
 from loadmaster.core.units import format_joules, format_seconds
-from loadmaster.planning.sweep.size import Sizing, Trial
+from loadmaster.planning.sweep.size import Sizing
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, plural, printable
+from loadmaster.report.text import NOTHING, plural
+from loadmaster.report.view import Line, Notes, Part, Table
 
 
-def size_summary(found: Sizing) -> RenderableType:
+def size_summary(found: Sizing) -> list[Part]:
     """Make the answer, what was tried, and what figures rest on."""
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    for name, justify in (
-        (found.axis, "right"),
-        ("", "left"),
-        ("makespan", "right"),
-        ("lower bound", "right"),
-        ("energy", "right"),
-    ):
-        table.add_column(printable(name), justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    rows = []
     for trial in found.trials:
-        table.add_row(*map(Text, _row(trial)))
-    heading = (
-        f"{', '.join(map(printable, found.networks))} on {printable(found.target.name)},"
-        f" {printable(str(found.limits))}"
-    )
-    parts: list[RenderableType] = [
-        Text(heading),
-        Text(),
-        *(Text(line) for line in answer(found)),
-        Text(),
-        table,
-        Text(),
+        point, figures = trial.point, (NOTHING,) * 3
+        if point is not None and point.makespan is not None:
+            times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
+            figures = (*times, format_joules(point.energy or 0.0))
+        rows.append((str(trial.value), str(trial.verdict), *figures))
+    heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
+    columns = (f">{found.axis}", "", ">makespan", ">lower bound", ">energy")
+    return [
+        Notes([heading, *answer(found)]),
+        Table(columns, rows),
+        Line(figures_rest_on(found.costs)),
     ]
-    return Group(*parts, Text(figures_rest_on(found.costs)))
 
 
 def answer(found: Sizing) -> Iterator[str]:
     """Iterate over what is known, in sentences."""
     least, excluded, between = found.least, found.excluded, found.open
+    first, last = found.values[0], found.values[-1]
     if least is not None:
         assert least.point is not None
         yield (
@@ -57,48 +42,21 @@ def answer(found: Sizing) -> Iterator[str]:
             f" {format_joules(least.point.energy or 0.0)}."
         )
     elif found.status == "infeasible":
-        yield f"No value from {found.values[0]} to {found.values[-1]} suffices; that is proven."
+        yield f"No value from {first} to {last} suffices; that is proven."
     else:
-        yield f"No value from {found.values[0]} to {found.values[-1]} was found to suffice."
+        yield f"No value from {first} to {last} was found to suffice."
     if excluded is not None:
-        worse = "or less" if found.values[0].value <= found.values[-1].value else "or more"
-        none_can = (
-            f"With {excluded.value} {worse} none can"
-            if found.ordered
-            else f"With {excluded.value} none can"
-        )
-        yield f"{none_can}: {printable(excluded.reason)}."
+        worse = " or less" if first.value <= last.value else " or more"
+        yield f"With {excluded.value}{worse * found.ordered} none can: {excluded.reason}."
     if between and (least is not None or excluded is not None):
+        listed = str(between[0])
+        if len(between) > 1:
+            listed += f" to {between[-1]} ({plural(len(between), 'value')})"
         yield (
-            f"Not known: {_listed(between)}: no plan was found there that keeps the limits, and no"
+            f"Not known: {listed}: no plan was found there that keeps the limits, and no"
             " bound excludes one."
         )
     if not found.ordered:
-        yield (
-            f"Every value was tried by itself, as more of {printable(found.axis)} need not be"
-            " better."
-        )
+        yield f"Every value was tried by itself, as more of {found.axis} need not be better."
     if found.interrupted:
         yield "Stopped early: what is said holds, and more may be found."
-
-
-def _listed(values: tuple[Quantity, ...]) -> str:
-    return (
-        str(values[0])
-        if len(values) == 1
-        else f"{values[0]} to {values[-1]} ({plural(len(values), 'value')})"
-    )
-
-
-def _row(trial: Trial) -> tuple[str, ...]:
-    point = trial.point
-    if point is None or point.makespan is None:
-        return str(trial.value), str(trial.verdict), NOTHING, NOTHING, NOTHING
-    bound = format_seconds(point.lower_bound or 0.0)
-    return (
-        str(trial.value),
-        str(trial.verdict),
-        format_seconds(point.makespan),
-        bound,
-        format_joules(point.energy or 0.0),
-    )

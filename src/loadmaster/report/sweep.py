@@ -1,16 +1,13 @@
-"""The summary of a sweep in the terminal: a row for every point."""
+"""A sweep's page and its summary in the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from loadmaster.core.units import (
     format_bytes,
+    format_count,
     format_joules,
     format_rate,
     format_seconds,
@@ -20,95 +17,275 @@ from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, percent, plural, printable
+from loadmaster.report.machine import machine_tables
+from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
+from loadmaster.report.view import (
+    Cell,
+    Figure,
+    Figures,
+    Line,
+    Mark,
+    Notes,
+    Page,
+    Part,
+    Path,
+    Scatter,
+    Section,
+    Shaded,
+    Table,
+    text_of,
+)
 
-FIGURES = (">area", ">makespan", ">lower bound", ">gap", ">throughput", ">traffic", ">energy")
-ON_PAGE_ONLY = (">lower bound", ">traffic")
+_ON_PAGE_ONLY = (">lower bound", ">traffic")
 """Columns for which a terminal has no room."""
-_WITHIN = {True: "yes", False: "no"}
+_FAR = 4.0
+"""A limit so many times above the slowest point is not drawn: it would press all points to the
+axis."""
+_OPTIONS = {
+    "mini_batches": "mini-batches of every network",
+    "objective": "objective",
+    "effort": "effort of the search",
+    "cut": "cutting of operators",
+    "seed": "seed",
+    "time_limit": "seconds for each plan",
+    "periods": "periods in seconds",
+    "deadlines": "deadlines in seconds",
+}
+"""What is told of how points were planned."""
+_FRONT_HINT = (
+    "Each point is a whole plan; the bar below it ends at its proven lower bound, which no plan"
+    " for that machine can go below."
+)
 
 
-def sweep_summary(sweep: Sweep) -> RenderableType:
+def sweep_page(sweep: Sweep) -> Page:
+    """Make the page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it
+    all rests on."""
+    figures = Figures(_chosen(sweep))
+    costs = Line(figures_rest_on(sweep.costs), "strong")
+    networks = [
+        (n.name, n.precision, str(n.batch), format_count(n.macs), format_bytes(n.weight_bytes))
+        for n in sweep.networks
+    ]
+    heads = ("Network", "Precision", ">Batch", ">MACs", ">Weights")
+    options = [
+        (name, str(shown))
+        for key, name in _OPTIONS.items()
+        if (shown := sweep.options.get(key)) not in (None, {})
+    ]
+    varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
+    machine = Line(f"{sweep.target.description}. {varied}", "hint")
+    sections = [
+        Section("", [figures, costs, Notes(list(remarks(sweep)))]),
+        Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
+        Section("Energy over time", [_energy_chart(sweep)]),
+        Section("Throughput over the axes", [_throughput(sweep)]),
+        Section("Points", [points(sweep)]),
+        Section("Networks", [Table(heads, networks)]),
+        Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
+        Section("How points were planned", [Table(("Option", ">Value"), options)]),
+    ]
+    return Page(title(sweep), "What other machines would be worth", sections)
+
+
+def _chosen(sweep: Sweep) -> list[Figure]:
+    """Choose the point to build and the ends of the range."""
+    planned = [point for point in sweep.points if point.planned]
+    if not planned:
+        return []
+    best = sweep.smallest()
+    chosen = {
+        **({} if best is None else {"Least area within the limits": best}),
+        "Fastest": min(planned, key=lambda p: (p.makespan, p.area)),
+        "Least area": min(planned, key=lambda p: (p.area, p.makespan)),
+        "Least energy": min(planned, key=lambda p: (p.energy, p.area)),
+    }
+    return [
+        Figure(
+            name,
+            f"{format_seconds(p.makespan or 0.0)}, {format_joules(p.energy or 0.0)},"
+            f" {format_area(p.area)}",
+            distance=where(sweep, p),
+        )
+        for name, p in chosen.items()
+    ]
+
+
+def _marks(sweep: Sweep, x: str, y: str, scales: tuple[float, float]) -> list[Mark]:
+    """Make a point for each plan, of two of its fields; those of no front are hollow."""
+    marks = []
+    for number, (group, front) in enumerate(sweep.fronts().items()):
+        for point in sweep.points:
+            if point.planned and sweep.group(point) == group:
+                bound = (point.lower_bound or 0.0) / scales[1] if y == "makespan" else None
+                marks.append(
+                    Mark(
+                        (getattr(point, x) or 0.0) / scales[0],
+                        (getattr(point, y) or 0.0) / scales[1],
+                        ", ".join(labels(sweep, point)),
+                        _facts(sweep, point),
+                        number,
+                        hollow=point not in front,
+                        bound=bound,
+                    )
+                )
+    return marks
+
+
+def _most(sweep: Sweep, field: str) -> float:
+    return max((getattr(p, field) or 0.0 for p in sweep.points if p.planned), default=1.0)
+
+
+def _group_names(sweep: Sweep) -> list[str]:
+    """Name the fronts, if there are several."""
+    by_name, fronts = {axis.name: axis for axis in sweep.axes}, sweep.fronts()
+    return [
+        ", ".join(
+            by_name[name].labels()[by_name[name].index(each)]
+            for name, each in zip(sweep.free, group, strict=True)
+        )
+        for group in fronts
+        if len(fronts) > 1
+    ]
+
+
+def _front_chart(sweep: Sweep) -> Scatter:
+    """Draw makespan over area with its bound, a line for each front, and the limit."""
+    planned = [point for point in sweep.points if point.planned]
+    most = _most(sweep, "makespan")
+    scale, unit = largest_unit(most, TIMES)
+    longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
+    paths = []
+    for number, front in enumerate(sweep.fronts().values()):
+        best = staircase([(p.area, (p.makespan or 0.0) / scale) for p in front])
+        paths.append(Path(best, number))
+    limit = None
+    if longest is not None and longest < _FAR * most:
+        limit = longest / scale, f"limit {format_seconds(longest)}"
+    return Scatter(
+        "",
+        "area (mm2, estimated)",
+        f"makespan ({unit})",
+        _marks(sweep, "area", "makespan", (1.0, scale)),
+        paths,
+        _group_names(sweep),
+        limit=limit,
+        remark=(
+            "Filled: on the front of area, makespan and energy. Hollow: another point has less of"
+            " one and no more of the others."
+        ),
+    )
+
+
+def _energy_chart(sweep: Sweep) -> Scatter:
+    """Draw energy over makespan, of the same points."""
+    seconds, time = largest_unit(_most(sweep, "makespan"), TIMES)
+    joules, energy = largest_unit(_most(sweep, "energy"), ENERGIES)
+    marks = _marks(sweep, "makespan", "energy", (seconds, joules))
+    names = f"makespan ({time})", f"energy ({energy})"
+    return Scatter("", *names, marks, groups=_group_names(sweep), height=320)
+
+
+def _throughput(sweep: Sweep) -> Table:
+    """Make a table of throughput over the axes, darker with more: the first axis across, the others
+    down."""
+    across, *down = sweep.axes
+    unit, top = rate_unit(sweep.precisions), _most(sweep, "throughput") or 1.0
+    found: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for point in sweep.points:
+        column, *others = labels(sweep, point)
+        rate = point.throughput or 0.0
+        cell = Shaded(format_rate(rate, unit), rate / top) if point.planned else "no plan"
+        found.setdefault(tuple(others), {})[column] = cell
+    rows = [
+        [*others, *(cells.get(column, NOTHING) for column in across.labels())]
+        for others, cells in found.items()
+    ]
+    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
+    return Table([*map(axis_title, down), *heads], rows)
+
+
+def _facts(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+    """List the figures of a point for tooltips."""
+    area, makespan, bound, gap, rate, _, energy = _figures(point, rate_unit(sweep.precisions))
+    far = gap if point.status == "optimal" else f"{gap} above the bound"
+    named = {"makespan": makespan, "lower bound": bound, "throughput": rate}
+    return named | {"energy": energy, "area": area, "distance": far}
+
+
+def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that are lower than all to their left, with steps between them."""
+    steps: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        if not steps or y < steps[-1][1]:
+            steps += [(x, steps[-1][1])] if steps else []
+            steps.append((x, y))
+    return steps
+
+
+def sweep_summary(sweep: Sweep) -> list[Part]:
     """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and
     energy."""
-    table = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
-    )
-    names = columns(sweep)
-    shown = [n for n, name in enumerate(names) if name not in ON_PAGE_ONLY]
-    rows = [[row[n] for n in shown] for row in point_rows(sweep)]
-    for n, cells in zip(shown, zip(*rows, strict=True), strict=False):
+    table = points(sweep)
+    shown = [at for at, name in enumerate(table.columns) if name not in _ON_PAGE_ONLY]
+    rows = [[row[at] for at in shown] for row in table.rows]
+    heads = []
+    for at, head in enumerate(table.columns[at] for at in shown):
         # A heading may be broken between words, a figure may not.
-        heading, widest = names[n].removeprefix(">"), max(map(len, cells))
-        heading = (
-            heading.replace(" ", "\n").replace(".", ".\n") if len(heading) > widest else heading
-        )
-        justify: Literal["left", "right"] = "right" if names[n].startswith(">") else "left"
-        table.add_column(
-            heading,
-            justify=justify,
-            no_wrap=True,
-            min_width=max(widest, *map(len, heading.split("\n"))),
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    parts: list[RenderableType] = [Text(title(sweep)), Text(), table, Text()]
-    return Group(
-        *parts, *(Text(remark) for remark in remarks(sweep)), Text(figures_rest_on(sweep.costs))
-    )
+        widest = max((len(text_of(row[at])) for row in rows), default=0)
+        broken = head.replace(" ", "\n").replace(".", ".\n")
+        heads.append(broken if len(head.removeprefix(">")) > widest else head)
+    notes = Notes([*remarks(sweep), figures_rest_on(sweep.costs)])
+    return [Line(title(sweep)), replace(table, columns=heads, rows=rows), notes]
 
 
 def title(sweep: Sweep) -> str:
     """Name the networks and the target."""
-    return (
-        f"{', '.join(printable(network.name) for network in sweep.networks)} on"
-        f" {printable(sweep.target.name)}"
-    )
-
-
-def columns(sweep: Sweep) -> tuple[str, ...]:
-    """Name the columns of :func:`point_rows`; figures begin with ``>``."""
-    limits = ("within limits",) if sweep.limits else ()
-    return (*(f">{axis_title(axis)}" for axis in sweep.axes), *FIGURES, *limits, "front")
+    return f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
 
 
 def axis_title(axis: Axis) -> str:
     """Name an axis for people."""
-    return printable(axis.name.replace("_", "-")) if not axis.is_machine else printable(axis.name)
+    return axis.name if axis.is_machine else axis.name.replace("_", "-")
 
 
-def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
-    """Iterate over the figures of every point, in the order of :func:`columns`."""
+def points(sweep: Sweep) -> Table:
+    """Make a table of the figures of every point."""
     unit, fronts = rate_unit(sweep.precisions), sweep.fronts()
+    rows = []
     for point in sweep.points:
-        within = (_WITHIN[sweep.limits.met_by(point)],) if sweep.limits else ()
+        within = ["yes" if sweep.limits.met_by(point) else "no"] if sweep.limits else []
         mark = "*" if point.planned and point in fronts[sweep.group(point)] else ""
-        yield *labels(sweep, point), *_figures(point, unit), *within, mark
+        rows.append((*labels(sweep, point), *_figures(point, unit), *within, mark))
+    columns = (
+        *(f">{axis_title(axis)}" for axis in sweep.axes),
+        *(">area", ">makespan", ">lower bound", ">gap", ">throughput", ">traffic", ">energy"),
+        *(["within limits"] if sweep.limits else []),
+        "front",
+    )
+    return Table(columns, rows)
 
 
 def labels(sweep: Sweep, point: DesignPoint) -> tuple[str, ...]:
     """Say where a point is on every axis."""
-    return tuple(printable(axis.labels()[axis.index(point.at[axis.name])]) for axis in sweep.axes)
+    return tuple(axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes)
 
 
 def where(sweep: Sweep, point: DesignPoint) -> str:
     """Say where a point is on every axis, with the axes' names."""
-    return ", ".join(
-        f"{axis_title(axis)} {label}"
-        for axis, label in zip(sweep.axes, labels(sweep, point), strict=True)
-    )
+    pairs = zip(sweep.axes, labels(sweep, point), strict=True)
+    return ", ".join(f"{axis_title(axis)} {label}" for axis, label in pairs)
 
 
 def format_area(square_millimetres: float) -> str:
     """Format an area with three significant digits."""
-    return (
-        f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
-        if square_millimetres < 1000
-        else f"{square_millimetres:,.0f} mm2"
-    )
+    if square_millimetres >= 1000:
+        return f"{square_millimetres:,.0f} mm2"
+    return f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
 
 
 def _figures(point: DesignPoint, unit: str) -> tuple[str, ...]:
+    """List area, makespan, lower bound, gap, throughput, traffic and energy."""
     area = format_area(point.area)
     if (
         point.makespan is None
@@ -117,16 +294,14 @@ def _figures(point: DesignPoint, unit: str) -> tuple[str, ...]:
         or point.traffic_bytes is None
     ):
         return area, point.status, *(NOTHING,) * 5
-    gap = "optimal" if point.status == "optimal" else percent(point.gap or 0.0)
-    rate, energy = format_rate(point.throughput, unit), format_joules(point.energy or 0.0)
     return (
         area,
         format_seconds(point.makespan),
         format_seconds(point.lower_bound),
-        gap,
-        rate,
+        "optimal" if point.status == "optimal" else percent(point.gap or 0.0),
+        format_rate(point.throughput, unit),
         format_bytes(point.traffic_bytes),
-        energy,
+        format_joules(point.energy or 0.0),
     )
 
 
@@ -138,9 +313,9 @@ def remarks(sweep: Sweep) -> Iterator[str]:
         found = (
             "no point is" if best is None else f"the one of least area is at {where(sweep, best)}"
         )
-        yield f"within the limits ({printable(str(sweep.limits))}): {found}"
+        yield f"within the limits ({sweep.limits}): {found}"
     yield "gap: of the objective (the makespan unless told) above its proven lower bound"
-    same = f", at the same {' and '.join(map(printable, sweep.free))}" if sweep.free else ""
+    same = f", at the same {' and '.join(sweep.free)}" if sweep.free else ""
     yield (
         f"front: no other point has less of area, makespan or energy without more of another{same}"
     )
@@ -155,16 +330,13 @@ def remarks(sweep: Sweep) -> Iterator[str]:
         )
     without = [point for point in sweep.points if not point.planned]
     if without:
-        yield (
-            f"{plural(len(without), 'point')} without a plan; the first:"
-            f" {printable(without[0].reason)}"
-        )
-    late = [point for point in sweep.points if point.missed]
+        yield f"{plural(len(without), 'point')} without a plan; the first: {without[0].reason}"
+    late = sum(bool(point.missed) for point in sweep.points)
     if late:
-        yield f"{plural(len(late), 'plan')} with mini-batches that miss their deadlines"
-    broken = [point for point in sweep.points if point.violations]
+        yield f"{plural(late, 'plan')} with mini-batches that miss their deadlines"
+    broken = sum(bool(point.violations) for point in sweep.points)
     if broken:
         yield (
-            f"{plural(len(broken), 'plan')} that the independent check rejects: do not rely on"
+            f"{plural(broken, 'plan')} that the independent check rejects: do not rely on"
             " these figures"
         )

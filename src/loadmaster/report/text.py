@@ -1,31 +1,32 @@
-"""Names and figures as readable text: names are made printable here, escaped where they are put
-into a page."""
+"""Names and figures as readable text; printers make names printable and escape them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-
-from rich.text import Text
+from typing import Any
 
 from loadmaster.core.names import printable as printable
-from loadmaster.planning.plan_records import Cost, Rate
-from loadmaster.workloads.graph import uncounted
+from loadmaster.core.units import format_seconds
 
 NOTHING = "\N{EN DASH}"
 """The text for a missing value in a table."""
+Units = Sequence[tuple[float, str]]
+TIMES: Units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+ENERGIES: Units = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
+SIZES: Units = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+BANDWIDTHS: Units = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
 
-class Html(str):
-    """Text that is markup already and must not be escaped again."""
+def largest_unit(value: float, units: Units) -> tuple[float, str]:
+    """Choose the largest unit in which ``value`` is at least one: its size and its name."""
+    return next((unit for unit in units if value >= unit[0]), units[-1])
 
-    __slots__ = ()
 
-
-def to_html(value: object) -> Html:
-    """Convert ``value`` to markup: escaped, unless it is :class:`Html`."""
-    return value if isinstance(value, Html) else Html(escape(printable(str(value))))
+def to_html(text: str) -> str:
+    """Make text printable and escape it for a page."""
+    return escape(printable(text))
 
 
 def chart_text(name: str) -> str:
@@ -61,26 +62,32 @@ def percent(share: float) -> str:
     return f"{value:.2g} %" if abs(value) >= 1e-3 else "< 0.001 %"
 
 
-def excess(cost: Cost) -> str:
+def signed(change: float) -> str:
+    """Format a change as ``"+12.3 %"``; none is ``"the same"``."""
+    return "the same" if not change else f"{'+' if change > 0 else '-'}{percent(abs(change))}"
+
+
+def excess(value: float, lower_bound: float) -> str:
     """Format how far a cost is above its lower bound."""
-    if cost.lower_bound <= 0:
-        return "at the bound" if cost.value <= 0 else "no bound"
-    share = cost.value / cost.lower_bound - 1
+    if lower_bound <= 0:
+        return "at the bound" if value <= 0 else "no bound"
+    share = value / lower_bound - 1
     return "at the bound" if share <= 0 else f"{percent(share)} above"
 
 
-def shortfall(rate: Rate) -> str:
+def reached(status: str, value: float, lower_bound: float) -> str:
+    """Say how far a cost is above its lower bound; what is proven optimal is at it, although
+    floats may differ in their last digits."""
+    far = "at the bound" if status == "optimal" else excess(value, lower_bound)
+    return far.replace("above", "above the bound")
+
+
+def shortfall(value: float, upper_bound: float) -> str:
     """Format how far a rate is below its upper bound."""
-    if rate.upper_bound <= 0 or not math.isfinite(rate.upper_bound):
+    if upper_bound <= 0 or not math.isfinite(upper_bound):
         return "no bound"
-    share = 1 - rate.value / rate.upper_bound
+    share = 1 - value / upper_bound
     return "at the bound" if share <= 0 else f"{percent(share)} below"
-
-
-def warnings(unknown: Iterable[str]) -> list[Text]:
-    """Make the first line of a summary where operators are not understood; none otherwise."""
-    line = uncounted(map(printable, unknown))
-    return [Text(line, style="bold")] if line else []
 
 
 def plural(count: int, noun: str) -> str:
@@ -91,3 +98,12 @@ def plural(count: int, noun: str) -> str:
 def comma(parts: Iterable[str]) -> str:
     """Join the parts with commas; a dash if there are none."""
     return ", ".join(parts) or NOTHING
+
+
+def search_rows(answer: Any, seconds: float) -> dict[str, str]:
+    """List status, strategy and time of a search by name."""
+    return {
+        "Status": answer.status + (" (stopped early)" if answer.interrupted else ""),
+        "Strategy": f"{answer.strategy}, seed {answer.seed}",
+        "Took": f"{format_seconds(seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)",
+    }

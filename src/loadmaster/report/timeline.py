@@ -1,18 +1,18 @@
-"""Time in reports: one unit for the whole plan, and amounts that change in steps."""
+"""Time in reports: the unit of a time axis, and amounts that change in steps."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from loadmaster.planning.plan_records import LinkSegment, PlannedAllocation, PlanRecord
+from loadmaster.report.text import TIMES, largest_unit
 
 
 @dataclass(frozen=True)
 class TimeUnit:
-    """The unit of every time axis of a report."""
+    """The unit of every time axis of a page."""
 
     name: str
     seconds: float
@@ -24,26 +24,18 @@ class TimeUnit:
 
     def text(self, seconds: float) -> str:
         """Format seconds in this unit, with enough digits to distinguish neighbouring events."""
-        return f"{self.of(seconds):.{self.digits}f} {self.name}"
+        return f"{self.of(seconds):.{self.digits}f} {self.name}".rstrip()
 
     def span(self, start: float, end: float) -> str:
         """Format an interval in seconds, such as ``"1.20 to 1.40 ms"``."""
         return f"{self.of(start):.{self.digits}f} to {self.text(end)}"
 
 
-def time_unit(makespan: float) -> TimeUnit:
-    """Choose the largest unit in which the makespan, in seconds, is at least one."""
-    scale, name = next(
-        ((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if makespan >= s), (1e-9, "ns")
-    )
-    whole_digits = floor(log10(max(1.0, makespan / scale))) + 1
+def time_unit(seconds: float) -> TimeUnit:
+    """Choose the largest unit in which a time is at least one."""
+    scale, name = largest_unit(seconds, TIMES)
+    whole_digits = floor(log10(max(1.0, seconds / scale))) + 1
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
-
-
-def last_instant(plan: PlanRecord) -> float:
-    """Return the end of the last job or copy in the plan, in seconds."""
-    ends = [job.end for job in plan.jobs] + [move.end for move in plan.transfers]
-    return max([plan.metrics.makespan.value, *ends])
 
 
 @dataclass(frozen=True)
@@ -62,43 +54,37 @@ class Steps:
             else 0.0
         )
 
+    def triples(self, end: float) -> list[tuple[float, float, float]]:
+        """Return start, end and value of every step; the last step ends at ``end``."""
+        until = [*self.times[1:], end]
+        return list(zip(self.times, until, self.values, strict=False))
+
     def mean(self, end: float) -> float:
         """Average the amount over [0, end)."""
-        if end <= 0:
-            return 0.0
-        until = [*self.times[1:], end]
-        return (
-            sum(v * (b - a) for v, a, b in zip(self.values, self.times, until, strict=False)) / end
-        )
+        return sum(v * (b - a) for a, b, v in self.triples(end)) / end if end > 0 else 0.0
 
 
-def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:
-    """Sum the live bytes over time."""
+def total_over_time(parts: Iterable[tuple[float, float, int]]) -> Steps:
+    """Sum amounts that each hold over [start, end)."""
     change: dict[float, int] = defaultdict(int)
-    for allocation in allocations:
-        change[allocation.start] += allocation.bytes
-        change[allocation.end] -= allocation.bytes
-    times, values, alive = sorted(change), [], 0
+    for start, end, amount in parts:
+        change[start] += amount
+        change[end] -= amount
+    times, values, total = sorted(change), [], 0
     for instant in times:
-        alive += change[instant]
-        values.append(alive)
+        total += change[instant]
+        values.append(total)
     return Steps(times, values)
 
 
-def alive_at(allocations: Iterable[PlannedAllocation], instant: float) -> list[PlannedAllocation]:
-    """Return the allocations that are live at an instant, largest first."""
-    live = [a for a in allocations if a.start <= instant < a.end]
-    return sorted(live, key=lambda a: (-a.bytes, a.tensor, a.offset))
-
-
-def outline(segments: Sequence[LinkSegment], height: Callable[[LinkSegment], float]) -> Steps:
-    """Make steps of the height of a link's segments, zero between them."""
+def outline(parts: Iterable[tuple[float, float, float]]) -> Steps:
+    """Make steps of ``(start, end, value)``, zero between them."""
     times: list[float] = []
     values: list[float] = []
-    for segment in segments:
-        if times and times[-1] == segment.start:
+    for start, end, value in parts:
+        if times and times[-1] == start:
             times.pop()
             values.pop()
-        times += (segment.start, segment.end)
-        values += (height(segment), 0.0)
+        times += (start, end)
+        values += (value, 0.0)
     return Steps(times, values)

@@ -24,10 +24,12 @@ def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
     The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a
     file cannot be written; a file is replaced as a whole or not at all.
     """
-    from loadmaster.report.html import render_page
+    from loadmaster.report.page import render
     from loadmaster.report.perfetto import render_trace
+    from loadmaster.report.plan import plan_page
 
-    contents = {"report.html": render_page(plan).encode(), "trace.pftrace": render_trace(plan)}
+    page = render(plan_page(plan)).encode()
+    contents = {"report.html": page, "trace.pftrace": render_trace(plan)}
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

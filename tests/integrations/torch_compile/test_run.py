@@ -24,7 +24,7 @@ from loadmaster.integrations.torch_compile.compare.measurement import STATED  # 
 from loadmaster.integrations.torch_compile.compare.variants import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
 from loadmaster.integrations.torch_compile.running import generated  # noqa: E402
-from loadmaster.report.run import run_rows  # noqa: E402
+from loadmaster.report.run import ways  # noqa: E402
 
 
 def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before():
@@ -301,7 +301,7 @@ def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, mo
     assert (result["interrupted"], result["steps"], result["gradients_equal"]) == (True, 0, True)
     assert result["measured_peak"] > 0
     assert result["step_seconds"] is None
-    assert run_rows(result)[0][0] == "loadmaster"
+    assert ways(result).rows[0][0] == "loadmaster"
     assert ("failed" in result["rivals"]["torch.export"]) == stage.startswith("1")
     assert "of processor time more; Ctrl-C prints what is known" in said[0]
 

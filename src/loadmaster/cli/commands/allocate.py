@@ -28,8 +28,6 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
@@ -128,6 +126,7 @@ def allocate_command(
     from loadmaster.allocation.answer import Allocation
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes, parse_seconds
+    from loadmaster.report.packing import packing_summary
 
     limit = None if time_limit is None else parse_seconds(time_limit)
     room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
@@ -179,7 +178,7 @@ def allocate_command(
     shown = _shown(answer, len(problem)) | ({} if memory else _reasons(buffers, step))
     print_results(
         shown,
-        lambda: [_table(problem, answer, shown)],
+        lambda: packing_summary(problem, answer, shown),
         files,
         as_json=as_json,
         quiet=quiet,
@@ -229,9 +228,10 @@ def _write(
         None if isinstance(answer, Allocation) else answer.memory,
     )
     if page:
-        from loadmaster.report.packing_page import render_packing
+        from loadmaster.report.packing import packing_page
+        from loadmaster.report.page import render
 
-        place.write("report.html", render_packing(problem, answer))
+        place.write("report.html", render(packing_page(problem, answer)))
     return place.publish()
 
 
@@ -239,11 +239,12 @@ def _write_page(
     problem: Problem, answer: Allocation, beyond: Allocation, place: OutputDirectory
 ) -> list[Path]:
     """The page alone, where nothing fits: a packing that exceeds the capacity."""
-    from loadmaster.report.packing_page import render_packing
+    from loadmaster.report.packing import packing_page
+    from loadmaster.report.page import render
 
     if beyond.offsets is None:
         return []
-    place.write("report.html", render_packing(problem, answer, beyond))
+    place.write("report.html", render(packing_page(problem, answer, beyond)))
     return place.publish()
 
 
@@ -258,19 +259,6 @@ def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
     # Where TFLM has no such alignment, bands are tried with its own.
     reasons = arena_reasons(path, alignment=step if step % UNIT == step & (step - 1) == 0 else UNIT)
     return {"head_before": reasons.head_before} | reasons.as_json()
-
-
-def _table(
-    problem: Problem, answer: Allocation | BankAllocation, shown: dict[str, Any]
-) -> RenderableType:
-    from loadmaster.allocation.answer import Allocation
-    from loadmaster.report.packing import banks_summary, packing_summary
-
-    return (
-        packing_summary(problem, answer, shown)
-        if isinstance(answer, Allocation)
-        else banks_summary(problem, answer)
-    )
 
 
 def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
@@ -310,7 +298,7 @@ def _compare(
             files = place.publish()
     rows = [_comparison_json(each) for each in found]
     shown = versioned("allocate-from", {"file": str(path), "planner": planner, "arenas": rows})
-    print_results(shown, lambda: [floor_table(rows)], files, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: floor_table(rows), files, as_json=as_json, quiet=quiet)
     if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
 

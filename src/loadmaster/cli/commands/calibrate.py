@@ -73,7 +73,7 @@ def calibrate_command(
     files = [] if out is None else [replace_file(out, found.text, "the target")]
     print_results(
         versioned("calibrate", found.as_json()),
-        lambda: [calibration_summary(found)],
+        lambda: calibration_summary(found),
         files,
         as_json=as_json,
         quiet=quiet,

@@ -63,7 +63,7 @@ def inspect_command(
     Example: `loadmaster inspect onnx:resnet50 --precision int8 --target edge-npu --out resnet50`
     """
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.report.inspection import inspection, inspection_json
+    from loadmaster.report.inspection import inspection_json, inspection_summary
     from loadmaster.targets.load import target as read_target
 
     if target is None and overrides:
@@ -73,7 +73,7 @@ def inspect_command(
         graph = load_networks([model], batch, dim, precision, training)[0]
         shown = versioned("inspect", inspection_json(graph))
         files = [] if place is None else _write(graph, shown, machine, place, page=not no_report)
-    print_results(shown, lambda: [inspection(graph)], files, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: inspection_summary(graph), files, as_json=as_json, quiet=quiet)
 
 
 def _write(
@@ -86,7 +86,8 @@ def _write(
 ) -> list[Path]:
     place.write("network.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
     if page:
-        from loadmaster.report.inspection_page import render_inspection
+        from loadmaster.report.inspection import inspection_page
+        from loadmaster.report.page import render
 
-        place.write("report.html", render_inspection(graph, machine))
+        place.write("report.html", render(inspection_page(graph, machine)))
     return place.publish()

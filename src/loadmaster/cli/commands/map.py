@@ -43,11 +43,10 @@ from loadmaster.mapping.strategies.registry import STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from loadmaster.core.files import OutputDirectory
     from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
+    from loadmaster.report.view import Part
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
@@ -416,9 +415,10 @@ def _save(mapped: _Mapped, place: OutputDirectory, drawn: tuple[float, str] | No
             place.draft / ("mapping.json" if len(mapped.front) == 1 else f"mapping-{number}.json")
         )
     if drawn is not None:
-        from loadmaster.report.mapping_page import render_mapping
+        from loadmaster.report.mapping import mapping_page
+        from loadmaster.report.page import render
 
-        place.write("report.html", render_mapping(mapped.front, mapped.pool, *drawn))
+        place.write("report.html", render(mapping_page(mapped.front, mapped.pool, *drawn)))
     return place.publish()
 
 
@@ -439,7 +439,7 @@ def _shown(mapped: _Mapped) -> dict[str, Any]:
     )
 
 
-def _tables(mapped: _Mapped) -> list[RenderableType]:
+def _tables(mapped: _Mapped) -> list[Part]:
     from loadmaster.core.units import rate_unit
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
@@ -449,7 +449,7 @@ def _tables(mapped: _Mapped) -> list[RenderableType]:
         if len(mapped.objectives) == 1
         else front_summary(mapped.front, unit)
     )
-    return [found, latency_summary(served, mapped.timings)] if served else [found]
+    return [*found, *(latency_summary(served, mapped.timings) if served else [])]
 
 
 def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:

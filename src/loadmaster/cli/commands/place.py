@@ -33,11 +33,10 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from loadmaster.core.files import OutputDirectory
     from loadmaster.placement.answer import MemoryPlan
     from loadmaster.placement.sequence import KernelSequence
+    from loadmaster.report.view import Part
 
 _CURVE = 10
 """Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
@@ -269,16 +268,16 @@ def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dic
     return shown
 
 
-def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> list[RenderableType]:
+def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> list[Part]:
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
-    parts: list[RenderableType] = [placement_summary(plan)]
+    parts = placement_summary(plan)
     for t in explained:
-        parts += ["", explanation(plan, t)]
+        parts += explanation(plan, t)
     if "max_slowdown" in extra:
-        parts += ["", sizing(plan, extra["max_slowdown"], extra["too_small"])]
+        parts += [sizing(plan, extra["max_slowdown"], extra["too_small"])]
     if "curve" in extra:
-        parts += ["", curve_table(extra["curve"])]
+        parts += [curve_table(extra["curve"])]
     return parts
 
 
@@ -289,7 +288,8 @@ def _write(
 
     files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
     if page:
-        from loadmaster.report.placement_page import render_placement
+        from loadmaster.report.page import render
+        from loadmaster.report.placement import placement_page
 
-        files.write("report.html", render_placement(plan, shown.get("curve", ())))
+        files.write("report.html", render(placement_page(plan, shown.get("curve", ()))))
     return files.publish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -48,11 +49,10 @@ FOLDER = Path("loadmaster-plan")
 """Where files go unless told."""
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from loadmaster.core.violation import Violation
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.what_if import Change
+    from loadmaster.report.view import Part
 
 
 Objective = Annotated[
@@ -244,7 +244,7 @@ def plan_command(
     )
     print_results(
         versioned("plan", _summary_json(done)),
-        lambda: [_summary(done)],
+        lambda: _summary(done),
         done.files,
         as_json=as_json,
         quiet=quiet,
@@ -376,9 +376,9 @@ def _summary_json(done: _Done) -> dict[str, Any]:
     }
 
 
-def _summary(done: _Done) -> RenderableType:
-    from loadmaster.report.terminal import summary
+def _summary(done: _Done) -> Iterable[Part]:
+    from loadmaster.report.plan import plan_summary
 
-    return summary(
+    return plan_summary(
         done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
     )

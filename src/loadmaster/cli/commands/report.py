@@ -65,23 +65,24 @@ def report_command(
     with directory_if_asked(folder) as place:
         files = [] if place is None else _write(plans, place)
     shown = versioned("report", comparison_json(*plans))
-    print_results(shown, lambda: [comparison_summary(*plans)], files, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: comparison_summary(*plans), files, as_json=as_json, quiet=quiet)
 
 
 def _draw(plan: Plan, folder: Path | None, *, quiet: bool) -> None:
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.report.terminal import summary
+    from loadmaster.report.plan import plan_summary
 
     with directory_if_asked(folder) as place:
         files: list[Path] = []
         if place is not None:
             plan.report(place.draft)
             files = place.publish()
-    print_results({}, lambda: [summary(plan)], files, as_json=False, quiet=quiet)
+    print_results({}, lambda: plan_summary(plan), files, as_json=False, quiet=quiet)
 
 
 def _write(plans: tuple[Plan, Plan], place: OutputDirectory) -> list[Path]:
-    from loadmaster.report.comparison_page import render_comparison
+    from loadmaster.report.comparison import comparison_page
+    from loadmaster.report.page import render
 
-    place.write("comparison.html", render_comparison(*plans))
+    place.write("comparison.html", render(comparison_page(*plans)))
     return place.publish()

@@ -26,9 +26,8 @@ from loadmaster.cli.printing import print_results, say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from loadmaster.core.files import OutputDirectory
+    from loadmaster.report.view import Part
 
 
 Model = Annotated[
@@ -178,7 +177,7 @@ def run_command(
         )
         result = versioned("run", result)
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
-    print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
+    print_results(result, lambda: run_summary(result), files, as_json=as_json, quiet=quiet)
     right = result["gradients_equal"] or result["results_close"]
     if not right or not result["budget_kept"]:
         say(
@@ -199,9 +198,10 @@ def _write(
     for name, value in (("run.json", result), ("kernels.json", kernels)):
         place.write(name, json.dumps(value, indent=2, allow_nan=False))
     if page:
-        from loadmaster.report.run_page import render_run
+        from loadmaster.report.page import render
+        from loadmaster.report.run import run_page
 
-        place.write("report.html", render_run(model, result, kernels))
+        place.write("report.html", render(run_page(model, result, kernels)))
     return place.publish()
 
 
@@ -232,7 +232,7 @@ def _generate(
         if place is not None:
             place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
             files = place.publish()
-    print_results(result, lambda: [_generation_table(result)], files, as_json=as_json, quiet=quiet)
+    print_results(result, lambda: _generation_table(result), files, as_json=as_json, quiet=quiet)
     if not result["tokens_equal"] or not result["budget_kept"]:
         say(
             (
@@ -245,37 +245,31 @@ def _generate(
         raise typer.Exit(1)
 
 
-def _generation_table(result: dict[str, Any]) -> RenderableType:
+def _generation_table(result: dict[str, Any]) -> list[Part]:
     """Make a table with a row for each way of generating."""
-    from rich.table import Table
-
     from loadmaster.core.units import format_bytes, format_seconds
+    from loadmaster.report.view import Line, Table
 
-    table = Table(
-        title=(
-            f"{format_bytes(result['weights'])} of weights, budget"
-            f" {format_bytes(result['budget'])}; {result['label']}"
-        )
+    title = (
+        f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])};"
+        f" {result['label']}"
     )
-    for column in ("", "tokens per second", "first token", "measured peak", "against it"):
-        table.add_column(column, justify="left" if not column else "right")
-    ways = {"loadmaster": result} | result["rivals"]
-    for name, way in ways.items():
+    rows = []
+    for name, way in {"loadmaster": result, **result["rivals"]}.items():
         if "failed" in way:
-            table.add_row(name, "-", "-", "-", way["failed"])
+            rows.append((name, "-", "-", "-", way["failed"]))
             continue
-        against = (
-            ""
-            if way is result
-            else f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
-        )
+        rate, against = way["tokens_per_second"], ""
+        if way is not result:
+            against = f"{result['tokens_per_second'] / rate:.2f} x"
         first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
-        table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
-    table.caption = (
+        rows.append((name, f"{rate:.3g}", first, peak, against))
+    columns = ("", ">tokens per second", ">first token", ">measured peak", ">against it")
+    limits = (
         f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows"
         f" {result['disk_tokens_per_second']:.3g} tokens per second"
         f" ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used). Of a token, kernels"
         f" take {format_seconds(result['kernel_seconds'])}, waiting for copies"
         f" {format_seconds(result['waiting_seconds'])}: limited by the {result['limited_by']}"
     )
-    return table
+    return [Line(title), Table(columns, rows, limits)]

@@ -75,7 +75,7 @@ def sweep_plans(
         files = [] if place is None else _write(found, place, page)
     print_results(
         versioned("sweep", found.as_json()),
-        lambda: [sweep_summary(found)],
+        lambda: sweep_summary(found),
         files,
         as_json=as_json,
         quiet=quiet,
@@ -92,7 +92,8 @@ def _write(found: Sweep, place: OutputDirectory, page: bool) -> list[Path]:
         json.dumps(versioned("sweep", found.as_json()), indent=1, allow_nan=False) + "\n",
     )
     if page:
-        from loadmaster.report.sweep_page import render_sweep
+        from loadmaster.report.page import render
+        from loadmaster.report.sweep import sweep_page
 
-        place.write("sweep.html", render_sweep(found))
+        place.write("sweep.html", render(sweep_page(found)))
     return place.publish()

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from loadmaster.integrations.execute.run import Execution
-from loadmaster.report.terminal import plain_table
-from loadmaster.report.text import printable
+from loadmaster.report.view import Line, Notes, Part, Table
 
 
-def execution_summary(found: Execution) -> RenderableType:
+def execution_summary(found: Execution) -> list[Part]:
     """Make a table of outputs, with what was run above and remarks below."""
     title = (
         f"{found.jobs} jobs and {found.copies} copies in {found.orders} orders (seed {found.seed}),"
         f" operators of {found.runtime}; outputs against the model run in one go:"
     )
     rows = [
-        [
-            f"{cell:.3g}" if isinstance(cell, float) else printable(str(cell))
-            for cell in astuple(row)
-        ]
+        [f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in astuple(row)]
         for row in found.outputs
     ]
     columns = ("network", ">mini-batch", "output", "type", ">elements", ">difference", ">at most")
@@ -34,4 +27,4 @@ def execution_summary(found: Execution) -> RenderableType:
         )
     if found.drawn:
         notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
-    return Group(Text(title), Text(), plain_table(columns, rows), *map(Text, notes))
+    return [Line(title), Table(columns, rows), Notes(notes)]

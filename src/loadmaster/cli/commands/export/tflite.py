@@ -140,12 +140,13 @@ def tflite_command(
     shown = versioned("export-tflite", _as_json(exported, reasons, reason, curve=curve))
     written = [] if reason else write_model(exported, out, c_struct)
     if reasons is not None and (curve or reason):
-        from loadmaster.report.arena_page import render_arena
+        from loadmaster.report.arena_page import arena_page
+        from loadmaster.report.page import render
 
         before = (reasons.problem, reasons.addresses)
-        page = render_arena(shown, before, (exported.problem, exported.addresses))
+        page = render(arena_page(shown, before, (exported.problem, exported.addresses)))
         written.append(replace_file(out.with_suffix(".html"), page, "the page"))
-    print_results(shown, lambda: [arena_summary(shown)], written, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: arena_summary(shown), written, as_json=as_json, quiet=quiet)
     if reason:
         raise typer.Exit(1)
 
