@@ -26,7 +26,7 @@ from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import StackCosts, StackModel, Way, best_stacks
 from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands, stripes_of
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.neighbours import OCCUPANCY_EXPONENTS
+from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
@@ -141,7 +141,7 @@ def moved(
     order = np.arange(len(workload.jobs))
     found = [
         problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
-        for exponent in OCCUPANCY_EXPONENTS
+        for exponent in policy_values(problem)["occupancy_exponent"]
     ]
     return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
 
