@@ -44,9 +44,7 @@ def starts(
         yield replace(state, policy=policy)
 
 
-def _in_blocks(
-    problem: JointProblem, chains: Sequence[Chain], plain: State
-) -> Iterator[State]:
+def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
     """Blocks that bring the fewest bytes into a share of the fast memory."""
     assert problem.target.fast is not None
     networks, turn = len(chains), _turn(problem)
