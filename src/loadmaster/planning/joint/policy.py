@@ -24,26 +24,21 @@ _LEADS = (0.02, 0.1, 0.3)
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     """The values that are tried for every number of the policy on this problem."""
     cores, goal = problem.table.compute.shape[1], problem.goal
-    near, target = problem.near_limits, problem.target
+    near = problem.near_limits
     values: dict[str, tuple[Any, ...]] = {
         "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
         "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf) if near else (0.0, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
         "prefetch_fraction": (0.5, 0.75, 1.0),
-        "retained_fraction": (0.8, 0.9, 1.0),
         "occupancy_exponent": (1.0, 0.7, 0.3),
+        "retained_fraction": (0.8, 0.9, 1.0),
         "link_load_limit": (1.5, 2.0, 3.0, math.inf),
-        "fast_link_price": (0.0, 0.3, 1.0),
     }
-    if near:
-        values["fast_load_limit"] = (0.7, 1.0, 1.4, math.inf)
     if problem.fetches_may_wait:
         values["fetch_lead"] = (*_LEADS, math.inf)
-    if target.main.in_place and target.copy is not None:
-        values["fetched_back"] = (False, True)
     if goal.needs_energy:
         values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
-        values["fast_link_price"] += (problem.energy_price,)
+        values["fast_link_price"] = (0.0, problem.energy_price)
     if goal.pressing:
         values["urgent_networks_first"] = (False, True)
     return values
@@ -61,7 +56,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
                 energy_weight=weight,
             )
         return
-    share, limit = (1.0, 1.0) if problem.near_limits else (math.inf, math.inf)
+    share = 1.0 if problem.near_limits else math.inf
     waiting = JointOptions(release_delay_positions=cores, core_wait_ratio=_SLIGHT_WAIT)
     every = [
         JointOptions(),
@@ -71,7 +66,6 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
             waiting,
             release_delay_positions=4 * cores,
             streamed_share=share,
-            fast_load_limit=limit,
         ),
     ]
     if problem.fetches_may_wait:
