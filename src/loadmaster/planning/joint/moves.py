@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.planning.joint.orders import Block, Chain
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks
 from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.starts import LAGS
@@ -18,6 +18,9 @@ from loadmaster.planning.joint.state import State
 
 _LAG_STEP = 0.01
 """Standard deviation by which a distance changes: a hundredth of a network's work."""
+
+_SHARES = (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
+"""Of the fast memory, for which blocks are chosen."""
 
 T = TypeVar("T")
 
@@ -79,20 +82,26 @@ class ChangeBlocks(Move):
     """A block split, two joined, an end moved, or another number of mini-batches together; or all
     mini-batches further apart. Of networks with one mini-batch all blocks are the same order."""
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
+    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+        assert problem.target.fast is not None
+        self._capacity = problem.target.fast.capacity
         self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
         self._chains = chains
         self.useful = bool(self._able)
 
     def changes(self) -> Iterator[Callable[[State], State]]:
-        """A few distances, and networks as one block with every number of mini-batches
-        together."""
+        """A few distances; blocks for less and less of the fast memory; networks as one block with
+        every number of mini-batches together."""
         for lag in (0.0, *LAGS) if len(self._chains) == 1 else ():
             yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
         for n in self._able:
             steps, batches = self._chains[n].steps, self._chains[n].mini_batches
-            for group in (size for size in range(1, batches + 1) if batches % size == 0):
-                yield partial(_with_blocks, n=n, blocks=(Block(steps, group),))
+            every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in _SHARES]
+            every += [
+                (Block(steps, group),) for group in range(1, batches + 1) if batches % group == 0
+            ]
+            for blocks in dict.fromkeys(every):
+                yield partial(_with_blocks, n=n, blocks=blocks)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change the blocks of a network, or the lag where there is only one network."""
@@ -176,7 +185,7 @@ def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[Move]:
     every: Sequence[Move] = (
         ChangePolicy(problem),
         ChangePrice(problem),
-        ChangeBlocks(chains),
+        ChangeBlocks(problem, chains),
         ChangeNetwork(chains),
         ShiftJobs(problem, chains),
         StreamTensors(problem),

@@ -29,7 +29,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
         "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
         "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf) if near else (0.0, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
-        "prefetch_fraction": (0.5, 0.75, 1.0),
+        "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
         "occupancy_exponent": (1.0, 0.7, 0.3),
         "retained_fraction": (0.8, 0.9, 1.0),
         "link_load_limit": (1.5, 2.0, 3.0, math.inf),
@@ -62,6 +62,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
         JointOptions(),
         waiting,
         JointOptions(release_delay_positions=4 * cores, streamed_share=math.inf),
+        JointOptions(release_delay_positions=4 * cores, streamed_share=share, link_load_limit=1.5),
         replace(
             waiting,
             release_delay_positions=4 * cores,

@@ -27,7 +27,7 @@ from loadmaster.planning.joint.moves import moves
 from loadmaster.planning.joint.orders import chains
 from loadmaster.planning.joint.policy import first_policies
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
-from loadmaster.planning.joint.starts import starts
+from loadmaster.planning.joint.starts import given_states, starts
 from loadmaster.planning.joint.state import State, order_by
 
 _TOLERANCE = 0.002
@@ -71,7 +71,7 @@ class JointSearch:
         self.interrupted = False
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
-        self._starts = starts(problem, self._chains, given)
+        self._given = given_states(problem, self._chains, given)
         self._best: tuple[Evaluation, Ints, State] | None = None
         self._at: State | None = None
         self._score: Score | None = None
@@ -90,7 +90,7 @@ class JointSearch:
         except KeyboardInterrupt:
             self.interrupted = True
         if self._best is None:
-            self._offer(next(self._starts))
+            self._offer(next(self._given))
         assert self._best is not None
         evaluation, order, state = self._best
         return Found(order, state.policy, evaluation, self._done)
@@ -108,7 +108,10 @@ class JointSearch:
 
     def _explore(self, generator: np.random.Generator) -> Iterator[None]:
         """Evaluate for ever, or until there is nothing to go on from: one state a step."""
-        for state in self._starts:
+        for state in self._given:
+            self._offer(state, 0.0)
+            yield
+        for state in starts(self._problem, self._chains):
             self._offer(state)
             yield
         options = moves(self._problem, self._chains)
@@ -121,22 +124,22 @@ class JointSearch:
                     yield
         gains, tries = np.ones(len(options)), np.ones(len(options))
         while self._at is not None:
-            chance = (gains / tries) ** 2
-            chosen = int(generator.choice(len(options), p=chance / chance.sum()))
             assert self._best is not None
             left = 1.0 - self._done / self._samples / _WANDERING
             if left <= 0.0:
                 left, self._at, self._score = 0.0, self._best[2], self._best[0].judged
-            kept = self._best[0].run.stay_tensor
+            chance = (gains / tries) ** 2
+            chosen = int(generator.choice(len(options), p=chance / chance.sum()))
             before = self._best[0].judged
-            proposed = options[chosen].propose(self._at, kept, generator)
+            proposed = options[chosen].propose(self._at, self._best[0].run.stay_tensor, generator)
             self._offer(proposed, 1.0 + _TOLERANCE * left * generator.exponential())
             tries[chosen] += 1
             gains[chosen] += self._best[0].judged < before
             yield
 
     def _offer(self, state: State, tolerance: float = 1.0) -> None:
-        """Evaluate a state and go on from it if it is hardly worse than the last."""
+        """Evaluate a state and go on from it if it is hardly worse than the last; with a tolerance
+        of 0 do not."""
         order = order_by(state, self._problem, self._chains)
         policy = replace(
             state.policy, filled_fraction=self._fill, main_filled_fraction=self._main_fill
@@ -147,7 +150,7 @@ class JointSearch:
             return
         if self._best is None or score < self._best[0].judged:
             self._best = made or self._problem.evaluate(order, policy), order, state
-        if self._score is None or _hardly_worse(score, self._score, tolerance):
+        if tolerance and (self._score is None or _hardly_worse(score, self._score, tolerance)):
             self._at, self._score = state, score
         self._progress("planning jointly", min(1.0, self._done / self._samples))
 

@@ -15,33 +15,42 @@ from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.state import State, keys_of
 from loadmaster.planning.joint.timed_orders import timed_keys
 
-LAGS = (0.01, 0.02, 0.05, 0.1)
+LAGS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Shares of a network's work by which each of its mini-batches is behind the one before."""
 _SHARES = (0.8, 0.5, 0.3)
 """Of the fast memory, for which blocks are chosen."""
 
 
-def starts(
+def given_states(
     problem: JointProblem, chains: Sequence[Chain], given: Sequence[Ints]
 ) -> Iterator[State]:
-    """The ``given`` orders, each with every first policy; then orders by dates, or mini-batches one
-    after another at a distance; then blocks for shares of the fast memory, networks side by side
-    and in turn."""
-    networks = len(chains)
-    whole = tuple((Block(chain.steps, chain.mini_batches),) for chain in chains)
-    plain = State(whole, (0.0,) * networks, (1.0,) * networks, JointOptions())
-    found: list[State] = []
-    for order in given:
+    """Orders as they are, with every first policy. Blocks and distances say nothing of them: the
+    search goes on from others."""
+    plain = _plain(chains)
+    for order, policy in itertools.product(given, first_policies(problem)):
         keys = np.empty(len(order))
         keys[order] = np.arange(len(order)) / len(order)
-        found.append(replace(plain, shift=keys - keys_of(plain, problem, chains)))
+        yield replace(plain, policy=policy, shift=keys - keys_of(plain, problem, chains))
+
+
+def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
+    """Orders by dates, or mini-batches one after another at a distance; then blocks for shares of
+    the fast memory, networks side by side and in turn; each with every first policy."""
+    plain = _plain(chains)
+    found: list[State] = []
     if problem.goal.is_timed:
         found += _timed(problem, chains, plain)
-    elif networks == 1 and chains[0].mini_batches > 1:
+    elif len(chains) == 1 and chains[0].mini_batches > 1:
         found += [replace(plain, lag=lag) for lag in LAGS]
     found += _in_blocks(problem, chains, plain)
     for state, policy in itertools.product(found, first_policies(problem)):
         yield replace(state, policy=policy)
+
+
+def _plain(chains: Sequence[Chain]) -> State:
+    """All mini-batches of every network step by step, networks side by side."""
+    whole = tuple((Block(chain.steps, chain.mini_batches),) for chain in chains)
+    return State(whole, (0.0,) * len(chains), (1.0,) * len(chains), JointOptions())
 
 
 def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
