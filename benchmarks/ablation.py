@@ -21,7 +21,6 @@ from typing import Any
 from unittest.mock import patch
 
 import loadmaster as lm
-from loadmaster.planning.cutting.band_cuts import _ways as _WAYS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOBILENET, BERT, NCF = (
@@ -106,20 +105,14 @@ def _nothing(*_: Any, **__: Any) -> Iterator[Any]:
     return iter(())
 
 
-def _dependent_ways(cores: int, wide: bool) -> Iterator[Any]:
-    return (way for way in _WAYS(cores, wide) if not any(each.abreast for each in way[1]))
-
-
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
-    "retiling": [replaced("contest.retiled", lambda planner, solution: (planner, solution))],
     "halves": [replaced("cutting.candidates._halves", _nothing)],
-    "exact search in packing": [replaced("packing._Units._searched", lambda *_: None)],
+    "retiling": [replaced("contest.retiled", lambda planner, solution: (planner, solution))],
     "mends in packing": [replaced("packing._MENDS_A_PACKING", 0)],
     "separate plans with residents": [
         replaced("separate.SeparatePipeline.with_residents", _nothing)
     ],
     "stripes": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
-    "recomputed halos": [replaced("cutting.band_cuts._ways", _dependent_ways)],
     "bands for half the memory": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
     "polishing": [replaced("workload_planner.MOST_JOBS", 0)],

@@ -123,8 +123,6 @@ def test_an_objective_of_energy_needs_energies() -> None:
         ({"streamed_share": -0.1}, "streamed_share"),
         ({"streamed_share": float("nan")}, "streamed_share"),
         ({"fast_link_price": -1.0}, "fast_link_price"),
-        ({"fast_load_limit": -1.0}, "fast_load_limit"),
-        ({"fast_load_limit": float("nan")}, "fast_load_limit"),
         ({"link_load_limit": 0.0}, "link_load_limit"),
         ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
         ({"energy_weight": float("inf")}, "energy_weight"),

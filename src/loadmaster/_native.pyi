@@ -614,8 +614,8 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float,
-        core_wait_ratio: float, energy_weight: float, fetch_lead: float, fetched_back: bool, urgent_networks_first: bool,
+        streamed_share: float, fast_link_price: float, occupancy_exponent: float, link_load_limit: float,
+        core_wait_ratio: float, energy_weight: float, fetch_lead: float, urgent_networks_first: bool,
         core_prices: tuple[float, ...], streamed_tensors: tuple[int, ...]
     ) -> None: ...
 

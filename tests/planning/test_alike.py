@@ -29,12 +29,10 @@ def test_bands_of_runs_that_are_alike_take_what_each_takes_by_itself() -> None:
     for strides, skip in (((1,) * 8, False), ((1, 2, 1, 1, 1, 1), True)):
         network, plain = network_of(convolutions(strides=strides, skip=skip), target)
         model = model_of(network, target, plain)
-        seen, setting = model._seen[0], model.settings[0]
+        seen, setting = model._seen[0], model.setting
         for last in range(2, len(network.fused) + 1):
             lives: dict[int, BandLives] = {}
-            stacks = [
-                StackCosts(model, seen, setting, first, last, lives) for first in range(last - 1)
-            ]
+            stacks = [StackCosts(model, seen, first, last, lives) for first in range(last - 1)]
             # Longer ones first: shorter ones must not be told what these take.
             for stack in stacks:
                 for bands in (2, 4, 16):

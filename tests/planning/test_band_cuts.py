@@ -19,7 +19,6 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
     large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
     ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
     assert ways
-    assert any(way.abreast for *_, way in ways)
     for _, (cut, left), _ in ways:
         assert sum(one.tiles for one in cut.cuts) > len(large.fused)
         assert list(left.cuts) == list(small.plain)
@@ -46,7 +45,7 @@ def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:
                 [network], [], npu(scratchpad=scratchpad), lambda: False
             )
         ]
-        offered = [bool(way.stripes) for way in ways if not way.abreast]
+        offered = [bool(way.stripes) for way in ways]
         assert offered == sorted(offered)
         assert any(offered) == tiled
 

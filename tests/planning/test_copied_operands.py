@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.fuzzing import fuzz
-from tests.support.networks import npu, residual_chain
+from tests.support.networks import residual_chain
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
@@ -148,29 +148,6 @@ def evaluated(machine: Target, options: JointOptions):
     )
     replayed = replay(work, times, machine, schedule, placement)
     return work, placement, timeline, replayed, times, schedule
-
-
-@pytest.mark.parametrize("room", [6144, 7168, 9216])
-def test_results_that_went_to_main_memory_are_fetched_back(room: int) -> None:
-    """Only once their producer has ended, which then writes them there."""
-    machine = npu(1, room, buffer=2048)
-    options = JointOptions(fetched_back=True)
-    work, placement, timeline, replayed, times, schedule = evaluated(machine, options)
-    back = [copy for copy in placement.copies if work.tensors[copy.tensor].producer >= 0]
-    assert back, "else the test proves nothing"
-    for copy in back:
-        assert placement.write_main[copy.tensor]
-        assert work.tensors[copy.tensor].producer in copy.after
-    jobs = np.arange(len(work.jobs))
-    # While something is copied, links are shared.
-    assert bool(
-        ((timeline.end - timeline.start)[: len(jobs)] >= times.duration[jobs, schedule.core]).all()
-    )
-    assert replayed.makespan <= timeline.makespan
-    assert not any(
-        work.tensors[copy.tensor].producer >= 0
-        for copy in evaluated(machine, JointOptions())[1].copies
-    )
 
 
 @pytest.mark.parametrize("room", [10_000, 2**14])

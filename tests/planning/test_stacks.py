@@ -23,10 +23,10 @@ from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack, band_ends
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
 from loadmaster.planning.cutting.stacking import stacked
-from loadmaster.planning.cutting.stacks import StackCosts, StackModel, Way, best_stacks
+from loadmaster.planning.cutting.stacks import DEPTH_FIRST, StackCosts, StackModel, Way, best_stacks
 from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands, stripes_of
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.neighbours import OCCUPANCY_EXPONENTS
+from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
@@ -57,8 +57,7 @@ def model_of(
     target: Target,
     plain: list[Cut],
     price: float = 0.0,
-    skewed: bool = False,
-    ways: tuple[Way, ...] = (),
+    way: Way = DEPTH_FIRST,
 ) -> StackModel:
     assert target.fast is not None
     return StackModel(
@@ -67,7 +66,7 @@ def model_of(
         target,
         plain,
         price,
-        ways or (Way(skewed),),
+        way,
     )
 
 
@@ -123,8 +122,7 @@ def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> Non
         network, plain = network_of(random_network(generator, most), target)
         price, skewed = float(generator.choice([0.0, 1e8])), bool(generator.integers(2))
         stripes = (2, 4) if most == 4 else ()
-        ways = (Way(skewed, stripes=stripes), Way(abreast=2))[: 1 + seed % 2]
-        model = model_of(network, target, plain, price, ways=ways)
+        model = model_of(network, target, plain, price, way=Way(skewed, stripes=stripes))
         choice = best_stacks(model, [model.capacity])[0]
         assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
@@ -141,7 +139,7 @@ def moved(
     order = np.arange(len(workload.jobs))
     found = [
         problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
-        for exponent in OCCUPANCY_EXPONENTS
+        for exponent in policy_values(problem)["occupancy_exponent"]
     ]
     return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
 
@@ -188,7 +186,7 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     network, plain = network_of(graph, target)
     least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
     assert target.fast is not None
-    models = [model_of(network, target, plain, skewed=skewed) for skewed in (False, True)]
+    models = [model_of(network, target, plain, way=Way(skewed)) for skewed in (False, True)]
     rooms = [int(target.fast.capacity / part) for part in (1, 1.25, 2)]
     chosen = [choice.stacks for model in models for choice in best_stacks(model, rooms)]
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
@@ -235,7 +233,7 @@ def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_other
     assert least < moved(
         graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain
     )
-    models = [model_of(network, target, plain, skewed=skewed) for skewed in (False, True)]
+    models = [model_of(network, target, plain, way=Way(skewed)) for skewed in (False, True)]
     chosen = [
         choice.stacks for model in models for choice in best_stacks(model, [2_000, 1_600, 1_000])
     ]
@@ -255,14 +253,12 @@ def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> Non
 def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() -> None:
     """The model's room for a stack is no less than the bytes that lie between its operators when
     pieces run in the order of jobs."""
-    ways = (Way(), Way(skewed=True), Way(abreast=1), Way(abreast=2))
+    ways = (Way(), Way(skewed=True))
     for columns, way, bands in itertools.product((False, True), ways, (3, 8, 32)):
-        if way.abreast and bands == 32:
-            continue
         target = machine(1_000_000)
         graph = convolutions(rows=32, channels=8, strides=(1,) * 4, skip=False)
         network, plain = network_of(graph, target)
-        model = model_of(network, target, plain, ways=(way,))
+        model = model_of(network, target, plain, way=way)
         last = len(network.fused)
         stack = next(
             own for own in model.ending_with(last) if own.first == 0 and own.columns == columns
@@ -274,38 +270,13 @@ def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() ->
                 cuts=[
                     stacked(
                         network,
-                        [Stack(0, last, bands, columns, way.skewed, abreast=way.abreast)],
+                        [Stack(0, last, bands, columns, way.skewed)],
                         plain,
                     )
                 ],
             )
         )
         assert held <= inside(stack, bands) <= 1.5 * held
-
-
-def test_less_memory_is_needed_where_bands_recompute_what_they_share() -> None:
-    """Rows that the next band needs do not wait for it; the model counts all rows that are made."""
-    target = machine(5_000)
-    graph = convolutions(rows=48, channels=4, strides=(1,) * 4, skip=True)
-    network, plain = network_of(graph, target)
-    last = len(network.fused)
-    kept, again = (
-        lower([graph], target, cuts=[stacked(network, [Stack(0, last, 6, abreast=abreast)], plain)])
-        for abreast in (0, 1)
-    )
-    assert most_between(again) < most_between(kept)
-    names, made = [group.main.name for group in network.fused], np.zeros(last)
-    for job in again.jobs:
-        made[names.index(job.operators[0])] += job.ranges[2][1] - job.ranges[2][0]
-    work = SeenNetwork.both(network, machine(1_000_000))[0].work
-    seconds = sum(work.beside(number, 6) * made[number] / 48 for number in range(last))
-    costs = [
-        model_of(network, machine(1_000_000), plain, price, ways=(Way(abreast=1),))
-        for price in (0.0, 1e9)
-    ]
-    cheap, dear = (cost_of(model, last, 6) for model in costs)
-    assert dear - cheap == pytest.approx(1e9 * seconds)
-    assert made.sum() > 48 * last
 
 
 def cost_of(model: StackModel, last: int, bands: int) -> float:
@@ -322,7 +293,7 @@ def test_what_stripes_hold_at_once_is_what_their_order_holds(columns: bool) -> N
     graph = convolutions(rows=64, channels=8, strides=(1,) * 4, skip=False)
     network, plain = network_of(graph, target)
     last = len(network.fused)
-    model = model_of(network, target, plain, ways=(Way(stripes=(stripes,)),))
+    model = model_of(network, target, plain, way=Way(stripes=(stripes,)))
     stack = next(
         own
         for own in model.ending_with(last)
@@ -351,9 +322,7 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     network, plain = network_of(graph, target)
     assert has_wide_bands([network, network.along(True)], 4_000)
     bands, tiles = (
-        best_stacks(model_of(network, target, plain, ways=(Way(stripes=stripes),)), [4_000])[
-            0
-        ].stacks
+        best_stacks(model_of(network, target, plain, way=Way(stripes=stripes)), [4_000])[0].stacks
         for stripes in ((), STRIPES)
     )
     assert max(stack.stripes for stack in tiles) > 1

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
+from tests.support.recomputed import Bands, recomputing
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network, Stack
-from loadmaster.planning.cutting.stacking import stacked
+from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.plan import Plan
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
@@ -99,7 +99,7 @@ def recomputing_plan(more: int = 0) -> Plan:
     graph, machine = convolutions(rows=24, strides=(1, 1, 1), skip=False), npu(2, 40_000)
     network = DivisibleNetwork.of(graph, machine)
     seen = Network(network.graph, network.fused, network.forms)
-    cuts = stacked(seen, [Stack(0, 3, 3, abreast=2)], network.plain)
+    cuts = recomputing(seen, [Bands(0, 3, 3, abreast=2)], network.plain)
     first = cuts.cuts[0]
     assert isinstance(first, Grid)
     rows = (0, first.starts[2][1] - more, first.starts[2][2])

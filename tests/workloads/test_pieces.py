@@ -29,11 +29,10 @@ from tests.support.random_networks import (
     sliced,
     transposed,
 )
-from tests.support.recomputed import in_independent_bands
+from tests.support.recomputed import Bands, in_independent_bands, recomputing
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network, Stack
-from loadmaster.planning.cutting.stacking import stacked
+from loadmaster.planning.cutting.banding import Network
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
@@ -200,7 +199,9 @@ def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
     graph = convolutions(rows=24, strides=(1, 1, 1), skip=True)
     fused = fuse(without_updates(graph))
     seen = Network(graph, fused, [divisible(graph, group) for group in fused])
-    workload = lower([graph], npu(), cuts=[stacked(seen, [Stack(0, 4, 3, abreast=2)], [WHOLE] * 4)])
+    workload = lower(
+        [graph], npu(), cuts=[recomputing(seen, [Bands(0, 4, 3, abreast=2)], [WHOLE] * 4)]
+    )
     middle = [job for job in workload.jobs if job.tile == 1]
     assert [job.ranges[2] for job in middle] == [(5, 19), (6, 18), (7, 17), (8, 16)]
     assert [job.owns[2] for job in middle if job.owns] == [(11, 19), (10, 18), (9, 17)]

@@ -31,28 +31,25 @@ struct JointOptions {
     double filled_fraction, retained_fraction, prefetch_fraction;
     std::int64_t release_delay_positions;
     double streamed_share;
-    double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio,
-        energy_weight, fetch_lead;
-    bool fetched_back, urgent_networks_first;
+    double fast_link_price, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight,
+        fetch_lead;
+    bool urgent_networks_first;
     std::vector<double> core_prices;
     std::vector<std::int64_t> streamed_tensors;
 
     JointOptions(double filled, double retained, double prefetch, std::int64_t delay,
-        double streamed, double price, double fast, double occupancy, double load, double wait,
-        double energy, double lead, bool back, bool urgent, std::vector<double> prices,
-        std::vector<std::int64_t> tensors)
+        double streamed, double price, double occupancy, double load, double wait, double energy,
+        double lead, bool urgent, std::vector<double> prices, std::vector<std::int64_t> tensors)
         : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch),
           release_delay_positions(delay), streamed_share(streamed), fast_link_price(price),
-          fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load),
-          core_wait_ratio(wait), energy_weight(energy), fetch_lead(lead), fetched_back(back),
-          urgent_networks_first(urgent), core_prices(std::move(prices)),
-          streamed_tensors(std::move(tensors)) {
+          occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait),
+          energy_weight(energy), fetch_lead(lead), urgent_networks_first(urgent),
+          core_prices(std::move(prices)), streamed_tensors(std::move(tensors)) {
         for (double fraction : {filled, retained, prefetch})
             require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
         require(delay >= 0, "release_delay_positions: must not be negative");
         require(streamed >= 0.0, "streamed_share: must not be negative");
         require(price >= 0.0, "fast_link_price: must not be negative");
-        require(fast >= 0.0, "fast_load_limit: must not be negative");
         require(occupancy >= 0.0 && occupancy <= 1.0, "occupancy_exponent: lies between 0 and 1");
         require(load > 0.0, "link_load_limit: must be above 0");
         require(wait >= 0.0, "core_wait_ratio: must not be negative");
@@ -176,9 +173,9 @@ class JointProblem {
         return {filled, std::min(filled, share(filled, chosen.retained_fraction)),
             std::min(filled, share(filled, chosen.prefetch_fraction)),
             chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price,
-            chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
-            chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent,
-            chosen.fetch_lead, chosen.core_prices, chosen.streamed_tensors};
+            chosen.occupancy_exponent, chosen.link_load_limit, chosen.core_wait_ratio,
+            chosen.energy_weight, urgent, chosen.fetch_lead, chosen.core_prices,
+            chosen.streamed_tensors};
     }
 
     Table compute_;
@@ -201,14 +198,13 @@ class JointProblem {
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
         .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double,
-                 double, double, double, bool, bool, std::vector<double>,
-                 std::vector<std::int64_t>>(),
+                 double, double, bool, std::vector<double>, std::vector<std::int64_t>>(),
             nb::kw_only(), nb::arg("filled_fraction"), nb::arg("retained_fraction"),
             nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"),
-            nb::arg("streamed_share"), nb::arg("fast_link_price"), nb::arg("fast_load_limit"),
-            nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"),
-            nb::arg("energy_weight"), nb::arg("fetch_lead"), nb::arg("fetched_back"),
-            nb::arg("urgent_networks_first"), nb::arg("core_prices"), nb::arg("streamed_tensors"));
+            nb::arg("streamed_share"), nb::arg("fast_link_price"), nb::arg("occupancy_exponent"),
+            nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
+            nb::arg("fetch_lead"), nb::arg("urgent_networks_first"), nb::arg("core_prices"),
+            nb::arg("streamed_tensors"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)
         .def_ro("main_seconds", &JointEvaluation::main_seconds)

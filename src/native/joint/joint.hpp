@@ -51,8 +51,6 @@ struct Options {
                            // is used once; the rest is prefetched
     double
         fast_link_price; // what a second of the fast link costs, a second of the main link being 1
-    double fast_load_limit; // times that the fast link may be busy as long as the main one, in any
-                            // part of the time, before nothing more stays; may be infinite
     double occupancy_exponent; // how much bytes and time of occupancy count against what a stay
                                // saves; 1: in proportion
     double link_load_limit;    // demands on a link that may run at once, 1 filling it; a job that
@@ -60,7 +58,6 @@ struct Options {
     double core_wait_ratio;    // seconds that a job waits for a core on which it is a second faster
     double energy_weight; // how much energy penalties count beside the time at which a job ends on
                           // a core
-    bool fetched_back;    // whether results that left the fast memory may be fetched back
     std::int64_t urgent_positions; // positions that must all have ended before any later one is
                                    // admitted; 0 for none
     double fetch_lead; // share of all jobs' time by which a fetch is early at least before it gives

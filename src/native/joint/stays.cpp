@@ -10,9 +10,6 @@ namespace loadmaster::joint {
 
 namespace {
 
-// Parts of the time in which loads of the links are held against one another.
-constexpr std::size_t kPeriods = 32;
-
 // A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link
 // if it is not.
 struct Use {
@@ -171,8 +168,7 @@ class Chooser {
         const auto uses = this->uses(t);
         const double price = options_.fast_link_price,
                      fetch = fetch_seconds(t) + price * fetch_fast(t);
-        const std::size_t first = produced(t) ? 1 : 0;
-        for (std::size_t i = first; i < uses.size(); ++i) {
+        for (std::size_t i = 0; i < uses.size(); ++i) {
             if (i + 1 < uses.size())
                 offer(items, t, i, i + 1,
                     uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) -
@@ -203,8 +199,7 @@ class Chooser {
             }
             if (streamed_[t]) continue;
             if (produced(t)) offer_from_producer(result, t);
-            if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back))
-                offer_fetched(result, t);
+            if (!produced(t) && machine_.engine > 0.0) offer_fetched(result, t);
         }
         sort_descending(result, [](const Item &item) { return item.density; });
         return result;
@@ -262,68 +257,11 @@ class Chooser {
         return true;
     }
 
-    // The best items first, but for those in whose time the fast link has so much to do that the
-    // main one would be idle.
+    // The best items first.
     void keep(const std::vector<Item> &items) {
-        if (!std::isfinite(options_.fast_load_limit)) {
-            for (const Item &item : items)
-                keep(static_cast<std::size_t>(item.tensor), item.from, item.to,
-                    options_.retained_bytes);
-            return;
-        }
-        for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 0, count_[t], 1.0);
-        for (const Item &item : items) {
-            if (crowded(item)) continue;
-            const std::size_t t = static_cast<std::size_t>(item.tensor);
-            // What a use takes depends on whether the tensor is there before it; where that of a
-            // result goes, on all its uses.
-            const std::size_t first = produced(t) ? 0 : item.from,
-                              over = produced(t) ? count_[t]
-                                                 : std::min<std::size_t>(item.to + 2, count_[t]);
-            load(t, first, over, -1.0);
-            keep(t, item.from, item.to, options_.retained_bytes);
-            load(t, first, over, 1.0);
-        }
-    }
-
-    std::size_t period(std::int64_t position) const {
-        const double share = elapsed_.back() > 0.0 ? elapsed_[position] / elapsed_.back() : 0.0;
-        return std::min(
-            kPeriods - 1, static_cast<std::size_t>(share * static_cast<double>(kPeriods)));
-    }
-
-    // Whether the fast link is busier than it may be when an item is used.
-    bool crowded(const Item &item) const {
-        double main = 0.0, fast = 0.0;
-        for (std::int32_t i = item.from; i <= item.to; ++i) {
-            const std::size_t at = period(uses(item.tensor)[i].position);
-            main += main_load_[at], fast += fast_load_[at];
-        }
-        return fast > options_.fast_load_limit * main;
-    }
-
-    // Add what uses [first, over) of a tensor take of both links as it is kept, `times`; and if it
-    // is made, which needs all of them, its way out.
-    void load(std::size_t t, std::size_t first, std::size_t over, double times) {
-        const auto uses = this->uses(t);
-        const bool made = produced(t);
-        bool anywhere = false, everywhere = !work_.output[t] && uses.size() > 1;
-        for (std::size_t i = made ? 1 : first; i < over; ++i) {
-            const bool own = this->own(t)[i];
-            const std::size_t at = period(uses[i].position);
-            if (own)
-                fast_load_[at] += times * uses[i].fast;
-            else
-                main_load_[at] += times * uses[i].main;
-            anywhere |= own, everywhere &= own;
-            if (!own || (i > 0 && gap(t)[i - 1])) continue;
-            main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
-            everywhere = false;
-        }
-        if (!made) return;
-        const std::size_t at = period(uses[0].position);
-        if (anywhere) fast_load_[at] += times * write_[t] / machine_.fast_write;
-        if (!everywhere) main_load_[at] += times * write_[t] / machine_.main_write;
+        for (const Item &item : items)
+            keep(
+                static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
     }
 
     struct Left {
@@ -336,8 +274,8 @@ class Chooser {
     void fetch_once() {
         std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0 && !streamed_[t])
-                for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
+            if (!produced(t) && work_.bytes[t] > 0 && !streamed_[t])
+                for (std::size_t i = 0; i < uses(t).size(); ++i)
                     if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
         std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) {
             return a.position != b.position ? a.position < b.position : a.tensor < b.tensor;
@@ -453,8 +391,6 @@ class Chooser {
         gap_; // of every use: whether the tensor is there then, and whether until the next one
     std::vector<double> write_;
     std::vector<char> streamed_;
-    std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0),
-                        fast_load_ = main_load_; // seconds of the links in every period
     std::vector<std::pair<std::int64_t, std::int64_t>>
         added_; // positions [begin, over) that `keep` would fill
 };

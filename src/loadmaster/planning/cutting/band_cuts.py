@@ -41,8 +41,7 @@ def stacks_of_bands(
 
     First those in which operators of a stack run side by side, then those in which a band passes
     through all of them; then the same in stripes across the bands, where the thinnest bands are
-    wide for the memory; last those of which bands recompute what they share and pass through side
-    by side, on one core where that is better than to keep it. Operators in no stack, and networks
+    wide for the memory. Operators in no stack, and networks
     for which the memory is ample, are cut as in ``others``, where there are any, and where a band
     passes through all also as little as they can be.
     """
@@ -61,23 +60,18 @@ def stacks_of_bands(
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     wide = [bool(own) and has_wide_bands([one.network for one in own], rooms[0]) for own in seen]
-    for about, ways in _ways(len(target.cores), any(wide)):
-        way = ways[-1]
-        # Bands that wait for no other seldom pay, and least where they are to leave room.
-        shares = rooms[:1] if way.abreast else rooms
+    for about, way in _ways(any(wide)):
         found: list[list[Choice] | None] = []
         for own, is_wide, cuts in zip(seen, wide, others or plain, strict=True):
             model = (
-                StackModel(
-                    own, rooms[0], target, cuts, worth, [way.in_stripes(is_wide) for way in ways]
-                )
+                StackModel(own, rooms[0], target, cuts, worth, way.in_stripes(is_wide))
                 if own
                 else None
             )
-            found.append(best_stacks(model, shares) if model and not late() else None)
+            found.append(best_stacks(model, rooms) if model and not late() else None)
         if late():
             return
-        for number, room in enumerate(shares):
+        for number, room in enumerate(rooms):
             stacks = [choices[number].stacks if choices else () for choices in found]
             every = [stack for own in stacks for stack in own]
             if all(stack.is_whole for stack in every) or not any(
@@ -103,17 +97,11 @@ def stacks_of_bands(
                 yield name, cut(plain), way
 
 
-def _ways(cores: int, wide: bool) -> Iterator[tuple[str, tuple[Way, ...]]]:
-    """How bands may follow one another: what it is called, and the ways of which each stack has
-    one."""
+def _ways(wide: bool) -> Iterator[tuple[str, Way]]:
+    """How bands may follow one another, and what it is called."""
     for stripes in ((), STRIPES) if wide else ((),):
-        yield ", operators side by side", (Way(skewed=True, stripes=stripes),)
-        yield "", (Way(stripes=stripes),)
-    if cores > 1:
-        # What waiting takes is no part of the model: offered are stacks that all do without.
-        yield ", bands side by side, halos recomputed", (Way(abreast=cores),)
-    else:
-        yield ", halos kept or recomputed", (Way(), Way(abreast=1))
+        yield ", operators side by side", Way(skewed=True, stripes=stripes)
+        yield "", Way(stripes=stripes)
 
 
 def _most_in_use(network: DivisibleNetwork) -> int:

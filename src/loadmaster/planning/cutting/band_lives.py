@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.banding import Network, ends_of, ranges_of, steps_of
+from loadmaster.planning.cutting.banding import Network, ends_of, steps_of
 from loadmaster.planning.cutting.seen_network import SeenNetwork
 from loadmaster.planning.cutting.stripes import Stripes, stripe_ends, stripes_between
 from loadmaster.workloads.graph import TensorKind
@@ -27,14 +27,13 @@ class Setting:
     """What stacks run in: a fast memory of so many bytes, what a piece costs as bytes, and how
     bands follow one another.
 
-    ``skewed`` and ``abreast`` are those of a :class:`Stack`.
+    ``skewed`` is that of a :class:`Stack`.
     """
 
     capacity: int
     alignment: int
     bytes_of_piece: float
     skewed: bool = False
-    abreast: int = 0
 
     def padded(self, size: float) -> float:
         """Bytes of the fast memory that so many take."""
@@ -121,8 +120,7 @@ class BandLives:
     """What lies inside stacks that end with one operator, in so many bands and stripes across them,
     and what they stream.
 
-    A step is a turn and an operator that makes a band in it, or several bands abreast; an operator
-    that is put in front adds what it reads and writes and changes nothing else. All stripes take as
+    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes nothing else. All stripes take as
     much as the widest. A halo between them stays in the fast memory or goes out and comes back.
     """
 
@@ -141,11 +139,7 @@ class BandLives:
         self._ends: dict[int, Ints] = {}
         self._ranges: dict[int, tuple[Ints, Ints]] = {}
         self._ends_across: dict[int, Ints] = {}
-        self._turns = (
-            -(-bands // setting.abreast)
-            if setting.abreast
-            else steps_of(bands) + LONGEST * setting.skewed
-        )
+        self._turns = steps_of(bands) + LONGEST * setting.skewed
         self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._made: dict[str, Floats] = {}
@@ -178,25 +172,11 @@ class BandLives:
             self._work,
         )
 
-    def _find_ranges(self, number: int) -> bool:
-        """Find where an operator's bands begin and end; whether there are as many as wanted."""
-        network, before = self._network, (number, self._last, self._bands)
-        if self._setting.abreast:
-            found = ranges_of(network, *before, self._ranges)
-            if found is None:
-                return False
-            self._ranges[number], self._ends[number] = found, found[1]
-        else:
-            self._ends[number] = ends = ends_of(network, *before, self._ends)
-            self._ranges[number] = np.concatenate([[0], ends[:-1]]), ends
-        return True
-
     def _add(self, number: int) -> None:
         network = self._network
-        if not self._find_ranges(number):
-            self._full = True
-            return
-        starts, ends = self._ranges[number]
+        ends = ends_of(network, number, self._last, self._bands, self._ends)
+        starts = np.concatenate([[0], ends[:-1]])
+        self._ends[number], self._ranges[number] = ends, (starts, ends)
         busy = np.flatnonzero(ends > starts)
         stripes = self._stripes_of(number)
         self._pieces += len(busy) * (1 if stripes is None else stripes.count)
@@ -209,11 +189,7 @@ class BandLives:
             self._streams.pop(access.tensor, None)
             if network.leaves(access.tensor, self._last):
                 turns = np.arange(self._turns)
-                last = (
-                    (turns + 1) * self._setting.abreast - 1
-                    if self._setting.abreast
-                    else turns - self._behind(number)
-                )
+                last = turns - self._behind(number)
                 # Of a result that is kept, all stripes but the one at work may lie there.
                 there = (
                     made[np.clip(last, 0, len(ends) - 1)] / network.extent(number)
@@ -299,9 +275,6 @@ class BandLives:
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
             begins, ends = self._ranges[reader]
-            if self._setting.abreast and network.recomputable(number):
-                read = np.maximum(read, self._step(np.arange(len(stops)), reader))
-                continue
             busy = np.flatnonzero(ends > begins)
             # The last band whose rows begin before a part ends is the last that needs it, if it
             # reaches that far.
@@ -316,10 +289,7 @@ class BandLives:
         return (number - self._last + LONGEST) * self._setting.skewed
 
     def _step(self, band: Ints, number: int) -> Ints:
-        turn = (
-            band // self._setting.abreast if self._setting.abreast else band + self._behind(number)
-        )
-        return turn * LONGEST + (number - self._last + LONGEST)
+        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)
 
 
 def _saving(stay: tuple[float, float, float]) -> tuple[float, float]:

@@ -7,7 +7,6 @@ What is said of rows holds for columns where a network is seen along its columns
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,10 +34,6 @@ class Stack:
     too: a part of these makes all bands before the next part does, so that its weights stay
     meanwhile. A stack of several may be cut across its bands into ``stripes``: all bands of one
     come before those of the next.
-
-    Where ``abreast`` is not 0 a band makes all that its own operators need of one another, also
-    what another band makes as well: bands do not wait for one another, and so many of them pass
-    through the operators side by side.
     """
 
     first: int
@@ -48,7 +43,6 @@ class Stack:
     skewed: bool = False
     channels: int = 1
     stripes: int = 1
-    abreast: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -120,20 +114,6 @@ class Network:
         assert form is not None
         assert axis is not None
         return form.step[axis]
-
-    def recomputable(self, number: int) -> bool:
-        """Whether rows of an operator's result take an equal share of its work and bytes each, so
-        that any of them can be made again."""
-        form, axis, group = self.forms[number], self.rows(number), self.fused[number]
-        if form is None or axis is None or form.step[axis] != 1:
-            return False
-        extent = form.shape[axis]
-        whole_bytes = all(
-            self.bytes_of(access.tensor) % math.prod(form.shape) == 0 for access in group.writes
-        )
-        return whole_bytes and all(
-            _rounds(nest, nest.loops[axis]) == extent for nest in group.nests
-        )
 
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut
@@ -283,49 +263,6 @@ def ends_of(
     wanted = np.minimum(-(-np.maximum(wanted, 0) // step) * step, extent)
     wanted[-1] = extent
     return np.asarray(np.maximum.accumulate(wanted))
-
-
-def ranges_of(
-    network: Network, number: int, last: int, bands: int, ranges: Mapping[int, tuple[Ints, Ints]]
-) -> tuple[Ints, Ints] | None:
-    """Where the bands of an operator begin and end if they do not wait for one another, each of
-    shape (bands,).
-
-    A band makes what the same band of its readers needs. It owns what lies behind the end of the
-    one before. None if a band has nothing to own. Operators whose rows are no equal shares make
-    none again.
-    """
-    extent = network.extent(number)
-    stops, starts = np.zeros(bands, dtype=np.int64), np.full(bands, extent, dtype=np.int64)
-    for access in network.fused[number].writes:
-        for reader in network.readers.get(access.tensor, ()):
-            if number < reader < last:
-                low, high = network.edge(reader, access.tensor)
-                starts, stops = (
-                    np.minimum(starts, low[ranges[reader][0]]),
-                    np.maximum(stops, high[ranges[reader][1]]),
-                )
-    if not stops[-1]:
-        stops = extent * np.arange(1, bands + 1) // bands
-    step = network.step(number)
-    stops = np.minimum(-(-stops // step) * step, extent)
-    stops[-1] = extent
-    before = np.concatenate([[0], stops[:-1]])
-    if not (stops > before).all():
-        return None
-    return np.minimum(starts, before) if network.recomputable(number) else before, stops
-
-
-def independent_bands(network: Network, stack: Stack) -> dict[int, tuple[Ints, Ints]]:
-    """Where the bands of every operator of a stack begin and end; none if there are too many for
-    that."""
-    ranges: dict[int, tuple[Ints, Ints]] = {}
-    for number in range(stack.last - 1, stack.first - 1, -1):
-        own = ranges_of(network, number, stack.last, stack.bands, ranges)
-        if own is None:
-            return {}
-        ranges[number] = own
-    return ranges
 
 
 def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:

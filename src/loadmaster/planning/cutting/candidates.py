@@ -36,7 +36,6 @@ _EFFORT_BESIDE = 0.5
 ends first."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
-
 _WORTH_A_LOOK = 0.998
 """Of the seconds that the model gives what is known already, the most that it may give another way
 to cut for the cores."""
@@ -50,9 +49,8 @@ class Candidate:
     operators stay as whole as they fit.
 
     ``chosen`` are options of a ``choice``, if it is from one. ``pieces`` are those of all
-    mini-batches. In ``independent`` ones bands may recompute what they share, so as to wait for
-    no other; ``tiled`` are stacks of rows and columns together. ``large`` pieces are as few as suit
-    the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
+    mini-batches; ``tiled`` are stacks of rows and columns together. ``large`` pieces are as few as
+    suit the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
     """
 
     name: str
@@ -60,7 +58,6 @@ class Candidate:
     choice: CutChoice | None = None
     chosen: Chosen = ()
     pieces: int = 0
-    independent: bool = False
     tiled: bool = False
     large: bool = False
     tiling: str = STREAMED
@@ -109,15 +106,9 @@ def candidates(
             return
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    independent: list[Candidate] = []
-    dependent = _dependent(
-        itertools.chain(
-            small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
-        ),
-        independent,
-    )
-    # What is limited by the number of pieces is left to the others first.
-    for candidate in itertools.chain(dependent, independent):
+    for candidate in itertools.chain(
+        small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
+    ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(
@@ -143,15 +134,6 @@ def _in_blocks(
             large=True,
             tiling=WEIGHTS_STREAMED,
         )
-
-
-def _dependent(every: Iterable[Candidate], independent: list[Candidate]) -> Iterator[Candidate]:
-    """Candidates that are not independent; the others are put aside."""
-    for candidate in every:
-        if candidate.independent:
-            independent.append(candidate)
-        else:
-            yield candidate
 
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
@@ -349,4 +331,4 @@ def _offers(
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
     for name, cuts, way in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts, independent=way.abreast > 0, tiled=bool(way.stripes))
+        yield Candidate(name, cuts, tiled=bool(way.stripes))

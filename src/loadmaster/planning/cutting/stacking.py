@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmaster.core.arrays import Ints
 from loadmaster.planning.cutting.banding import (
     Network,
     Stack,
     band_ends,
-    independent_bands,
     steps_of,
 )
 from loadmaster.planning.cutting.stripes import stripes_of
@@ -30,14 +28,6 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
         if stack.is_whole:
             order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
             continue
-        if stack.abreast:
-            own = independent_bands(network.along(stack.columns), stack)
-            cuts[stack.first : stack.last] = [
-                _overlapping(network.along(stack.columns), number, *own[number])
-                for number in numbers
-            ]
-            order += _bands_abreast(stack)
-            continue
         grids = _grids(network, stack)
         cuts[stack.first : stack.last] = [grids[number].grid for number in numbers]
         order += _steps_through(stack, grids)
@@ -55,15 +45,6 @@ def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tup
             step = turn - stack.skewed * behind
             if 0 <= step < steps:
                 yield from ((number, tile) for tile in grids[number].tiles(part, stripe, step))
-
-
-def _bands_abreast(stack: Stack) -> Iterator[tuple[int, int]]:
-    """Operators and pieces of a stack whose bands wait for no other, in their order: so many bands
-    side by side through all operators."""
-    for turn in range(0, stack.bands, stack.abreast):
-        yield from itertools.product(
-            range(stack.first, stack.last), range(turn, min(turn + stack.abreast, stack.bands))
-        )
 
 
 @dataclass(frozen=True)
@@ -135,17 +116,6 @@ def _grid(
         across,
         places,
     )
-
-
-def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Grid:
-    """The grid of bands of rows that begin before the one before ends."""
-    form, rows = network.forms[number], network.rows(number)
-    assert form is not None
-    ends, begins = [(extent,) for extent in form.shape], [(0,) for _ in form.shape]
-    assert rows is not None
-    ends[rows], begins[rows] = tuple(stops.tolist()), tuple(starts.tolist())
-    again = (starts[1:] < stops[:-1]).any()
-    return Grid(form.shape, tuple(ends), tuple(begins) if again else ())
 
 
 def _boxed(network: Network, number: int, cut: Cut) -> Cut:

@@ -119,13 +119,12 @@ class Way:
     of ``stripes`` that are tried."""
 
     skewed: bool = False
-    abreast: int = 0
     stripes: tuple[int, ...] = ()
 
     @property
     def is_depth_first(self) -> bool:
         """Whether one band passes through all operators before the next one does."""
-        return not self.skewed and not self.abreast
+        return not self.skewed
 
     def in_stripes(self, wide: bool) -> Way:
         """The same; for a network whose bands are not ``wide`` without stripes."""
@@ -133,16 +132,18 @@ class Way:
 
     def marks(self, stack: Stack) -> bool:
         """Whether a stack is of the kind for which this way is there."""
-        return (stack.abreast > 0 or not self.abreast) and (stack.stripes > 1 or not self.stripes)
+        return stack.stripes > 1 or not self.stripes
+
+
+DEPTH_FIRST = Way()
 
 
 class StackModel:
     """What stacks of a network cost, given the results that are kept in the fast memory before and
     after them.
 
-    Work of cores counts ``price`` bytes a second. Stacks run in any of some ways: ``skewed``, so
-    that operators run at once and more lies between them, or with so many bands ``abreast`` that
-    recompute what they share. Those of several operators are tried in ``stripes`` too.
+    Work of cores counts ``price`` bytes a second. Bands follow one another in one ``way``; stacks of
+    several operators are tried in its stripes too.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class StackModel:
         target: Target,
         plain: Sequence[Cut],
         price: float = 0.0,
-        ways: Sequence[Way] = (Way(),),
+        way: Way = DEPTH_FIRST,
     ) -> None:
         self.network, self.capacity, self.plain, self.price = (
             seen[0].network,
@@ -160,17 +161,14 @@ class StackModel:
             plain,
             price,
         )
-        self._seen, self.cores, self._ways = seen, len(target.cores), ways
+        self._seen, self.cores, self._way = seen, len(target.cores), way
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces
         # would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
-        self.settings = [
-            Setting(
-                capacity, alignment, start_up * target.main.read_bandwidth, way.skewed, way.abreast
-            )
-            for way in ways
-        ]
+        self.setting = Setting(
+            capacity, alignment, start_up * target.main.read_bandwidth, way.skewed
+        )
         self.runs, self.cut_alike = (
             seen[0].runs,
             dict[object, tuple[tuple[str, ...], Banded | None]](),
@@ -233,36 +231,25 @@ class StackModel:
 
         First those of rows, then those of columns, then those in stripes.
         """
-        found = [
-            stack
-            for setting in self.settings
-            for seen in self._seen
-            for stack in self._along(seen, setting, last)
-        ]
-        for (setting, way), seen in itertools.product(
-            zip(self.settings, self._ways, strict=True), self._seen
-        ):
-            for stripes in way.stripes:
-                found += self._striped(seen, setting, last, stripes)
+        found = [stack for seen in self._seen for stack in self._along(seen, last)]
+        for seen in self._seen:
+            for stripes in self._way.stripes:
+                found += self._striped(seen, last, stripes)
         return found
 
-    def _along(self, seen: SeenNetwork, setting: Setting, last: int) -> Iterator[StackCosts]:
+    def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
         rows = True
         lives: dict[int, BandLives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
             rows &= seen.network.rows(first) is not None
             if not rows and (first < last - 1 or seen.network.columns):
                 return
-            stack = StackCosts(self, seen, setting, first, last, lives if rows else {})
-            # One operator recomputes nothing: all ways are the same.
-            if first < last - 1 or setting is self.settings[0]:
-                yield stack
+            stack = StackCosts(self, seen, first, last, lives if rows else {})
+            yield stack
             if stack.inside == np.inf:
                 return
 
-    def _striped(
-        self, seen: SeenNetwork, setting: Setting, last: int, stripes: int
-    ) -> Iterator[StackCosts]:
+    def _striped(self, seen: SeenNetwork, last: int, stripes: int) -> Iterator[StackCosts]:
         along, across = seen.network, seen.across
         lives: dict[int, BandLives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
@@ -273,7 +260,7 @@ class StackModel:
             ):
                 return
             if first < last - 1:
-                stack = StackCosts(self, seen, setting, first, last, lives, stripes)
+                stack = StackCosts(self, seen, first, last, lives, stripes)
                 if stack.inside == np.inf:
                     return
                 yield stack
@@ -286,19 +273,13 @@ class StackCosts:
         self,
         model: StackModel,
         seen: SeenNetwork,
-        setting: Setting,
         first: int,
         last: int,
         lives: dict[int, BandLives],
         stripes: int = 1,
     ) -> None:
-        self.first, self.last, self.columns, self.stripes, self._setting = (
-            first,
-            last,
-            seen.network.columns,
-            stripes,
-            setting,
-        )
+        self.first, self.last, self.stripes, self._setting = first, last, stripes, model.setting
+        self.columns = seen.network.columns
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
         made = [
@@ -350,7 +331,6 @@ class StackCosts:
     def chosen(self, bands: int, channels: int) -> Stack:
         """The stack in so many bands and parts of its channels."""
         setting, columns = self._setting, self.columns
-        several = self.last - self.first > 1
         return Stack(
             self.first,
             self.last,
@@ -359,24 +339,15 @@ class StackCosts:
             setting.skewed,
             channels,
             self.stripes,
-            setting.abreast if several else 0,
         )
 
     @cached_property
     def inside(self) -> float:
         """Least bytes inside the stack, without bands none; infinite where the model has no room
-        for them.
-
-        The finest bands need least, unless bands recompute what they share: then the finest may
-        recompute too much.
+        for them. The finest bands need least.
         """
         if self.first == self.last - 1:
             return 0.0
-        if self._setting.abreast:
-            return min(
-                (banded.inside for way in self.ways if (banded := self._in(*way)) is not None),
-                default=np.inf,
-            )
         finest = self._in(*self.ways[-1]) if self.ways else None
         return np.inf if finest is None else finest.inside
 

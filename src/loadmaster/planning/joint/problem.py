@@ -49,9 +49,6 @@ class JointOptions:
         what would take longer is prefetched. 0: everything is prefetched; infinity: nothing.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
-    fast_load_limit
-        Nothing more stays where the fast link would be busy for so many times as long as the main
-        one meanwhile; infinity: all stays that saves time of the main one.
     occupancy_exponent
         Stays are chosen by what they save over their bytes times their time, to this power: below
         1, what is large and long comes sooner.
@@ -69,9 +66,6 @@ class JointOptions:
     fetch_lead
         Share of all jobs' time by which a fetch is early at least before it gives way to jobs on a
         link that is full; infinity: none does.
-    fetched_back
-        Whether results that have gone to main memory may be fetched from there, and not only
-        streamed.
     urgent_networks_first
         Whether everything else waits for the networks that are pressing.
     streamed_tensors
@@ -86,13 +80,11 @@ class JointOptions:
     release_delay_positions: int = 0
     streamed_share: float = 0.0
     fast_link_price: float = 0.0
-    fast_load_limit: float = math.inf
     occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
     energy_weight: float = 0.0
     fetch_lead: float = math.inf
-    fetched_back: bool = False
     urgent_networks_first: bool = False
     core_prices: tuple[float, ...] = ()
     streamed_tensors: tuple[int, ...] = ()

@@ -1,0 +1,119 @@
+"""The states with which the joint search begins."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks, order_of
+from loadmaster.planning.joint.policy import first_policies
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.state import State, keys_of
+from loadmaster.planning.joint.timed_orders import timed_keys
+
+LAGS = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""Shares of a network's work by which each of its mini-batches is behind the one before."""
+_SHARES = (0.8, 0.5, 0.3)
+"""Of the fast memory, for which blocks are chosen."""
+
+
+def given_states(
+    problem: JointProblem, chains: Sequence[Chain], given: Sequence[Ints]
+) -> Iterator[State]:
+    """Orders as they are, with every first policy. Blocks and distances say nothing of them: the
+    search goes on from others."""
+    plain = _plain(chains)
+    for order, policy in itertools.product(given, first_policies(problem)):
+        keys = np.empty(len(order))
+        keys[order] = np.arange(len(order)) / len(order)
+        yield replace(plain, policy=policy, shift=keys - keys_of(plain, problem, chains))
+
+
+def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
+    """Orders by dates, or mini-batches one after another at a distance; then blocks for shares of
+    the fast memory, networks side by side and in turn; each with every first policy."""
+    plain = _plain(chains)
+    found: list[State] = []
+    if problem.goal.is_timed:
+        found += _timed(problem, chains, plain)
+    elif len(chains) == 1 and chains[0].mini_batches > 1:
+        found += [replace(plain, lag=lag) for lag in LAGS]
+    found += _in_blocks(problem, chains, plain)
+    for state, policy in itertools.product(found, first_policies(problem)):
+        yield replace(state, policy=policy)
+
+
+def _plain(chains: Sequence[Chain]) -> State:
+    """All mini-batches of every network step by step, networks side by side."""
+    whole = tuple((Block(chain.steps, chain.mini_batches),) for chain in chains)
+    return State(whole, (0.0,) * len(chains), (1.0,) * len(chains), JointOptions())
+
+
+def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
+    """Blocks that bring the fewest bytes into a share of the fast memory."""
+    assert problem.target.fast is not None
+    networks, turn = len(chains), _turn(problem)
+    side_by_side, in_turn = plain.begin, tuple(float(turn.index(n)) for n in range(networks))
+    seen = set()
+    for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), _SHARES):
+        room = int(problem.target.fast.capacity * share)
+        room //= networks if begin == side_by_side else 1
+        blocks = tuple(best_blocks(chain, room) for chain in chains)
+        if (blocks, begin) not in seen:
+            seen.add((blocks, begin))
+            yield replace(plain, blocks=blocks, begin=begin)
+
+
+def _turn(problem: JointProblem) -> list[int]:
+    """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
+    goal, names = problem.goal, [info.name for info in problem.workload.networks]
+    due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
+    return sorted(
+        range(len(names)),
+        key=lambda n: (
+            names[n] != goal.latency_network,
+            names[n] not in due,
+            due.get(names[n], 0),
+        ),
+    )
+
+
+def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
+    """States that follow the times at which mini-batches come and are due."""
+    goal, fast = problem.goal, problem.target.fast
+    assert fast is not None
+    periodic = {name for name, period, _ in goal.timings() if period}
+    for share in (_SHARES[0], _SHARES[-1]):
+        blocks = tuple(
+            (Block(chain.steps, 1),)
+            if info.name in periodic
+            else best_blocks(chain, int(fast.capacity * share) // len(chains))
+            for chain, info in zip(chains, problem.workload.networks, strict=True)
+        )
+        state = replace(plain, blocks=blocks)
+        base = keys_of(state, problem, chains)
+        for keys in timed_keys(goal, *_work_before(problem, chains, blocks, periodic)):
+            yield replace(state, shift=keys - base)
+
+
+def _work_before(
+    problem: JointProblem,
+    chains: Sequence[Chain],
+    blocks: Sequence[tuple[Block, ...]],
+    periodic: set[str],
+) -> tuple[Floats, Floats]:
+    """Seconds before each job, and in all, of the work that comes with it: its mini-batch if those
+    come apart, else its network."""
+    width = problem.width
+    done, own = np.zeros(len(width)), np.zeros(len(width))
+    for chain, mine, info in zip(chains, blocks, problem.workload.networks, strict=True):
+        order = order_of(chain, mine)
+        parts = np.split(order, chain.mini_batches) if info.name in periodic else [order]
+        for part in parts:
+            done[part] = np.cumsum(width[part]) - width[part]
+            own[part] = width[part].sum()
+    return done, own
