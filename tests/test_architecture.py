@@ -393,7 +393,7 @@ TOKENS = {
     "integrations": 112_550,
     "mapping": 26_300,
     "placement": 45_200,
-    "planning": 120_700,
+    "planning": 118_900,
     "report": 38_600,
     "targets": 4_900,
     "workloads": 84_500,
