@@ -15,7 +15,10 @@ from tests.support.fuzzing import fuzz
 from tests.support.hand_sequence import step
 from tests.support.sequences import random_sequence
 
+from loadmaster.core.deadline import Deadline
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.core.progress import no_progress
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
@@ -24,6 +27,7 @@ from loadmaster.placement.decisions import PlacementSolution, all_slow
 from loadmaster.placement.place import _SHORT, _Placer, place
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, Operand
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
+from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.verify import broken_placement_rules
 from loadmaster.report.placement import placement_summary
 from loadmaster.targets.load import target
@@ -361,3 +365,16 @@ def test_less_time_than_with_everything_fast_is_explained() -> None:
     shown = str(placement_summary(tight))
     assert "at once" not in shown
     assert "(everything fast: " in shown
+
+
+def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without() -> None:
+    """Below it nothing is placed, and the search for addresses would end."""
+    sequence = step(slow=math.inf)
+    limit = sequence.peak_bytes
+    placer = _Placer(
+        sequence, limit, "sync", 0.0, Deadline.within(None), 0, Effort.TEST, no_progress
+    )
+    everywhere_far_too_high = np.full(len(sequence.kernels), 10 * limit)
+    lowered = placer._lowered(placer._limits(), everywhere_far_too_high, 0, 2)
+    assert lowered.tolist() == least_bytes(sequence).tolist()
+    assert least_bytes(sequence).tolist() == [30, 20, 20, 30 + 5, 20]  # the update's workspace

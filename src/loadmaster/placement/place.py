@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
@@ -42,6 +43,7 @@ from loadmaster.placement.decisions import (
 from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
+from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
@@ -247,6 +249,10 @@ class _Placer:
             found.division,
         )
 
+    @cached_property
+    def _least(self) -> Ints:
+        return np.minimum(least_bytes(self.sequence), self.fast)
+
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
@@ -403,13 +409,13 @@ class _Placer:
 
     def _lowered(self, limits: Ints, tops: Ints, number: int, part: int) -> Ints:
         """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share
-        everywhere, larger each time."""
+        everywhere, larger each time; never below what a kernel cannot run without."""
         over = np.maximum(tops - self.fast, 0)
         local = np.where(over > 0, np.maximum(over // part, self.sequence.alignment), 0)
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(
             np.int64
         ) - local
-        return np.maximum(lowered, 0)
+        return np.maximum(lowered, self._least)
 
     def _pack(self, placed: Placed, divisor: int) -> Packed | None:
         """Find addresses within the limit, with the usual budget divided by ``divisor``."""

@@ -31,6 +31,7 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
+from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import time_moves
 
 _TIGHTER = 0.97
@@ -108,16 +109,7 @@ class Problem:
 
     def needed(self) -> Ints:
         """Bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
-        sizes = self.sequence.sizes
-        return np.array(
-            [
-                sum(int(sizes[o.tensor]) for o in kernel.operands)
-                + kernel.algorithms[0].workspace
-                + int(other)
-                for kernel, other in zip(self.sequence.kernels, self.elsewhere, strict=True)
-            ],
-            dtype=np.int64,
-        )
+        return least_bytes(self.sequence) + self.elsewhere
 
     def peak(self) -> int:
         """Most bytes of fast memory in use at once when nothing moves.

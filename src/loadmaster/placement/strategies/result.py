@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import TensorPlacement, fast_bytes
@@ -43,6 +45,18 @@ def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
                 here.add(operand.tensor)
         needed.append(here)
     return needed
+
+
+def least_bytes(sequence: KernelSequence) -> Ints:
+    """Return the bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
+    return np.array(
+        [
+            sum(int(sequence.sizes[t]) for t in needed)
+            + min(algorithm.workspace for algorithm in kernel.algorithms)
+            for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True)
+        ],
+        dtype=np.int64,
+    )
 
 
 def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[int, ...], Ints]:
