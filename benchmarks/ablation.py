@@ -21,6 +21,8 @@ from typing import Any
 from unittest.mock import patch
 
 import loadmaster as lm
+from loadmaster.planning.joint import moves
+from loadmaster.planning.joint.policy import policy_values
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOBILENET, BERT, NCF = (
@@ -105,6 +107,39 @@ def _nothing(*_: Any, **__: Any) -> Iterator[Any]:
     return iter(())
 
 
+def _without_number(name: str) -> Callable[[], Any]:
+    """A number of the joint search's policy that keeps its first value."""
+
+    def others(problem: Any) -> dict[str, tuple[Any, ...]]:
+        return {key: values for key, values in policy_values(problem).items() if key != name}
+
+    return replaced("joint.moves.policy_values", others)
+
+
+def _without_move(kind: type) -> Callable[[], Any]:
+    return replaced(
+        "joint.search.moves",
+        lambda *given: [move for move in moves.moves(*given) if not isinstance(move, kind)],
+    )
+
+
+NUMBERS = (
+    "release_delay_positions",
+    "streamed_share",
+    "core_wait_ratio",
+    "prefetch_fraction",
+    "occupancy_exponent",
+    "retained_fraction",
+    "link_load_limit",
+    "fetch_lead",
+)
+MOVES = (
+    moves.ChangePrice,
+    moves.ChangeBlocks,
+    moves.ChangeNetwork,
+    moves.ShiftJobs,
+    moves.StreamTensors,
+)
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "halves": [replaced("cutting.candidates._halves", _nothing)],
     "retiling": [replaced("contest.retiled", lambda planner, solution: (planner, solution))],
@@ -116,6 +151,8 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "bands for half the memory": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
     "polishing": [replaced("workload_planner.MOST_JOBS", 0)],
+    **{f"policy: {name}": [_without_number(name)] for name in NUMBERS},
+    **{f"move: {kind.__name__}": [_without_move(kind)] for kind in MOVES},
 }
 
 
