@@ -392,7 +392,7 @@ TOKENS = {
     "cost": 34_300,
     "integrations": 112_550,
     "mapping": 26_300,
-    "placement": 45_200,
+    "placement": 45_300,
     "planning": 118_900,
     "report": 38_600,
     "targets": 4_900,

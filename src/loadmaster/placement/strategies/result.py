@@ -75,9 +75,8 @@ def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[in
         ]
         if not fitting:
             raise CapacityError(
-                f"kernel {kernel.name!r} needs"
-                f" {int(limits[k]) - free + min(a.workspace for a in kernel.algorithms)} bytes of"
-                f" fast memory, but its limit is {int(limits[k])}"
+                f"kernel {kernel.name!r} needs {least_bytes(sequence)[k]} bytes of fast memory, but"
+                f" its limit is {int(limits[k])}"
             )
         algorithm = (
             0
