@@ -175,7 +175,9 @@ def allocate_command(
             files = _write(problem, answer, place, name, page=page)
         elif place is not None and page and isinstance(answer, Allocation):
             files = _write_page(problem, answer, allocate(problem, **options), place)
-    shown = _shown(answer, len(problem)) | ({} if memory else _reasons(buffers, step))
+    shown = _shown(answer, len(problem))
+    if not memory and (as_json or not quiet):
+        shown |= _reasons(buffers, step)
     print_results(
         shown,
         lambda: packing_summary(problem, answer, shown),
@@ -228,10 +230,7 @@ def _write(
         None if isinstance(answer, Allocation) else answer.memory,
     )
     if page:
-        from loadmaster.report.packing import packing_page
-        from loadmaster.report.page import render
-
-        place.write("report.html", render(packing_page(problem, answer)))
+        _draw(place, problem, answer)
     return place.publish()
 
 
@@ -239,13 +238,17 @@ def _write_page(
     problem: Problem, answer: Allocation, beyond: Allocation, place: OutputDirectory
 ) -> list[Path]:
     """The page alone, where nothing fits: a packing that exceeds the capacity."""
+    if beyond.offsets is None:
+        return []
+    _draw(place, problem, answer, beyond)
+    return place.publish()
+
+
+def _draw(place: OutputDirectory, *packed: Any) -> None:
     from loadmaster.report.packing import packing_page
     from loadmaster.report.page import render
 
-    if beyond.offsets is None:
-        return []
-    place.write("report.html", render(packing_page(problem, answer, beyond)))
-    return place.publish()
+    place.write("report.html", render(packing_page(*packed)))
 
 
 def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,7 @@ _SHARES = (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
 T = TypeVar("T")
 
 
-class Move:
+class Move(ABC):
     """A way to change a state."""
 
     useful = True
@@ -35,10 +36,10 @@ class Move:
         """Give the changes that are all tried before any is drawn at random."""
         return iter(())
 
+    @abstractmethod
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Return a state that differs in one thing; ``kept`` are the tensors that stay in the fast
         memory in the best one."""
-        raise NotImplementedError
 
 
 class ChangePolicy(Move):

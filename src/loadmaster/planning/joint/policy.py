@@ -24,10 +24,11 @@ _LEADS = (0.02, 0.1, 0.3)
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     """The values that are tried for every number of the policy on this problem."""
     cores, goal = problem.table.compute.shape[1], problem.goal
-    near = problem.near_limits
     values: dict[str, tuple[Any, ...]] = {
         "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
-        "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf) if near else (0.0, math.inf),
+        "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
+        if problem.near_limits
+        else (0.0, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
         "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
         "occupancy_exponent": (1.0, 0.7, 0.3),
@@ -63,11 +64,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
         waiting,
         JointOptions(release_delay_positions=4 * cores, streamed_share=math.inf),
         JointOptions(release_delay_positions=4 * cores, streamed_share=share, link_load_limit=1.5),
-        replace(
-            waiting,
-            release_delay_positions=4 * cores,
-            streamed_share=share,
-        ),
+        replace(waiting, release_delay_positions=4 * cores, streamed_share=share),
     ]
     if problem.fetches_may_wait:
         every.append(replace(waiting, fetch_lead=_LEADS[1]))

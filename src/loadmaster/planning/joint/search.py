@@ -25,7 +25,6 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.moves import moves
 from loadmaster.planning.joint.orders import chains
-from loadmaster.planning.joint.policy import first_policies
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
 from loadmaster.planning.joint.starts import given_states, starts
 from loadmaster.planning.joint.state import State, order_by
@@ -71,13 +70,13 @@ class JointSearch:
         self.interrupted = False
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
-        self._given = given_states(problem, self._chains, given)
+        self._given = list(given_states(problem, self._chains, given))
         self._best: tuple[Evaluation, Ints, State] | None = None
         self._at: State | None = None
         self._score: Score | None = None
         self._done = 0
         self._fill = self._main_fill = 1.0
-        self._unhurried = len(given) * len(list(first_policies(problem)))
+        self._unhurried = len(self._given)
         self._steps = self._explore(np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
@@ -90,7 +89,7 @@ class JointSearch:
         except KeyboardInterrupt:
             self.interrupted = True
         if self._best is None:
-            self._offer(next(self._given))
+            self._offer(self._given[0])
         assert self._best is not None
         evaluation, order, state = self._best
         return Found(order, state.policy, evaluation, self._done)
@@ -123,8 +122,7 @@ class JointSearch:
                     self._offer(change(self._at))
                     yield
         gains, tries = np.ones(len(options)), np.ones(len(options))
-        while self._at is not None:
-            assert self._best is not None
+        while self._at is not None and self._best is not None:
             left = 1.0 - self._done / self._samples / _WANDERING
             if left <= 0.0:
                 left, self._at, self._score = 0.0, self._best[2], self._best[0].judged

@@ -27,10 +27,12 @@ def given_states(
     """Orders as they are, with every first policy. Blocks and distances say nothing of them: the
     search goes on from others."""
     plain = _plain(chains)
-    for order, policy in itertools.product(given, first_policies(problem)):
+    for order in given:
         keys = np.empty(len(order))
         keys[order] = np.arange(len(order)) / len(order)
-        yield replace(plain, policy=policy, shift=keys - keys_of(plain, problem, chains))
+        shift = keys - keys_of(plain, problem, chains)
+        for policy in first_policies(problem):
+            yield replace(plain, policy=policy, shift=shift)
 
 
 def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:

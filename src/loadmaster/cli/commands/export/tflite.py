@@ -132,7 +132,7 @@ def tflite_command(
             model, arena, extra_macs, step, in_place or scratch or c_struct, unchecked=unchecked
         )
     reasons = None
-    if curve or reason or not exported.bands:
+    if curve or reason or (not exported.bands and (as_json or not quiet)):
         from loadmaster.integrations.tflite.scratch import UNKNOWN
         from loadmaster.integrations.tflite.why import arena_reasons
 
