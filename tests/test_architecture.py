@@ -393,7 +393,7 @@ TOKENS = {
     "integrations": 112_550,
     "mapping": 26_300,
     "placement": 45_300,
-    "planning": 118_900,
+    "planning": 112_500,
     "report": 38_600,
     "targets": 4_900,
     "workloads": 84_500,

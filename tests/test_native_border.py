@@ -3,6 +3,7 @@ reaches a kernel."""
 
 import numpy as np
 import pytest
+from tests.support.cut_networks import convolutions
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
@@ -11,8 +12,10 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
+from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -60,14 +63,23 @@ def buffers() -> dict:
     return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
 
 
-@pytest.fixture(params=["JointProblem", "PlacementProblem", "MappingGroup", "PackingProblem"])
+def band_problem() -> _native.BandProblem:
+    divided = DivisibleNetwork.of(convolutions(), npu(2))
+    return Network(divided.graph, divided.fused, divided.forms).problem
+
+
+MADE = {"JointProblem": joint_problem, "PlacementProblem": placement_problem}
+MADE["BandProblem"] = band_problem
+
+
+@pytest.fixture(params=[*MADE, "MappingGroup", "PackingProblem"])
 def case(request, monkeypatch):
     if request.param == "MappingGroup":
         return _native.MappingGroup, group()
     if request.param == "PackingProblem":
         return _native.PackingProblem, buffers()
-    make = joint_problem if request.param == "JointProblem" else placement_problem
-    return getattr(_native, request.param), arguments_of(request.param, make, monkeypatch)
+    made = arguments_of(request.param, MADE[request.param], monkeypatch)
+    return getattr(_native, request.param), made
 
 
 def test_every_array_must_have_its_length_and_its_type(case) -> None:

@@ -606,6 +606,35 @@ class CutProblem:
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 
+class BandProblem:
+    """Operators in an order in which they can run, seen along their rows and along their columns,
+    checked once; its arrays must not change afterwards.
+
+    Operator ``i`` reads storages ``read[read_first[i]:read_first[i + 1]]``, and writes others.
+    ``kind`` of a storage is 1 for a weight, 2 for an input. Arrays of two rows hold both axes:
+    ``extent`` of each operator's result, 0 where it cannot be cut along the axis, and ``step`` of
+    which its pieces are multiples; ``rows`` of each storage; and where the ``edges`` of each read
+    begin, -1 for none: for each row of the result where the rows that it needs begin, and one more,
+    then for each row where those of all before it end.
+    """
+
+    def __init__(
+        self, *, read_first: Ints, read: Ints, read_bytes: Ints, write_first: Ints, write: Ints, bytes: Ints, kind: Ints,
+        output: Ints, extent: IntTable, step: IntTable, rows: IntTable, edge: IntTable, edges: Ints
+    ) -> None: ...
+    def ends(self, first: int, last: int, bands: int, columns: bool) -> list[list[int]]:
+        """Where the steps of each operator of a stack end; one may be empty."""
+    def stripes(self, first: int, last: int, stripes: int, columns: bool) -> tuple[list[list[int]], list[list[int]]]:
+        """Where the stripes of each operator of a stack end, and what no later stripe needs."""
+    def best(
+        self, *, way_first: tuple[Ints, Ints], bands: tuple[Ints, Ints], channels: tuple[Ints, Ints], beside: tuple[Floats, Floats],
+        alone: tuple[Floats, Floats], refill: tuple[Floats, Floats], by_channel: Ints, plain_pieces: Ints, plain_times: Floats,
+        cores: int, alignment: int, bytes_of_piece: float, price: float, pipelined: bool, rooms: Ints, stripes: Ints
+    ) -> list[tuple[list[tuple[int, int, int, int, int, int]], float, float, float]]:
+        """Stacks of least cost for each room: first and last operator, bands, whether of columns,
+        parts of the channels, stripes; then their cost, bytes and seconds. See
+        `loadmaster.planning.cutting.stacks`."""
+
 # Joint planning.
 
 class JointOptions:

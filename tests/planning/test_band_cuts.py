@@ -39,13 +39,8 @@ def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:
     """A row of 64 x 8 bytes is wide for 4 KB, and so is a column; for 16 KiB neither is."""
     network = DivisibleNetwork.of(convolutions(rows=64, strides=(1, 1, 1), skip=False), TARGET)
     for scratchpad, tiled in ((4_000, True), (16 * 1024, False)):
-        ways = [
-            way
-            for _, _, way in stacks_of_bands(
-                [network], [], npu(scratchpad=scratchpad), lambda: False
-            )
-        ]
-        offered = [bool(way.stripes) for way in ways]
+        ways = stacks_of_bands([network], [], npu(scratchpad=scratchpad), lambda: False)
+        offered = [striped for _, _, striped in ways]
         assert offered == sorted(offered)
         assert any(offered) == tiled
 

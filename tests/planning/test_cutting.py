@@ -182,17 +182,18 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "skewed", "stripes"), [*itertools.product((False, True), (False, True), (1, 3, 8))]
+    ("columns", "pipelined", "stripes"),
+    [*itertools.product((False, True), (False, True), (1, 3, 8))],
 )
 def test_stacks_of_bands_and_stripes_make_every_element_once(
-    columns: bool, skewed: bool, stripes: int
+    columns: bool, pipelined: bool, stripes: int
 ) -> None:
     graph = convolutions(rows=33, strides=(1, 2, 1))
     single = without_updates(graph)
     fused = fuse(single)
     network = Network(single, fused, [divisible(single, group) for group in fused])
     plain = [WHOLE] * len(fused)
-    cuts = stacked(network, [Stack(0, len(fused), 5, columns, skewed, stripes=stripes)], plain)
+    cuts = stacked(network, [Stack(0, len(fused), 5, columns, pipelined, stripes=stripes)], plain)
     assert any(cut.tiles > 1 for cut in cuts.cuts)
     assert sorted(cuts.steps) == [
         (group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)

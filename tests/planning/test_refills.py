@@ -19,7 +19,7 @@ def test_whole_operators_are_refilled_as_the_cost_model_says() -> None:
     network = Network(divided.graph, divided.fused, divided.forms)
     for buffer in (24, 32, 48, 64):
         target = replace(machine, cores=(replace(machine.cores[0], buffer=buffer * 1024),))
-        refills, workload = Refills(network, target, (1,)), lower([graph], target)
+        refills, workload = Refills(network, target), lower([graph], target)
         table, tensors = job_table(workload, target), workload.tensors
         operands = [operand for job in workload.jobs for operand in job.reads]
         moved = table.moved[~table.operand_write, 0].tolist()

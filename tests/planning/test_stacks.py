@@ -3,7 +3,6 @@ move."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +17,11 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
-from loadmaster.planning.cutting.band_lives import Kept
+from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands
 from loadmaster.planning.cutting.band_work import BandWork
-from loadmaster.planning.cutting.banding import Network, Stack, band_ends
-from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.stacking import stacked
-from loadmaster.planning.cutting.stacks import DEPTH_FIRST, StackCosts, StackModel, Way, best_stacks
-from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands, stripes_of
+from loadmaster.planning.cutting.stacks import StackModel
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
@@ -52,79 +49,12 @@ def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
     return Network(single, fused, [divisible(single, group) for group in fused]), plain
 
 
-def model_of(
-    network: Network,
-    target: Target,
-    plain: list[Cut],
-    price: float = 0.0,
-    way: Way = DEPTH_FIRST,
-) -> StackModel:
-    assert target.fast is not None
-    return StackModel(
-        SeenNetwork.both(network, target),
-        target.fast.capacity,
-        target,
-        plain,
-        price,
-        way,
-    )
-
-
 def random_network(generator: np.random.Generator, most: int) -> Graph:
     strides = tuple(generator.choice([1, 1, 2], generator.integers(2, most + 1)).tolist())
     rows, channels = int(generator.choice([12, 20, 33])), int(generator.choice([4, 8, 16]))
     return convolutions(
         rows=rows, channels=channels, strides=strides, skip=bool(generator.integers(2))
     )
-
-
-def least_by_trying_all(model: StackModel) -> float:
-    """Fewest bytes of the model: every way to end stacks, every number of bands, everything that
-    may be kept between them."""
-    count = len(model.network.fused)
-    costs: dict[tuple[int, int, Kept, Kept], float] = {}
-
-    def cost(first: int, last: int, before: Kept, after: Kept) -> float:
-        if (first, last, before, after) not in costs:
-            stacks = [stack for stack in model.ending_with(last) if stack.first == first]
-            every = [
-                stack.cost_in(*way, before, after, model.capacity)
-                for stack in stacks
-                for way in stack.ways
-            ]
-            costs[first, last, before, after] = min(every, default=np.inf)
-        return costs[first, last, before, after]
-
-    @functools.cache
-    def rest(first: int, before: Kept) -> float:
-        if first == count:
-            return 0.0
-        return min(
-            (
-                cost(first, last, before, after) + rest(last, after)
-                for last in range(first + 1, count + 1)
-                for after in model.kept_after(first, last, before, model.capacity)
-                if cost(first, last, before, after) < np.inf
-            ),
-            default=np.inf,
-        )
-
-    return rest(0, frozenset())
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> None:
-    """By the model, over all stacks, band counts and results kept between stacks, on random
-    networks of up to twelve operators."""
-    generator = np.random.default_rng(seed)
-    for most in (4, 6, 11):
-        target = machine(int(generator.choice([1_500, 4_000, 12_000])))
-        network, plain = network_of(random_network(generator, most), target)
-        price, skewed = float(generator.choice([0.0, 1e8])), bool(generator.integers(2))
-        stripes = (2, 4) if most == 4 else ()
-        model = model_of(network, target, plain, price, way=Way(skewed, stripes=stripes))
-        choice = best_stacks(model, [model.capacity])[0]
-        assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
 
 def moved(
@@ -157,6 +87,18 @@ def _bytes_of(
     )
 
 
+def best_of(
+    network: Network, target: Target, plain: list[Cut], rooms: list[int]
+) -> list[tuple[Stack, ...]]:
+    """What is chosen for each room, pipelined and not."""
+    model = StackModel(network, target, plain)
+    return [
+        choice.stacks
+        for pipelined in (False, True)
+        for choice in model.best(rooms, pipelined=pipelined)
+    ]
+
+
 def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
     """All stacks, each in two, four or as many bands as rows; one operator may be in one band."""
     count = len(network.fused)
@@ -186,9 +128,8 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     network, plain = network_of(graph, target)
     least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
     assert target.fast is not None
-    models = [model_of(network, target, plain, way=Way(skewed)) for skewed in (False, True)]
     rooms = [int(target.fast.capacity / part) for part in (1, 1.25, 2)]
-    chosen = [choice.stacks for model in models for choice in best_stacks(model, rooms)]
+    chosen = best_of(network, target, plain, rooms)
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
@@ -233,10 +174,7 @@ def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_other
     assert least < moved(
         graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain
     )
-    models = [model_of(network, target, plain, way=Way(skewed)) for skewed in (False, True)]
-    chosen = [
-        choice.stacks for model in models for choice in best_stacks(model, [2_000, 1_600, 1_000])
-    ]
+    chosen = best_of(network, target, plain, [2_000, 1_600, 1_000])
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
@@ -244,74 +182,42 @@ def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> Non
     """The first band of six convolutions needs six more rows of the first: they are made one after
     another, not at once."""
     network, _ = network_of(convolutions(rows=64, strides=(1,) * 6, skip=False), machine(4_000))
-    ends = band_ends(network, Stack(0, 6, 64))
-    for own in ends.values():
+    for own in network.problem.ends(0, 6, 64, False):
         assert max(np.diff(own, prepend=0)) <= 2
         assert own[-1] == 64
 
 
-def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() -> None:
-    """The model's room for a stack is no less than the bytes that lie between its operators when
-    pieces run in the order of jobs."""
-    ways = (Way(), Way(skewed=True))
-    for columns, way, bands in itertools.product((False, True), ways, (3, 8, 32)):
-        target = machine(1_000_000)
-        graph = convolutions(rows=32, channels=8, strides=(1,) * 4, skip=False)
+def test_stacks_move_about_what_the_model_says() -> None:
+    """In bands and in stripes, pipelined or not, for rooms from a few rows to whole results: when
+    pieces run in their order, and what stays is chosen greedily."""
+    ratios = []
+    for seed, scratchpad in itertools.product(range(6), (1_500, 4_000, 12_000)):
+        target = machine(scratchpad)
+        graph = random_network(np.random.default_rng(seed), 6)
         network, plain = network_of(graph, target)
-        model = model_of(network, target, plain, way=way)
-        last = len(network.fused)
-        stack = next(
-            own for own in model.ending_with(last) if own.first == 0 and own.columns == columns
-        )
-        held = most_between(
-            lower(
-                [graph],
-                target,
-                cuts=[
-                    stacked(
-                        network,
-                        [Stack(0, last, bands, columns, way.skewed)],
-                        plain,
-                    )
-                ],
-            )
-        )
-        assert held <= inside(stack, bands) <= 1.5 * held
+        model = StackModel(network, target, plain)
+        for pipelined, stripes in itertools.product((False, True), ((), (2, 4))):
+            (choice,) = model.best([scratchpad], pipelined=pipelined, stripes=stripes)
+            ratios.append(moved(graph, target, network, choice.stacks, plain) / choice.bytes)
+    ratios.sort()
+    assert ratios[0] > 0.8
+    assert ratios[3 * len(ratios) // 4] < 1.08
+    assert ratios[-1] < 1.5
 
 
-def cost_of(model: StackModel, last: int, bands: int) -> float:
-    """What a stack of all operators up to one costs in bands of rows, with room for everything."""
-    stack = next(own for own in model.ending_with(last) if own.first == 0)
-    return stack.cost_in(bands, 1, frozenset(), frozenset(), model.capacity)
-
-
-@pytest.mark.parametrize("columns", [False, True])
-def test_what_stripes_hold_at_once_is_what_their_order_holds(columns: bool) -> None:
-    """The model's room for a stack in stripes, its halos kept, is about what lies between its
-    operators in the order of jobs."""
-    target, stripes, bands = machine(1_000_000), 4, 32
-    graph = convolutions(rows=64, channels=8, strides=(1,) * 4, skip=False)
-    network, plain = network_of(graph, target)
-    last = len(network.fused)
-    model = model_of(network, target, plain, way=Way(stripes=(stripes,)))
-    stack = next(
-        own
-        for own in model.ending_with(last)
-        if (own.first, own.columns, own.stripes) == (0, columns, stripes)
-    )
-    held = most_between(
-        lower(
-            [graph],
-            target,
-            cuts=[stacked(network, [Stack(0, last, bands, columns, stripes=stripes)], plain)],
-        )
-    )
-    halos = sum(
-        max(own.halos) * network.bytes_of(network.fused[number].writes[0].tensor) / sum(own.widths)
-        for number, own in stripes_of(network.along(not columns), 0, last, stripes).items()
-    )
-    assert halos > 0
-    assert 0.9 * held <= inside(stack, bands) + halos <= 1.5 * held
+def test_more_room_never_costs_more_and_work_has_a_price() -> None:
+    target = machine(20_000)
+    network, plain = network_of(convolutions(rows=32, channels=8), target)
+    rooms = [1_000 * 2**k for k in range(6)]
+    for price in (0.0, 1e8):
+        model = StackModel(network, target, plain, price)
+        for stripes in ((), (2, 4)):
+            found = model.best(rooms, stripes=stripes)
+            costs = [choice.cost for choice in found]
+            assert costs == sorted(costs, reverse=True)
+            for choice in found:
+                assert choice.cost == pytest.approx(choice.bytes + price * choice.seconds)
+            assert [c.cost for c in model.best(rooms[::-1], stripes=stripes)] == costs[::-1]
 
 
 def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
@@ -320,11 +226,9 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     target = machine(4_000)
     graph = convolutions(rows=64, channels=8, strides=(1, 1, 1), skip=False)
     network, plain = network_of(graph, target)
-    assert has_wide_bands([network, network.along(True)], 4_000)
-    bands, tiles = (
-        best_stacks(model_of(network, target, plain, way=Way(stripes=stripes)), [4_000])[0].stacks
-        for stripes in ((), STRIPES)
-    )
+    assert has_wide_bands(network, 4_000)
+    model = StackModel(network, target, plain)
+    bands, tiles = (model.best([4_000], stripes=stripes)[0].stacks for stripes in ((), STRIPES))
     assert max(stack.stripes for stack in tiles) > 1
     assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
         graph, target, network, bands, plain
@@ -335,41 +239,11 @@ def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
     """Of three convolutions of three taps each keeps two columns, however wide stripes are; the
     last, and the last stripe, none."""
     network, _ = network_of(convolutions(rows=64, strides=(1,) * 3, skip=False), machine(4_000))
-    stripes = stripes_of(network.along(True), 0, 3, 4)
-    assert [stripes[number].halos for number in range(3)] == [
-        [2, 2, 2, 0],
-        [2, 2, 2, 0],
-        [0, 0, 0, 0],
-    ]
-    assert [sum(own.widths) for own in stripes.values()] == [64] * 3
-    assert stripes[0].pieces[0] == (16, 18)
-
-
-def inside(stack: StackCosts, bands: int) -> float:
-    """The least capacity into which a stack fits in so many bands, weights streamed and nothing
-    kept."""
-    low, high = 0, 1_000_000
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (
-            (low, middle)
-            if stack.cost_in(bands, 1, frozenset(), frozenset(), middle) < np.inf
-            else (middle + 1, high)
-        )
-    return low
-
-
-def most_between(workload: Workload) -> int:
-    """Most bytes of results that are made and still needed, over the order of jobs."""
-    change = np.zeros(len(workload.jobs) + 1, dtype=np.int64)
-    last = {
-        operand.tensor: number for number, job in enumerate(workload.jobs) for operand in job.reads
-    }
-    for tensor in workload.tensors:
-        if tensor.producer >= 0 and not tensor.is_output:
-            change[tensor.producer] += tensor.bytes
-            change[last[tensor.name] + 1] -= tensor.bytes
-    return int(np.cumsum(change).max())
+    ends, own = network.problem.stripes(0, 3, 4, True)
+    halos = [np.subtract(*each).tolist() for each in zip(ends, own, strict=True)]
+    assert halos == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
+    assert [each[-1] for each in ends] == [64] * 3
+    assert (own[0][0], ends[0][0]) == (16, 18)
 
 
 def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> None:
@@ -381,7 +255,7 @@ def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> 
         ),
     )
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), rowwise)
-    rows, columns = (BandWork(network.along(columns), rowwise, BANDS) for columns in (False, True))
+    rows, columns = (BandWork(network.along(columns), rowwise) for columns in (False, True))
     assert rows.beside(0, 32) > 2 * rows.beside(0, 1)
     assert columns.beside(0, 32) < 1.5 * columns.beside(0, 1)
 
@@ -389,7 +263,7 @@ def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> 
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
     target = npu(4, 100_000)
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
-    work = BandWork(network, target, BANDS, CHANNELS)
+    work = BandWork(network, target)
     assert work.alone(0, 1) > 3 * work.beside(0, 1)
     assert work.alone(0, 2) > 1.3 * work.beside(0, 2)
     assert work.alone(0, 32) < 1.2 * work.beside(0, 32)
@@ -402,7 +276,7 @@ def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_ba
     target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, plain = network_of(graph, target)
-    stacks = best_stacks(model_of(network, target, plain), [16_000])[0].stacks
+    stacks = StackModel(network, target, plain).best([16_000])[0].stacks
     assert stacks[0].channels > 1
     assert stacks[0].bands > 1
     rows = [(replace(stacks[0], channels=1, bands=bands),) for bands in (2, 4, 8, 16)]
@@ -411,8 +285,3 @@ def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_ba
     )
     cuts = stacked(network, stacks, plain)
     assert sorted(cuts.steps) == [(0, tile) for tile in range(cuts.cuts[0].tiles)]
-
-
-def test_bands_are_tried_in_ascending_order_from_one() -> None:
-    assert BANDS[0] == 1
-    assert list(BANDS) == sorted(set(BANDS))

@@ -87,8 +87,8 @@ def _ranges(network: Network, group: Bands) -> dict[int, tuple[Ints, Ints]]:
         extent, step = network.extent(number), network.step(number)
         stops, starts = np.zeros(group.count, np.int64), np.full(group.count, extent, np.int64)
         for access in network.fused[number].writes:
-            for reader in network.readers.get(access.tensor, ()):
-                if number < reader < group.last:
+            for reader in range(number + 1, group.last):
+                if any(read.tensor == access.tensor for read in network.fused[reader].reads):
                     low, high = network.edge(reader, access.tensor)
                     starts = np.minimum(starts, low[ranges[reader][0]])
                     stops = np.maximum(stops, high[ranges[reader][1]])

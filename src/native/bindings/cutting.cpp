@@ -2,9 +2,12 @@
 #include "bindings/task_graph.hpp"
 #include "cutting/improve.hpp"
 #include "cutting/rehearsal.hpp"
+#include "cutting/stacks.hpp"
 
 #include <algorithm>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
 using namespace loadmaster;
@@ -111,6 +114,162 @@ class CutProblem {
     cutting::Network network_;
 };
 
+// Operators in bands, checked once. It keeps the arrays that it views alive.
+class BandProblem {
+  public:
+    BandProblem(Ints read_first, Ints read, Ints read_bytes, Ints write_first, Ints write,
+        Ints bytes, Ints kind, Ints output, Boxes extent, Boxes step, Boxes rows, Boxes edge,
+        Ints edges)
+        : held_{read_first, read, read_bytes, write_first, write, bytes, kind, output, edges},
+          held_axes_{extent, step, rows, edge},
+          network_((require_indices(), view(read_first)), view(read), view(read_bytes),
+              view(write_first), view(write), view(bytes), view(kind), view(output), axis(0),
+              axis(1)) {
+        require_below(view(bytes), std::int64_t{1} << 48, "bytes: must not be negative");
+        require_below(view(read_bytes), std::int64_t{1} << 48, "read_bytes: must not be negative");
+        require_below(view(kind), 3, "kind: there is no such one");
+        require_below(view(output), 2, "output: is 0 or 1");
+        require_below(view(edges), std::int64_t{1} << 31, "edges: must not be negative");
+        require_below(view(extent), std::int64_t{1} << 31, "extent: must not be negative");
+        std::int64_t covered = 0;
+        for (const cutting::Axis &own : network_.axes) {
+            for (const std::int64_t rows : own.rows) require(rows >= 1, "rows: must be at least 1");
+            for (std::size_t op = 0; op < network_.operators; ++op) {
+                require(own.step[op] >= 1, "step: must be at least 1");
+                for (std::int64_t k = network_.read_first[op]; k < network_.read_first[op + 1];
+                    ++k) {
+                    const std::int64_t at = own.edge[k], length = 2 * (own.extent[op] + 1);
+                    require(at >= -1, "edge: there is no such one");
+                    require(at >= 0 || own.extent[op] == 0 ||
+                            network_.kind[network_.read[k]] == cutting::weight,
+                        "edge: needs those of all reads but weights");
+                    if (at >= 0) covered = std::max(covered, at + length);
+                }
+            }
+        }
+        require(covered == static_cast<std::int64_t>(edges.size()),
+            "edges: must end with those of a read");
+    }
+
+    // The ends of each operator's steps in a stack.
+    std::vector<cutting::Ends> ends(
+        std::int64_t first, std::int64_t last, std::int64_t bands, bool columns) const {
+        return each(first, last, columns, bands, cutting::steps_of(bands), false);
+    }
+
+    // For each operator of a stack where its stripes end, and where what no later stripe needs
+    // does.
+    std::pair<std::vector<cutting::Ends>, std::vector<cutting::Ends>> stripes(
+        std::int64_t first, std::int64_t last, std::int64_t stripes, bool columns) const {
+        return {each(first, last, columns, stripes, stripes, false),
+            each(first, last, columns, stripes, stripes, true)};
+    }
+
+    nb::object best(std::pair<Ints, Ints> way_first, std::pair<Ints, Ints> bands,
+        std::pair<Ints, Ints> channels, std::pair<Floats, Floats> beside,
+        std::pair<Floats, Floats> alone, std::pair<Floats, Floats> refill, Ints by_channel,
+        Ints plain_pieces, Floats plain_times, std::int64_t cores, std::int64_t alignment,
+        double bytes_of_piece, double price, bool pipelined, Ints rooms, Ints stripes) const {
+        const auto costs = [&](auto &first, auto &bands, auto &channels, auto &beside, auto &alone,
+                               auto &refill) {
+            require_ends(first, network_.operators, bands.size(),
+                "way_first: must rise to the number of ways");
+            std::int64_t cells = 0;
+            for (std::size_t op = 0; op < network_.operators; ++op)
+                cells += (first.data()[op + 1] - first.data()[op]) *
+                    (network_.read_first[op + 1] - network_.read_first[op]);
+            require(channels.size() == bands.size() && beside.size() == bands.size() &&
+                    alone.size() == bands.size() &&
+                    static_cast<std::int64_t>(refill.size()) == cells,
+                "ways: arrays of different lengths");
+            for (std::size_t w = 0; w < bands.size(); ++w)
+                require(bands.data()[w] >= 1 && bands.data()[w] < (1 << 24) &&
+                        channels.data()[w] >= 1 && channels.data()[w] < (1 << 24),
+                    "ways: numbers of bands and channels are positive");
+            return cutting::WayCosts{
+                view(first), view(bands), view(channels), view(beside), view(alone), view(refill)};
+        };
+        const cutting::StackModel model{{costs(way_first.first, bands.first, channels.first,
+                                             beside.first, alone.first, refill.first),
+                                            costs(way_first.second, bands.second, channels.second,
+                                                beside.second, alone.second, refill.second)},
+            view(by_channel), view(plain_pieces), view(plain_times), cores, alignment,
+            bytes_of_piece, price, pipelined};
+        require(by_channel.size() == network_.read.size() &&
+                plain_times.size() == network_.read.size() &&
+                plain_pieces.size() == network_.operators,
+            "model: arrays of different lengths");
+        require(cores >= 1 && alignment >= 1 && rooms.size() >= 1, "model: out of range");
+        require_below(view(rooms), std::int64_t{1} << 61, "rooms: must not be negative");
+        for (std::size_t i = 0; i < stripes.size(); ++i)
+            require(stripes.data()[i] >= 2, "stripes: at least 2");
+        std::vector<cutting::StackChoice> found;
+        {
+            nb::gil_scoped_release release;
+            found = cutting::best_stacks(network_, model, view(rooms), view(stripes));
+        }
+        nb::list answers;
+        for (const cutting::StackChoice &choice : found) {
+            nb::list stacks;
+            for (const auto &[first, last, bands, columns, channels, stripes] : choice.stacks)
+                stacks.append(nb::make_tuple(first, last, bands, columns, channels, stripes));
+            answers.append(nb::make_tuple(stacks, choice.cost, choice.bytes, choice.seconds));
+        }
+        return answers;
+    }
+
+  private:
+    // What the network is built by.
+    void require_indices() const {
+        const auto &[read_first, read, read_bytes, write_first, write, bytes, kind, output, edges] =
+            held_;
+        require(read_first.size() >= 1, "read_first: must rise to the number of reads");
+        const std::size_t operators = read_first.size() - 1;
+        const auto storages = static_cast<std::int64_t>(bytes.size());
+        require_ends(
+            read_first, operators, read.size(), "read_first: must rise to the number of reads");
+        require_ends(
+            write_first, operators, write.size(), "write_first: must rise to the number of writes");
+        require_below(view(read), storages, "read: there is no such storage");
+        require_below(view(write), storages, "write: there is no such storage");
+        require(read_bytes.size() == read.size() && kind.size() == bytes.size() &&
+                output.size() == bytes.size(),
+            "bands: arrays of different lengths");
+        const std::size_t columns[] = {operators, operators, bytes.size(), read.size()};
+        for (std::size_t i = 0; i < held_axes_.size(); ++i)
+            require(held_axes_[i].shape(0) == 2 && held_axes_[i].shape(1) == columns[i],
+                "bands: arrays of rows and columns of a wrong length");
+    }
+
+    cutting::Axis axis(int number) const {
+        const auto row = [&](const Boxes &both) {
+            return view(both).subspan(number * both.shape(1), both.shape(1));
+        };
+        return {row(held_axes_[0]), row(held_axes_[1]), row(held_axes_[2]), row(held_axes_[3]),
+            view(held_[8])};
+    }
+
+    std::vector<cutting::Ends> each(std::int64_t first, std::int64_t last, bool columns,
+        std::int64_t bands, std::int64_t steps, bool own) const {
+        require(0 <= first && first < last && last <= std::int64_t(network_.operators) &&
+                bands >= 1 && bands < (1 << 24),
+            "stack: out of range");
+        const cutting::Axis &axis = network_.axes[columns];
+        std::vector<cutting::Ends> ends, found;
+        for (std::int64_t op = last; op-- > first;) {
+            require(axis.extent[op] > 0, "stack: an operator has no such rows");
+            ends.push_back(network_.ends_of(axis, op, last, bands, steps, ends));
+            found.push_back(own ? network_.own_of(axis, op, last, ends) : ends.back());
+        }
+        std::reverse(found.begin(), found.end());
+        return found;
+    }
+
+    std::array<Ints, 9> held_;
+    std::array<Boxes, 4> held_axes_;
+    cutting::BandNetwork network_;
+};
+
 } // namespace
 
 void bind_cutting(nb::module_ &module) {
@@ -124,4 +283,20 @@ void bind_cutting(nb::module_ &module) {
         .def("improve", &CutProblem::better<cutting::improve>, nb::arg("option"), nb::arg("most"))
         .def("explore", &CutProblem::better<cutting::explore>, nb::arg("option"), nb::arg("most"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
+    nb::class_<BandProblem>(module, "BandProblem")
+        .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,
+                 Ints>(),
+            nb::kw_only(), nb::arg("read_first"), nb::arg("read"), nb::arg("read_bytes"),
+            nb::arg("write_first"), nb::arg("write"), nb::arg("bytes"), nb::arg("kind"),
+            nb::arg("output"), nb::arg("extent"), nb::arg("step"), nb::arg("rows"), nb::arg("edge"),
+            nb::arg("edges"))
+        .def("ends", &BandProblem::ends, nb::arg("first"), nb::arg("last"), nb::arg("bands"),
+            nb::arg("columns"))
+        .def("stripes", &BandProblem::stripes, nb::arg("first"), nb::arg("last"),
+            nb::arg("stripes"), nb::arg("columns"))
+        .def("best", &BandProblem::best, nb::kw_only(), nb::arg("way_first"), nb::arg("bands"),
+            nb::arg("channels"), nb::arg("beside"), nb::arg("alone"), nb::arg("refill"),
+            nb::arg("by_channel"), nb::arg("plain_pieces"), nb::arg("plain_times"),
+            nb::arg("cores"), nb::arg("alignment"), nb::arg("bytes_of_piece"), nb::arg("price"),
+            nb::arg("pipelined"), nb::arg("rooms"), nb::arg("stripes"));
 }

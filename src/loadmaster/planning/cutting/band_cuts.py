@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -9,10 +10,8 @@ import numpy as np
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.choice import alive_between
-from loadmaster.planning.cutting.seen_network import SeenNetwork
 from loadmaster.planning.cutting.stacking import stacked
-from loadmaster.planning.cutting.stacks import Choice, StackModel, Way, best_stacks
-from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands
+from loadmaster.planning.cutting.stacks import StackModel
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
@@ -26,6 +25,10 @@ chosen."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are
 not tried."""
+STRIPES = (2, 4, 8)
+"""Numbers of stripes across bands that are tried, where bands are wide for the memory."""
+_WIDE = 1 / 6
+"""Share of the fast memory that an operator's thinnest band takes, beyond which they are wide."""
 
 
 def stacks_of_bands(
@@ -33,17 +36,15 @@ def stacks_of_bands(
     others: Sequence[Sequence[Cut]],
     target: Target,
     late: Callable[[], bool],
-) -> Iterator[tuple[str, list[Cuts], Way]]:
-    """Names of ways to cut networks into bands, the cuts of each, and how their bands follow one
-    another.
+) -> Iterator[tuple[str, list[Cuts], bool]]:
+    """Names of ways to cut networks into bands, the cuts of each, and whether they are in stripes.
 
     Nothing is offered where the fast memory is ample for all networks.
 
-    First those in which operators of a stack run side by side, then those in which a band passes
-    through all of them; then the same in stripes across the bands, where the thinnest bands are
-    wide for the memory. Operators in no stack, and networks
-    for which the memory is ample, are cut as in ``others``, where there are any, and where a band
-    passes through all also as little as they can be.
+    First pipelined stacks, in which an operator is a band behind the one before it, then those in
+    which a band passes through all operators first; then the same in stripes across the bands.
+    Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
+    where there are any, and beside unpipelined stacks also as little as they can be.
     """
     tight = [
         target.fast is not None and _most_in_use(network) > target.fast.capacity * _AMPLE
@@ -52,36 +53,30 @@ def stacks_of_bands(
     if target.fast is None or not any(tight):
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    seen = [
-        SeenNetwork.both(own, target) if is_tight else []
-        for own, is_tight in zip(stackable, tight, strict=True)
-    ]
     plain = [network.plain for network in networks]
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
-    wide = [bool(own) and has_wide_bands([one.network for one in own], rooms[0]) for own in seen]
-    for about, way in _ways(any(wide)):
-        found: list[list[Choice] | None] = []
-        for own, is_wide, cuts in zip(seen, wide, others or plain, strict=True):
-            model = (
-                StackModel(own, rooms[0], target, cuts, worth, way.in_stripes(is_wide))
-                if own
-                else None
-            )
-            found.append(best_stacks(model, rooms) if model and not late() else None)
-        if late():
+    models = [
+        StackModel(own, target, cuts, worth) if is_tight and not late() else None
+        for own, cuts, is_tight in zip(stackable, others or plain, tight, strict=True)
+    ]
+    wide = [model is not None and has_wide_bands(model.network, rooms[0]) for model in models]
+    for striped, pipelined in itertools.product((False, True), (True, False)):
+        if late() or (striped and not any(wide)):
             return
+        found = [
+            None
+            if model is None
+            else model.best(rooms, pipelined=pipelined, stripes=STRIPES if striped and own else ())
+            for model, own in zip(models, wide, strict=True)
+        ]
         for number, room in enumerate(rooms):
             stacks = [choices[number].stacks if choices else () for choices in found]
             every = [stack for own in stacks for stack in own]
-            if all(stack.is_whole for stack in every) or not any(
-                way.marks(stack) for stack in every
+            if all(stack.is_whole for stack in every) or (
+                striped and not any(stack.stripes > 1 for stack in every)
             ):
                 continue
-            name = (
-                f"into {'tiles' if way.stripes else 'bands'} for {format_bytes(room)} of"
-                f" {target.fast.name}{about}"
-            )
 
             def cut(
                 beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks
@@ -91,17 +86,39 @@ def stacks_of_bands(
                     for own, mine, cuts in zip(stackable, stacks, beside, strict=True)
                 ]
 
+            name = (
+                f"into {'tiles' if striped else 'bands'} for {format_bytes(room)} of"
+                f" {target.fast.name}{', operators side by side' if pipelined else ''}"
+            )
             if others:
-                yield f"{name}, others over the cores", cut(others), way
-            if not others or way.is_depth_first:
-                yield name, cut(plain), way
+                yield f"{name}, others over the cores", cut(others), striped
+            if not others or not pipelined:
+                yield name, cut(plain), striped
 
 
-def _ways(wide: bool) -> Iterator[tuple[str, Way]]:
-    """How bands may follow one another, and what it is called."""
-    for stripes in ((), STRIPES) if wide else ((),):
-        yield ", operators side by side", Way(skewed=True, stripes=stripes)
-        yield "", Way(stripes=stripes)
+def has_wide_bands(network: Network, capacity: int) -> bool:
+    """Whether what some operator reads and makes in a band of one row, and in one of one column, is
+    much of the fast memory."""
+    axes = network, network.across
+    return any(
+        min(_thinnest(axis, number) for axis in axes) > capacity * _WIDE
+        for number in range(len(network.fused))
+        if all(axis.rows(number) is not None for axis in axes)
+    )
+
+
+def _thinnest(network: Network, number: int) -> float:
+    """Bytes that an operator's band of one row reads and makes, weights left out."""
+    taken = sum(
+        network.bytes_of(access.tensor) for access in network.fused[number].writes
+    ) / network.extent(number)
+    for access in network.fused[number].reads:
+        if not network.is_weight(access.tensor):
+            low, high = network.edge(number, access.tensor)
+            taken += (
+                access.bytes * float((high[1:] - low[:-1]).max()) / network.rows_of(access.tensor)
+            )
+    return taken
 
 
 def _most_in_use(network: DivisibleNetwork) -> int:

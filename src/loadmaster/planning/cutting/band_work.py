@@ -3,8 +3,6 @@ idle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from loadmaster.core.arrays import Floats
@@ -15,26 +13,23 @@ from loadmaster.targets.hardware import Target
 
 
 class BandWork:
-    """Seconds that all cores together take for an operator in so many bands and parts of its
-    channels, what starting pieces takes left out.
+    """Seconds that all cores together take for an operator in each of :meth:`Network.ways`, what
+    starting pieces takes left out.
 
     Operators that do not divide take no time here: no choice of bands changes it.
     """
 
-    def __init__(
-        self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, network: Network, target: Target) -> None:
         keys, pieces = [], []
         self._like = first_alike(network.graph, network.fused, network.forms)
         for number, form in enumerate(network.forms):
             if form is None or self._like[number] != number:
                 continue
-            finest = [network.extent(number)] if network.rows(number) is not None else []
-            ways = list(dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)))
+            ways = network.ways(number)
             keys += [(number, way) for way in ways]
             middles = np.array([network.middle(number, *way) for way in ways], dtype=np.int64)
             pieces.append(Pieces(network.fused[number], form, middles))
-        self._beside: dict[int, list[tuple[int, float]]] = {}
+        self._beside: dict[tuple[int, int], float] = {}
         self._alone: dict[tuple[int, tuple[int, int]], float] = {}
         if not pieces:
             return
@@ -50,17 +45,13 @@ class BandWork:
             keys, shared, links.tolist(), counts.tolist(), each, strict=True
         ):
             if way[1] == 1:
-                self._beside.setdefault(number, []).append((way[0], beside))
+                self._beside[number, way[0]] = beside
             self._alone[number, way] = max(link, until_all_end(own, count))
 
     def beside(self, number: int, bands: int) -> float:
-        """Seconds for an operator in so many bands, or in as many as it has rows, if cores have
-        other pieces to work on meanwhile."""
-        best = 0.0
-        for count, seconds in self._beside.get(self._like[number], ()):
-            if count <= bands:
-                best = seconds
-        return best
+        """Seconds for an operator in so many bands if cores have other pieces to work on
+        meanwhile."""
+        return self._beside.get((self._like[number], bands), 0.0)
 
     def alone(self, number: int, bands: int, channels: int = 1) -> float:
         """Seconds until an operator's pieces have ended if there is nothing beside them: of few,

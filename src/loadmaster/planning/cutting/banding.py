@@ -7,20 +7,25 @@ What is said of rows holds for columns where a network is seen along its columns
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from loadmaster import _native
 from loadmaster.core.arrays import Ints
-from loadmaster.workloads.graph import Graph, LoopNest, TensorKind
+from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import Box, whole
 
-_AHEAD = 16
-"""Steps before the first band, at most."""
+BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
+"""Numbers of bands that are tried, beside one band for every row."""
+PARTS = (2, 4, 8, 16)
+"""Numbers of parts of the output channels that are tried for a single operator, beside its
+bands."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,8 @@ class Stack:
     """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one
     band stays as it is.
 
-    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one
-    before it, so that cores can work on all of them at once; else a band passes through all
+    Bands are of rows, or of ``columns``. In a ``pipelined`` stack an operator is a band behind the
+    one before it, so that cores can work on all of them at once; else a band passes through all
     operators before the next one does. A single operator may be cut over its output ``channels``
     too: a part of these makes all bands before the next part does, so that its weights stay
     meanwhile. A stack of several may be cut across its bands into ``stripes``: all bands of one
@@ -40,7 +45,7 @@ class Stack:
     last: int
     bands: int
     columns: bool = False
-    skewed: bool = False
+    pipelined: bool = False
     channels: int = 1
     stripes: int = 1
 
@@ -52,33 +57,70 @@ class Stack:
 
 @dataclass
 class Network:
-    """A network's fused operators, how each divides, and who reads what each writes; seen along its
-    rows or its ``columns``."""
+    """A network's fused operators and how each divides, seen along its rows or its ``columns``."""
 
     graph: Graph
     fused: Sequence[FusedOp]
     forms: Sequence[Divisible | None]
     columns: bool = False
-    home: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=dict)
     _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
-    _last_reader: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for number, group in enumerate(self.fused):
-            for access in group.reads:
-                self.readers.setdefault(access.tensor, []).append(number)
-            for access in group.writes:
-                self.home[access.tensor] = number
-        self._last_reader = {storage: readers[-1] for storage, readers in self.readers.items()}
-        self.outputs = {self.graph.tensors[name].storage for name in self.graph.outputs}
+    @cached_property
+    def across(self) -> Network:
+        """The same network seen across these bands."""
+        other = Network(self.graph, self.fused, self.forms, not self.columns)
+        other.__dict__["across"] = self
+        return other
 
     def along(self, columns: bool) -> Network:
         """The same network seen along its columns, or its rows."""
-        return (
-            self
-            if columns == self.columns
-            else Network(self.graph, self.fused, self.forms, columns)
+        return self if columns == self.columns else self.across
+
+    @cached_property
+    def problem(self) -> _native.BandProblem:
+        """Operators and storages, each by its number, as native code takes them."""
+        tensors, axes = self.graph.tensors, (self.along(False), self.along(True))
+        reads, writes = [g.reads for g in self.fused], [g.writes for g in self.fused]
+        number: dict[str, int] = {}
+        for access in itertools.chain(*reads, *writes):
+            number.setdefault(access.tensor, len(number))
+        outputs = {tensors[name].storage for name in self.graph.outputs}
+        kinds = {TensorKind.WEIGHT: 1, TensorKind.INPUT: 2}
+        edges, edge = _Edges(), []
+        for axis in axes:
+            edge.append(
+                [
+                    -1
+                    if axis.is_weight(access.tensor) or axis.rows(reader) is None
+                    else edges.add(axis.edge(reader, access.tensor))
+                    for reader, own in enumerate(reads)
+                    for access in own
+                ]
+            )
+
+        def ints(values: Any) -> Ints:
+            return np.array(values, dtype=np.int64)
+
+        def first(each: Sequence[Sequence[Any]]) -> Ints:
+            return ints([0, *itertools.accumulate(map(len, each))])
+
+        operators = range(len(self.fused))
+        return _native.BandProblem(
+            read_first=first(reads),
+            read=ints([number[access.tensor] for own in reads for access in own]),
+            read_bytes=ints([access.bytes for own in reads for access in own]),
+            write_first=first(writes),
+            write=ints([number[access.tensor] for own in writes for access in own]),
+            bytes=ints([self.bytes_of(name) for name in number]),
+            kind=ints([kinds.get(tensors[name].kind, 0) for name in number]),
+            output=ints([name in outputs for name in number]),
+            extent=ints(
+                [[0 if a.rows(n) is None else a.extent(n) for n in operators] for a in axes]
+            ),
+            step=ints([[1 if a.rows(n) is None else a.step(n) for n in operators] for a in axes]),
+            rows=ints([[a.rows_of(name) for name in number] for a in axes]),
+            edge=ints(edge),
+            edges=edges.all(),
         )
 
     def bytes_of(self, storage: str) -> int:
@@ -88,10 +130,6 @@ class Network:
     def is_weight(self, storage: str) -> bool:
         """Whether a storage is the same for all bands."""
         return self.graph.tensors[storage].kind is TensorKind.WEIGHT
-
-    def leaves(self, storage: str, last: int) -> bool:
-        """Whether operators from ``last`` on, or the caller, need a storage."""
-        return storage in self.outputs or self._last_reader.get(storage, -1) >= last
 
     def rows(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its rows, if it can be cut along it."""
@@ -124,28 +162,22 @@ class Network:
         axis = nests[0].loops.index(CHANNELS)
         return axis if axis in form.axes and axis != self.rows(number) else None
 
-    def ways(
-        self, number: int, bands: Sequence[int], channels: Sequence[int]
-    ) -> list[tuple[int, int]]:
+    def ways(self, number: int) -> list[tuple[int, int]]:
         """Numbers of bands and of parts of the channels into which an operator can be cut; the
         latter are 1 where it has no channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
-        able = [count for count in bands if count <= most]
+        able = sorted({most, *(count for count in BANDS if count <= most)})
+        axis, form = self.channels(number), self.forms[number]
+        parts = [
+            count
+            for count in PARTS
+            if axis is not None
+            and form is not None
+            and count <= form.shape[axis] // form.step[axis]
+        ]
         # Of both together, bands that are powers of two are enough.
         few = [count for count in able if count & (count - 1) == 0]
-        return [
-            *((count, 1) for count in able),
-            *itertools.product(few, self.parts(number, channels)),
-        ]
-
-    def parts(self, number: int, channels: Sequence[int]) -> list[int]:
-        """Numbers of parts into which an operator's output channels can be cut."""
-        axis, form = self.channels(number), self.forms[number]
-        return (
-            []
-            if axis is None or form is None
-            else [count for count in channels if count <= form.shape[axis] // form.step[axis]]
-        )
+        return [*((count, 1) for count in able), *itertools.product(few, parts)]
 
     def middle(self, number: int, bands: int, channels: int) -> Box:
         """The piece in the middle of the result of an operator that divides."""
@@ -196,27 +228,6 @@ class Network:
             )
         return self._edges[key]
 
-    def least_read(self, number: int) -> dict[str, float]:
-        """Bytes of each storage, weights left out, that an operator's bands read at least: strides
-        may step over the rest."""
-        tensors, group = self.graph.tensors, self.fused[number]
-        shares: dict[str, float] = {}
-        for access in (access for op in group.ops for access in op.reads):
-            share = 1.0
-            for window in access.windows:
-                if window.axis >= 0:
-                    share *= min(
-                        1.0,
-                        (window.high - window.low + window.denominator) / max(1, window.numerator),
-                    )
-            storage = tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), share)
-        return {
-            access.tensor: access.bytes * shares[access.tensor]
-            for access in group.reads
-            if not self.is_weight(access.tensor)
-        }
-
     def rows_of(self, storage: str) -> int:
         """Rows of a storage."""
         shape = self.graph.tensors[storage].shape
@@ -230,55 +241,22 @@ class Network:
         return max(0, len(shape) - 2) if shape and not self.columns else None
 
 
-def steps_of(bands: int) -> int:
-    """Bands and what goes before them: steps in which operators at the beginning of a stack get
-    ahead of those at its end.
+class _Edges:
+    """Arrays of edges, one behind the other, each once."""
 
-    An operator needs a few rows more than what it makes; over a deep stack these add up. Without
-    such steps the first band would make them all at once, and need more room than any other.
-    """
-    return bands + min(bands // 4, _AHEAD)
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        self._parts: list[Ints] = []
+        self._size = 0
 
+    def add(self, edge: tuple[Ints, Ints]) -> int:
+        """Where an edge begins."""
+        if id(edge) not in self._known:
+            self._known[id(edge)] = self._size
+            self._parts += edge
+            self._size += len(edge[0]) + len(edge[1])
+        return self._known[id(edge)]
 
-def ends_of(
-    network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints], steps: int = 0
-) -> Ints:
-    """Where the steps of an operator end, shape (steps,): as far as those of its readers need,
-    evenly where the stack ends.
-
-    There are :func:`steps_of` bands, unless told.
-    """
-    extent, ahead = network.extent(number), (steps or steps_of(bands)) - bands
-    wanted = np.zeros(ahead + bands, dtype=np.int64)
-    for access in network.fused[number].writes:
-        for reader in network.readers.get(access.tensor, ()):
-            if number < reader < last:
-                wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
-    if not wanted[-1]:
-        wanted[ahead:] = extent * np.arange(1, bands + 1) // bands
-    elif ahead:
-        pace = int(np.diff(wanted[ahead:-1]).max(initial=1))
-        wanted[:ahead] = np.maximum(wanted[:ahead], wanted[ahead] - pace * np.arange(ahead, 0, -1))
-    step = network.step(number)
-    wanted = np.minimum(-(-np.maximum(wanted, 0) // step) * step, extent)
-    wanted[-1] = extent
-    return np.asarray(np.maximum.accumulate(wanted))
-
-
-def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
-    """Where the steps of every operator of a stack end. A step may be empty, where the one before
-    has made all that is needed."""
-    if stack.bands == 1:
-        return {
-            number: (1,) if network.rows(number) is None else (network.extent(number),)
-            for number in range(stack.first, stack.last)
-        }
-    ends: dict[int, Ints] = {}
-    for number in range(stack.last - 1, stack.first - 1, -1):
-        ends[number] = ends_of(network, number, stack.last, stack.bands, ends)
-    return {number: tuple(own.tolist()) for number, own in ends.items()}
-
-
-def _rounds(nest: LoopNest, loop: str) -> int:
-    """How often a loop of a nest runs."""
-    return {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x}.get(loop, 0)
+    def all(self) -> Ints:
+        """All of them."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self._parts])

@@ -330,5 +330,5 @@ def _offers(
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts, way in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts, tiled=bool(way.stripes))
+    for name, cuts, striped in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts, tiled=striped)

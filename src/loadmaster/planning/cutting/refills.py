@@ -3,7 +3,6 @@ several times from where it lies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -23,11 +22,9 @@ from loadmaster.workloads.window import volume, whole
 
 class Refills:
     """Times that the input and the weights of each operator's loop nest cross the port, by
-    operator, bands and parts of channels."""
+    operator, bands and parts of channels: in each of :meth:`Network.ways`."""
 
-    def __init__(
-        self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, network: Network, target: Target) -> None:
         core = min(
             (core for core in target.cores if core.buffer),
             key=lambda core: core.buffer,
@@ -42,7 +39,7 @@ class Refills:
             if core is None or len(group.nests) != 1:
                 continue
             outside = Role.ONCE in self._roles[number].values()
-            for way in network.ways(number, bands, channels):
+            for way in network.ways(number):
                 keys.append((number, way))
                 columns.append(_piece(network, number, *way))
                 rooms.append(core.buffer - (beside_nests(core.buffer) if outside else 0))

@@ -6,13 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmaster.planning.cutting.banding import (
-    Network,
-    Stack,
-    band_ends,
-    steps_of,
-)
-from loadmaster.planning.cutting.stripes import stripes_of
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.workloads.lowering.grid import CHANNELS, Grid
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import Split
@@ -37,12 +31,12 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
 def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tuple[int, int]]:
     """Operators and pieces of a stack in their order: stripe by stripe, or part by part of the
     channels, all bands of each."""
-    numbers, steps = range(stack.first, stack.last), steps_of(stack.bands)
+    numbers, steps = range(stack.first, stack.last), len(grids[stack.first].bands)
     for part, stripe, turn in itertools.product(
-        range(stack.channels), range(stack.stripes), range(steps + stack.skewed * len(grids))
+        range(stack.channels), range(stack.stripes), range(steps + stack.pipelined * len(grids))
     ):
         for behind, number in enumerate(numbers):
-            step = turn - stack.skewed * behind
+            step = turn - stack.pipelined * behind
             if 0 <= step < steps:
                 yield from ((number, tile) for tile in grids[number].tiles(part, stripe, step))
 
@@ -74,15 +68,25 @@ class _BandGrid:
 
 def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
     """The grids of a stack's operators."""
-    seen, across = network.along(stack.columns), network.along(not stack.columns)
-    ends = band_ends(seen, stack)
+    seen = network.along(stack.columns)
+    first, last = stack.first, stack.last
+    if seen.rows(first) is None:
+        return {first: _grid(seen, first, (1,), stack.channels)}
+    ends = network.problem.ends(first, last, stack.bands, stack.columns)
     if stack.stripes == 1:
-        return {number: _grid(seen, number, own, stack.channels) for number, own in ends.items()}
-    stripes = stripes_of(across, stack.first, stack.last, stack.stripes)
-    return {
-        number: _grid(seen, number, own, 1, across.rows(number), stripes[number].pieces)
-        for number, own in ends.items()
-    }
+        return {
+            first + k: _grid(seen, first + k, own, stack.channels) for k, own in enumerate(ends)
+        }
+    found = {}
+    stripes = network.problem.stripes(first, last, stack.stripes, not stack.columns)
+    for number, own, reached, kept in zip(range(first, last), ends, *stripes, strict=True):
+        # A stripe is a piece that no later one needs, then its halo.
+        pieces = [
+            tuple(dict.fromkeys(at for at in (halo, end) if at > begin))
+            for begin, halo, end in zip([0, *reached[:-1]], kept, reached, strict=True)
+        ]
+        found[number] = _grid(seen, number, own, 1, seen.across.rows(number), pieces)
+    return found
 
 
 def _grid(
