@@ -30,9 +30,18 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
             assert sorted(cuts.steps) == sorted(pieces)
 
 
-def test_nothing_is_offered_where_the_memory_is_ample_for_all() -> None:
-    small = DivisibleNetwork.of(convolutions(rows=6), TARGET)
-    assert list(stacks_of_bands([small, small], [], TARGET, lambda: False)) == []
+def test_what_is_more_than_ample_changes_nothing() -> None:
+    """A machine with more memory is offered what suits one for which less is ample."""
+    network = DivisibleNetwork.of(convolutions(rows=16), TARGET)
+    offered = [
+        [
+            [list(own.cuts) for own in cuts]
+            for _, cuts, _ in stacks_of_bands([network], [], npu(scratchpad=size), lambda: False)
+        ]
+        for size in (16 * 1024, 64 * 1024, 1024 * 1024)
+    ]
+    assert offered[0]
+    assert offered[0] == offered[1] == offered[2]
 
 
 def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:

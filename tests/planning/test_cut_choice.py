@@ -154,8 +154,8 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
 
 def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
     graph = convolutions(rows=24, channels=24, strides=(1, 1, 2))
-    choice, _ = choice_of(graph, unlike(4))
-    for start in (choice.whole, choice.quickest):
+    choice, own = choice_of(graph, unlike(4))
+    for start in (choice.whole, tuple(len(options) - 1 for options in own)):
         better = choice.improved(start)
         assert better == choice_of(graph, unlike(4))[0].improved(start)
         assert choice.seconds(better) <= choice.seconds(start)
@@ -185,9 +185,9 @@ def test_networks_and_mini_batches_run_side_by_side() -> None:
     ]
     alone = [CutChoice([network], target) for network in networks]
     both, twice = CutChoice(networks, target), CutChoice(networks, target, 2)
-    chosen = both.together([own.quickest for own in alone])
-    assert chosen == both.quickest
-    assert both.cuts(chosen) == [own.cuts(own.quickest)[0] for own in alone]
+    finest = [tuple(len(own) - 1 for own in network.options) for network in networks]
+    chosen = both.together(finest)
+    assert both.cuts(chosen) == [own.cuts(each)[0] for own, each in zip(alone, finest, strict=True)]
     each = [own.seconds(own.whole) for own in alone]
     assert max(each) <= both.seconds(both.whole) < sum(each), (
         "whole operators leave cores to the other network"
@@ -195,7 +195,7 @@ def test_networks_and_mini_batches_run_side_by_side() -> None:
     assert (
         both.seconds(chosen)
         < twice.seconds(chosen)
-        < 2 * sum(own.seconds(own.quickest) for own in alone)
+        < 2 * sum(own.seconds(each) for own, each in zip(alone, finest, strict=True))
     )
     assert twice.seconds(twice.improved(twice.whole)) <= twice.seconds(twice.improved(chosen)) * 1.1
 

@@ -16,15 +16,14 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 
-_SHARES = (1.0, 0.5)
-"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at
-once, and addresses be found."""
+_SHARES = (1.0, 0.5, 0.25)
+"""Of the room for which stacks are chosen: what is left lets pieces of several bands run at once,
+and addresses be found."""
 _PRICE_OF_WORK = 0.3
 """What a second of all cores' work counts beside a second of the main link, where stacks are
 chosen."""
 _AMPLE = 0.5
-"""Share of the fast memory up to which what is in use at once leaves so much room that bands are
-not tried."""
+"""Share of a room up to which what is in use at once needs no bands."""
 STRIPES = (2, 4, 8)
 """Numbers of stripes across bands that are tried, where bands are wide for the memory."""
 _WIDE = 1 / 6
@@ -39,22 +38,22 @@ def stacks_of_bands(
 ) -> Iterator[tuple[str, list[Cuts], bool]]:
     """Names of ways to cut networks into bands, the cuts of each, and whether they are in stripes.
 
-    Nothing is offered where the fast memory is ample for all networks.
+    Rooms are the fast memory and parts of it; of more memory than is ample for all networks they
+    are parts of what is not, so that what suits a smaller machine is offered to a larger one.
 
     First pipelined stacks, in which an operator is a band behind the one before it, then those in
     which a band passes through all operators first; then the same in stripes across the bands.
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
     where there are any, and beside unpipelined stacks also as little as they can be.
     """
-    tight = [
-        target.fast is not None and _most_in_use(network) > target.fast.capacity * _AMPLE
-        for network in networks
-    ]
-    if target.fast is None or not any(tight):
+    if target.fast is None:
         return
+    used, room = [_most_in_use(network) for network in networks], target.fast.capacity
+    while room > 1 and max(used) <= room * _AMPLE:
+        room //= 2
+    rooms, tight = [int(room * share) for share in _SHARES], [own > room * _AMPLE for own in used]
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
     plain = [network.plain for network in networks]
-    rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     models = [
         StackModel(own, target, cuts, worth) if is_tight and not late() else None

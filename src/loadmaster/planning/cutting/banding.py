@@ -21,8 +21,8 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import Box, whole
 
-BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
-"""Numbers of bands that are tried, beside one band for every row."""
+BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
+"""Numbers of bands that are tried, four to the octave, beside one band for every row."""
 PARTS = (2, 4, 8, 16)
 """Numbers of parts of the output channels that are tried for a single operator, beside its
 bands."""

@@ -6,9 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from loadmaster.core.effort import Effort
 from loadmaster.core.units import format_bytes
@@ -28,19 +27,11 @@ from loadmaster.workloads.lowering.split import WHOLE
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
-_SMALLER = 0.25
-"""Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller
-machine may suit this one."""
-_EFFORT_BESIDE = 0.5
-"""Effort of improving on what is not whole: of networks so large that effort ends it, this seldom
-ends first."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 _WORTH_A_LOOK = 0.998
 """Of the seconds that the model gives what is known already, the most that it may give another way
 to cut for the cores."""
-
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -229,39 +220,26 @@ def _over_cores(
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with
     which one of each network alone does.
 
-    Native code looks for them in two threads of its own, while what is found already is judged.
+    Native code explores in a thread of its own, while what is found already is judged.
     """
-
-    def unless_late(search: Callable[[], _Found]) -> _Found | None:
-        return None if late() else search()
-
     name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
     choice = CutChoice(networks, target, mini_batches, effort)
-    pool = ThreadPoolExecutor(2)
+    start = choice.improved(choice.whole)
+    pool = ThreadPoolExecutor(1)
     try:
-        ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
-        # In their order: none begins before the searches that it waits for.
-        further = pool.submit(
-            unless_late, lambda: _explored(choice, _soonest(choice, ends), target)
-        )
-        for end in ends:
-            chosen = end.result()
-            if chosen is None or late():
-                return
-            yield Candidate.of(name, choice, chosen)
-        found = further.result()
-        if found is None or late():
+        further = pool.submit(_explored, choice, start, target)
+        yield Candidate.of(name, choice, start)
+        if late():
             return
-        for own, chosen in found:
+        for own, chosen in further.result():
             yield Candidate.of(name, own, chosen)
-        if several and not late():
-            alone = [CutChoice([network], target, effort=effort) for network in networks]
-            together = choice.together(
-                [own.improved(own.whole, 1 / len(networks)) for own in alone]
-            )
-            yield Candidate.of(f"{name} of each network alone", choice, together)
     finally:
+        # Who stops here does not wait for what is explored.
         pool.shutdown(wait=False, cancel_futures=True)
+    if several and not late():
+        alone = [CutChoice([network], target, effort=effort) for network in networks]
+        together = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
+        yield Candidate.of(f"{name} of each network alone", choice, together)
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
@@ -281,27 +259,6 @@ def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[Cu
         for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))
         if own.seconds(found) < worth
     ]
-
-
-def _searches(choice: CutChoice, target: Target) -> Iterator[Callable[[], Chosen]]:
-    """From whole operators on, from pieces that end first alone, and from such as suit a machine
-    with less fast memory."""
-    yield lambda: choice.improved(choice.whole)
-    yield lambda: choice.improved(choice.quickest, _EFFORT_BESIDE)
-    if target.fast is not None:
-        smaller = choice.with_memory(int(target.fast.capacity * _SMALLER))
-        yield lambda: choice.improved(
-            smaller.improved(smaller.quickest, _EFFORT_BESIDE), _EFFORT_BESIDE
-        )
-
-
-def _soonest(choice: CutChoice, ends: Sequence[Future[Chosen | None]]) -> Chosen:
-    """Of what was found the one that ends first by the model."""
-    return min(
-        (chosen for end in ends if (chosen := end.result()) is not None),
-        key=choice.seconds,
-        default=choice.whole,
-    )
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:

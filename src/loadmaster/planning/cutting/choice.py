@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,30 +72,14 @@ class CutChoice:
         self.networks, self.effort = networks, effort
         self.mini_batches = min(mini_batches, _MOST_REHEARSED)
         self._order = _side_by_side(networks)
-        self._arguments = _arguments(networks, self._order, target, self.mini_batches)
-        self._native = _native.CutProblem(**self._arguments)
-
-    def with_memory(self, capacity: int) -> CutChoice:
-        """The same choice on a machine with another fast memory."""
-        return self._with(room=_room(self.networks, self._order, capacity, self.mini_batches))
-
-    def _with(self, **changed: Any) -> CutChoice:
-        other = copy(self)
-        other._arguments = self._arguments | changed
-        other._native = _native.CutProblem(**other._arguments)
-        return other
+        self._native = _native.CutProblem(
+            **_arguments(networks, self._order, target, self.mini_batches)
+        )
 
     @property
     def whole(self) -> Chosen:
         """The first option of every operator."""
         return (0,) * len(self._order)
-
-    @property
-    def quickest(self) -> Chosen:
-        """For every operator the option whose pieces end first if they have all cores alone."""
-        options = (self.networks[network].options[number] for network, number in self._order)
-        alone = ([option.costs.seconds_alone() for option in own] for own in options)
-        return tuple(seconds.index(min(seconds)) for seconds in alone)
 
     def improved(self, chosen: Chosen, share: float = 1.0) -> Chosen:
         """Coordinate descent over the options of operators, by the makespan of the model, with a

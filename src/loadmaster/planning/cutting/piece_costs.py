@@ -39,16 +39,6 @@ class PieceCosts:
         """Costs of some of the pieces."""
         return PieceCosts(self.alone[pieces], self.link[pieces], self.stream[pieces])
 
-    def seconds_alone(self) -> float:
-        """Seconds until all have ended, one after the other begun on the core where it ends first,
-        if nothing else runs there."""
-        free = [0.0] * self.alone.shape[1]
-        for seconds in self.alone.tolist():
-            ends = [begin + own for begin, own in zip(free, seconds, strict=True)]
-            core = min(range(len(ends)), key=ends.__getitem__)
-            free[core] = ends[core]
-        return max(free)
-
     @staticmethod
     def of(table: JobTable, target: Target) -> PieceCosts:
         """Those of the jobs of a table."""
