@@ -41,17 +41,18 @@ def stacks_of_bands(
     Rooms are the fast memory and parts of it; of more memory than is ample for all networks they
     are parts of what is not, so that what suits a smaller machine is offered to a larger one.
 
-    First pipelined stacks, in which an operator is a band behind the one before it, then those in
-    which a band passes through all operators first; then the same in stripes across the bands.
+    First pipelined stacks, in which an operator is a band behind the one before it, then, where
+    memory is not ample, those in which a band passes through all operators first; then the same in
+    stripes across the bands.
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
     where there are any, and beside unpipelined stacks also as little as they can be.
     """
     if target.fast is None:
         return
-    used, room = [_most_in_use(network) for network in networks], target.fast.capacity
-    while room > 1 and max(used) <= room * _AMPLE:
-        room //= 2
-    rooms, tight = [int(room * share) for share in _SHARES], [own > room * _AMPLE for own in used]
+    used, most = [_most_in_use(network) for network in networks], target.fast.capacity
+    while most > 1 and max(used) <= most * _AMPLE:
+        most //= 2
+    rooms, tight = [int(most * share) for share in _SHARES], [own > most * _AMPLE for own in used]
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
     plain = [network.plain for network in networks]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
@@ -63,6 +64,8 @@ def stacks_of_bands(
     for striped, pipelined in itertools.product((False, True), (True, False)):
         if late() or (striped and not any(wide)):
             return
+        if most < target.fast.capacity and not pipelined:
+            return  # what bands that wait for one another save is room, of which there is enough
         found = [
             None
             if model is None
