@@ -121,6 +121,11 @@ def read_again(table: Path, cache: Path) -> None:
     read_job_analysis(table, cache=cache)
 
 
+def row(name: str, work: Workload, target: Target, fresh: float, known: float) -> str:
+    sizes = f"{len(work.jobs):6}{len(target.cores):6}"
+    return f"{name:24}{sizes}{fresh:10.1f}{known:10.1f}{fresh / known:8.1f}"
+
+
 def cache(folder: Path, target: Target, repeat: int) -> None:
     print(f"\n{'cache':24}{'jobs':>6}{'cores':>6}{'work, ms':>10}{'known, ms':>10}{'ratio':>8}")
     store = folder / "cache"
@@ -132,18 +137,14 @@ def cache(folder: Path, target: Target, repeat: int) -> None:
             repeat, time.perf_counter, COST_MODELS.find("dataflow").analyse, work, target
         )
         known = median(repeat, time.perf_counter, looked_up, work, target, store)
-        print(
-            f"{name:24}{len(work.jobs):6}{len(target.cores):6}{fresh:10.1f}{known:10.1f}{fresh / known:8.1f}"
-        )
+        print(row(name, work, target, fresh, known))
     table = folder / "table.csv"
     lines = [f"{job.name},{core.name},1e-6,1e9" for job in work.jobs for core in target.cores]
     text = "\n".join(["job,core,latency_s,bandwidth_bytes_per_s", *lines])
     table.write_text(text)
     fresh = median(repeat, time.perf_counter, parse_job_analysis, text, "table.csv")
     known = median(repeat, time.perf_counter, read_again, table, store)
-    print(
-        f"{'table of measured costs':24}{len(work.jobs):6}{len(target.cores):6}{fresh:10.1f}{known:10.1f}{fresh / known:8.1f}"
-    )
+    print(row("table of measured costs", work, target, fresh, known))
 
 
 def main() -> None:

@@ -3,8 +3,8 @@ MIB ...] [--bandwidths GBS ...] ...``.
 
 Every task (real networks, planned together) on every target, scratchpad, bandwidth and number of
 mini-batches, three ways: mapping alone (fused jobs, operands from and to main memory), the separate
-pipeline (map, place, allocate once: ``effort=SEPARATE``), and jointly. Prints makespans, the bound of
-mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the
+pipeline (map, place, allocate once: ``effort=SEPARATE``), and jointly. Prints makespans, the bound
+of mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the
 joint bound; and geometric means over the cases. Times and energies are estimates of the cost model.
 ``--objective`` plans for something else than makespan: then ``x sep.`` and ``gap`` are of that.
 """

@@ -337,13 +337,19 @@ def operators(_: argparse.Namespace) -> None:
     convolution = (images, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     made = (images, None, None, None, None, True, 0.1, 1e-5)
     cases: list[tuple[str, Any, tuple[Any, ...]]] = [
-        ("convolution", aten.convolution, convolution), ("relu", aten.relu, (x,)), ("gelu", aten.gelu, (x,)), ("mm", aten.mm, (x, x.t())),
-        ("addmm", aten.addmm, (x[0, :512], x, x.t())), ("cat", aten.cat, ([x, x],)), ("_softmax", aten._softmax, (x, 1, False)),
-        ("native_layer_norm", aten.native_layer_norm, (x, [1024], None, None, 1e-5)), ("native_batch_norm", aten.native_batch_norm, made),
+        ("convolution", aten.convolution, convolution),
+        ("relu", aten.relu, (x,)),
+        ("gelu", aten.gelu, (x,)),
+        ("mm", aten.mm, (x, x.t())),
+        ("addmm", aten.addmm, (x[0, :512], x, x.t())),
+        ("cat", aten.cat, ([x, x],)),
+        ("_softmax", aten._softmax, (x, 1, False)),
+        ("native_layer_norm", aten.native_layer_norm, (x, [1024], None, None, 1e-5)),
+        ("native_batch_norm", aten.native_batch_norm, made),
         ("max_pool2d_with_indices", aten.max_pool2d_with_indices, (images, [2, 2])),
         ("upsample_nearest2d", aten.upsample_nearest2d, (images, [112, 112])),
         ("embedding", aten.embedding, (x, torch.zeros(4096, dtype=torch.long))),
-    ]  # fmt: skip
+    ]
     _head("operator", "result MiB", "beside it, with .out", "beside it, at a planned address")
     with torch.no_grad():
         for name, packet, arguments in cases:

@@ -70,8 +70,9 @@ PICTURES = (
     ),
 )
 SCROLL = """
-const found = [...document.querySelectorAll("h2")].find((h) => h.textContent.startsWith(arguments[0]))
-if (!found) return [...document.querySelectorAll("h2")].map((h) => h.textContent)
+const heads = [...document.querySelectorAll("h2")]
+const found = heads.find((h) => h.textContent.startsWith(arguments[0]))
+if (!found) return heads.map((h) => h.textContent)
 window.scrollTo(0, found.getBoundingClientRect().top - 12)
 return null
 """

@@ -17,8 +17,10 @@ PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
 
-What every command prints with `--json`. Each object has a [JSON Schema](https://json-schema.org), a file of the package
-(`src/loadmaster/cli/schemas`), from which this page is made and which the tests hold the commands to:
+What every command prints with `--json`. Each object has a [JSON Schema](https://json-schema.org), a
+file of the package
+(`src/loadmaster/cli/schemas`), from which this page is made and which the tests hold the commands
+to:
 
 ```python
 import json
@@ -30,27 +32,39 @@ assert schema["properties"]["version"]["const"] == 1
 
 ## What can be relied on
 
-Each object has a `version` of its own. A field that is removed, renamed, or means something else raises it; a new field does not, so a
-reader should pass over fields that it does not know. The schemas name every field, and refuse others: take the schema of the
+Each object has a `version` of its own. A field that is removed, renamed, or means something else
+raises it; a new field does not, so a
+reader should pass over fields that it does not know. The schemas name every field, and refuse
+others: take the schema of the
 Loadmaster that printed. Texts for people, such as reasons and remarks, may change at any time.
 
-Figures are in seconds, bytes, joules, operations per second and bytes per second, without prefixes. `null` stands for a figure that is not
-known. Times of a plan are estimates as far as `costs` says so. `optimal` and lower bounds are proven, under those costs.
+Figures are in seconds, bytes, joules, operations per second and bytes per second, without prefixes.
+`null` stands for a figure that is not
+known. Times of a plan are estimates as far as `costs` says so. `optimal` and lower bounds are
+proven, under those costs.
 
-`mapping.json`, `placement.json`, `network.json`, `run.json`, `generate.json`, `sweep.json` and `size.json` of `--out` hold the same
-objects without `files`, and `mapping.json` without what the command adds to the mapping. [plan.json](../plan-format.md) has a format and
+`mapping.json`, `placement.json`, `network.json`, `run.json`, `generate.json`, `sweep.json` and
+`size.json` of `--out` hold the same
+objects without `files`, and `mapping.json` without what the command adds to the mapping.
+[plan.json](../plan-format.md) has a format and
 a version of its own, and a schema as well ([below](#planjson)).
 
 ## Names
 
-`makespan` is what a plan takes, `seconds` and `cpu_seconds` are what the command took, `lower_bound` is proven, `peak` is the highest
-address in use, `capacity` the bytes that may be used, `violations` what a check found wrong, `files` what was written. `latency`,
-`start`, `end`, `release` and `lateness` are in seconds too. Where a name differs, so does what it stands for:
+`makespan` is what a plan takes, `seconds` and `cpu_seconds` are what the command took,
+`lower_bound` is proven, `peak` is the highest
+address in use, `capacity` the bytes that may be used, `violations` what a check found wrong,
+`files` what was written. `latency`,
+`start`, `end`, `release` and `lateness` are in seconds too. Where a name differs, so does what it
+stands for:
 
-- `step_seconds` in `run` are measured, not planned. Its `budget` is what was asked for, and `planned_peak`, `measured_peak` and
+- `step_seconds` in `run` are measured, not planned. Its `budget` is what was asked for, and
+  `planned_peak`, `measured_peak` and
   `unmoved_peak` are three different peaks.
-- `head` in `export tflite` is TensorFlow Lite for Microcontrollers' word for the part of the arena that is planned.
-- `limit` in `map` says in words what the bound rests on; `limits` in `size` and `plan --sweep` are what a plan must reach.
+- `head` in `export tflite` is TensorFlow Lite for Microcontrollers' word for the part of the arena
+  that is planned.
+- `limit` in `map` says in words what the bound rests on; `limits` in `size` and `plan --sweep` are
+  what a plan must reach.
 - `inputs`, `jobs` and `memories` are counts, lists or objects, as each command has them.
 - `network` is a name; `model` and `file` are paths.
 - `fallbacks` of `run` say which graph fell back and why; those of `run --generate` are texts.

@@ -19,11 +19,13 @@ DRAWN = "return !!window.Bokeh && Bokeh.documents.length == 1 && Bokeh.documents
 KEEP = """
 const shown = [...document.querySelectorAll(".chart")].filter((chart) =>
   ["Schedule", "Link to dram", "scratchpad: peak"].some((name) => chart.ariaLabel.includes(name)))
-for (const element of document.querySelectorAll(".hint, section p:not(.card p):not(:has(strong)), .notes, h2, .wide, .chart"))
+const beside = ".hint, section p:not(.card p):not(:has(strong)), .notes, h2, .wide, .chart"
+for (const element of document.querySelectorAll(beside))
   if (!shown.includes(element)) element.style.display = "none"
 for (const section of document.querySelectorAll("section")) {
   section.style.margin = "0"
-  if (section.querySelector(".cards") == null && !shown.some((chart) => section.contains(chart))) section.style.display = "none"
+  const stays = section.querySelector(".cards") || shown.some((chart) => section.contains(chart))
+  if (!stays) section.style.display = "none"
 }
 document.querySelector("main").style.padding = "14px 20px 0"
 return Math.ceil(document.querySelector("main").getBoundingClientRect().height)

@@ -23,7 +23,8 @@ def norm(x):
 def block(x, w):
     q, k, v = jnp.split(norm(x) @ w["qkv"], 3, -1)
     q, k, v = (t.reshape(BATCH, TOKENS, HEADS, -1).transpose(0, 2, 1, 3) for t in (q, k, v))
-    scores = jnp.where(jnp.tril(jnp.ones((TOKENS, TOKENS), bool)), q @ k.swapaxes(-1, -2) / (WIDTH // HEADS) ** 0.5, -1e9)
+    scores = q @ k.swapaxes(-1, -2) / (WIDTH // HEADS) ** 0.5
+    scores = jnp.where(jnp.tril(jnp.ones((TOKENS, TOKENS), bool)), scores, -1e9)
     mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(BATCH, TOKENS, WIDTH)
     x = x + mixed @ w["out"]
     return x + jax.nn.gelu(norm(x) @ w["up"]) @ w["down"]
@@ -42,9 +43,11 @@ def step(w, tokens):
     return jax.tree.map(lambda p, g: p - 0.1 * g, w, jax.grad(loss)(w, tokens))
 
 
-shapes = {"qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+shapes = {"qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH)}
+shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
 blocks = [{name: jnp.full(shape, 0.01) for name, shape in shapes.items()} for _ in range(LAYERS)]
-step.lower({"embed": jnp.ones((WORDS, WIDTH)), "blocks": blocks}, jnp.ones((BATCH, TOKENS), int)).compile()
+weights = {"embed": jnp.ones((WORDS, WIDTH)), "blocks": blocks}
+step.lower(weights, jnp.ones((BATCH, TOKENS), int)).compile()
 """
 
 

@@ -17,7 +17,6 @@ Cores = NDArray[np.int32]
 Priorities = NDArray[np.uint32]
 
 # Signatures with many named arguments are packed.
-# fmt: off
 
 # Simulation. Times are picoseconds.
 
@@ -26,7 +25,16 @@ class TaskGraph:
     ``next[first[t]:first[t + 1]]``."""
 
     def __init__(self, first: Ints, next: Ints) -> None: ...
-    def replay(self, *, duration: Ints, demand: Table, links: int, resource: Indices, resources: int, order: Ints) -> Replay:
+    def replay(
+        self,
+        *,
+        duration: Ints,
+        demand: Table,
+        links: int,
+        resource: Indices,
+        resources: int,
+        order: Ints,
+    ) -> Replay:
         """Run every task on its resource, each resource in the order in which its tasks appear in
         ``order``.
 
@@ -34,7 +42,9 @@ class TaskGraph:
         columns, shares of a link's time) hold tasks back, the others are metered.
         """
 
-    def dispatch(self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints) -> Dispatch:
+    def dispatch(
+        self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints
+    ) -> Dispatch:
         """List scheduling: whenever a core is idle, start the ready task of highest priority that
         would end there first.
 
@@ -77,7 +87,13 @@ class MappingGroup:
     """
 
     def __init__(
-        self, latency: Table, demand: Table, energy: Table | None = None, *, time_weight: float = 1.0, energy_weight: float = 0.0
+        self,
+        latency: Table,
+        demand: Table,
+        energy: Table | None = None,
+        *,
+        time_weight: float = 1.0,
+        energy_weight: float = 0.0,
     ) -> None: ...
     def makespans(self, queues: Cores, threads: int = 1) -> Floats:
         """Seconds that each row of queues takes."""
@@ -90,8 +106,21 @@ class MappingGroup:
         """Score of every genome."""
 
     def evolve(
-        self, core: Cores, priority: Priorities, score: Floats, *, mutation: float, crossover_gen: float, crossover_rg: float,
-        crossover_accel: float, elites: int, parents: int, first_generation: int, generations: int, seed: int, threads: int
+        self,
+        core: Cores,
+        priority: Priorities,
+        score: Floats,
+        *,
+        mutation: float,
+        crossover_gen: float,
+        crossover_rg: float,
+        crossover_accel: float,
+        elites: int,
+        parents: int,
+        first_generation: int,
+        generations: int,
+        seed: int,
+        threads: int,
     ) -> Evolution:
         """Let a scored population live for some generations of MAGMA.
 
@@ -101,8 +130,18 @@ class MappingGroup:
         """
 
     def anneal(
-        self, queues: Cores, best: Cores, score: Floats, best_score: Floats, *, temperature: Floats, samples: int, target: float,
-        seed: int, stream: int, threads: int
+        self,
+        queues: Cores,
+        best: Cores,
+        score: Floats,
+        best_score: Floats,
+        *,
+        temperature: Floats,
+        samples: int,
+        target: float,
+        seed: int,
+        stream: int,
+        threads: int,
     ) -> Walks:
         """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each,
         or until its best scores ``target``.
@@ -154,7 +193,9 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
-def best_content(latency: Floats, worth: Floats, count: Indices, room: float, nodes: int) -> tuple[float, float, Indices]:
+def best_content(
+    latency: Floats, worth: Floats, count: Indices, room: float, nodes: int
+) -> tuple[float, float, Indices]:
     """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds,
     and how many jobs of each kind.
 
@@ -177,7 +218,17 @@ class PackingProblem:
     above 2^62 in all raise OverflowError.
     """
 
-    def __init__(self, size: Ints, alignment: Ints, pin: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints) -> None: ...
+    def __init__(
+        self,
+        size: Ints,
+        alignment: Ints,
+        pin: Ints,
+        first: Ints,
+        begin: Ints,
+        end: Ints,
+        low: Ints,
+        high: Ints,
+    ) -> None: ...
     def load_bound(self) -> Load:
         """The most bytes in use at once. O(m log m)."""
 
@@ -193,7 +244,9 @@ class PackingProblem:
         """Offsets of each buffer in turn at its lowest gap; -1 for those that would end past
         ``capacity``. None may be pinned."""
 
-    def greedy(self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0) -> GreedyPacking:
+    def greedy(
+        self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0
+    ) -> GreedyPacking:
         """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none)
         whose order is tried first.
 
@@ -202,8 +255,15 @@ class PackingProblem:
         """
 
     def fit(
-        self, capacity: int, hint: Ints | None = None, *, nodes: int = -1, seconds: float = ..., seed: int = 0,
-        rules: SearchRules | None = None, threads: int = 1
+        self,
+        capacity: int,
+        hint: Ints | None = None,
+        *,
+        nodes: int = -1,
+        seconds: float = ...,
+        seed: int = 0,
+        rules: SearchRules | None = None,
+        threads: int = 1,
     ) -> ExactPacking:
         """Search for any packing within ``capacity`` bytes; offsets are all -1 if none is found.
 
@@ -212,15 +272,27 @@ class PackingProblem:
         """
 
     def minimise(
-        self, hint: Ints | None = None, *, nodes: int = -1, seconds: float = ..., seed: int = 0, rules: SearchRules | None = None,
-        threads: int = 1
+        self,
+        hint: Ints | None = None,
+        *,
+        nodes: int = -1,
+        seconds: float = ...,
+        seed: int = 0,
+        rules: SearchRules | None = None,
+        threads: int = 1,
     ) -> ExactPacking:
         """Search for the smallest peak; the best packing and bound so far if a limit ends it.
         Arguments as for ``fit``."""
 
     def telamalloc(
-        self, capacity: int, *, steps: int, features: TelamallocFeatures | None = None, patience: int = 200, seconds: float = ...,
-        trees: RegressionTrees | None = None
+        self,
+        capacity: int,
+        *,
+        steps: int,
+        features: TelamallocFeatures | None = None,
+        patience: int = 200,
+        seconds: float = ...,
+        trees: RegressionTrees | None = None,
     ) -> TelamallocPacking:
         """TelaMalloc's search for a packing within ``capacity`` bytes, by at most ``steps``
         placements; finding none proves nothing.
@@ -231,11 +303,20 @@ class PackingProblem:
         """
 
     def search(
-        self, strategy: str, *, capacity: int, bound: int, hint: Ints | None = None, effort: Effort, in_passing: bool = False
+        self,
+        strategy: str,
+        *,
+        capacity: int,
+        bound: int,
+        hint: Ints | None = None,
+        effort: Effort,
+        in_passing: bool = False,
     ) -> Searched:
         """One strategy by name, from scratch. ``capacity``: -1 for none; ``bound``: bytes at which
         nothing is left to gain."""
-    def record_backtracks(self, capacity: int, *, steps: int, every: int, horizon: int) -> RecordedBacktracks:
+    def record_backtracks(
+        self, capacity: int, *, steps: int, every: int, horizon: int
+    ) -> RecordedBacktracks:
         """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice
         for ``horizon`` steps."""
 
@@ -258,8 +339,16 @@ class SearchRules:
     """
 
     def __init__(
-        self, *, section_inference: bool = True, dominance: bool = True, level_skipping: bool = True, decomposition: bool = True,
-        symmetry_breaking: bool = True, failed_states: bool = True, spanning_buffers: bool = True, slot_reduction: bool = True
+        self,
+        *,
+        section_inference: bool = True,
+        dominance: bool = True,
+        level_skipping: bool = True,
+        decomposition: bool = True,
+        symmetry_breaking: bool = True,
+        failed_states: bool = True,
+        spanning_buffers: bool = True,
+        slot_reduction: bool = True,
     ) -> None: ...
 
 LOADMASTER_ALLOCATE: int
@@ -269,7 +358,9 @@ class Effort:
     """How long to look: ``work`` per cent of the default budgets, and seconds from the call that
     takes it on."""
 
-    def __init__(self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0) -> None: ...
+    def __init__(
+        self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0
+    ) -> None: ...
 
 class Searched:
     """What one strategy found: offsets or None, and the bytes that any packing needs as far as an
@@ -295,8 +386,22 @@ class Packed:
     interrupted: bool
 
 def allocate(
-    size: Ints, alignment: Ints, pin: Ints, hint: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints, group_first: Ints,
-    member: Ints, shift: Ints, reserved_low: Ints, reserved_high: Ints, capacity: int, effort: Effort,
+    size: Ints,
+    alignment: Ints,
+    pin: Ints,
+    hint: Ints,
+    first: Ints,
+    begin: Ints,
+    end: Ints,
+    low: Ints,
+    high: Ints,
+    group_first: Ints,
+    member: Ints,
+    shift: Ints,
+    reserved_low: Ints,
+    reserved_high: Ints,
+    capacity: int,
+    effort: Effort,
 ) -> Packed:
     """The whole policy: demands in, a checked answer out. Columns of buffers and sections are those
     of `PackingProblem`.
@@ -310,15 +415,25 @@ class TelamallocFeatures:
     `loadmaster.allocation.strategies.telamalloc.Options`."""
 
     def __init__(
-        self, *, contention: bool = True, rules: bool = True, phases: bool = True, propagate: bool = True, jump: bool = True,
-        prioritise: bool = True, unstick: bool = True, lowest: bool = True
+        self,
+        *,
+        contention: bool = True,
+        rules: bool = True,
+        phases: bool = True,
+        propagate: bool = True,
+        jump: bool = True,
+        prioritise: bool = True,
+        unstick: bool = True,
+        lowest: bool = True,
     ) -> None: ...
 
 class RegressionTrees:
     """A sum of regression trees over the 12 features of a backtrack target, checked once:
     `loadmaster.allocation.backtracking.trees`."""
 
-    def __init__(self, root: Ints, feature: Ints, left: Ints, right: Ints, threshold: Floats, value: Floats) -> None: ...
+    def __init__(
+        self, root: Ints, feature: Ints, left: Ints, right: Ints, threshold: Floats, value: Floats
+    ) -> None: ...
 
 class Load:
     """Most bytes in use at once, and the first instant at which they are (both 0 if there is
@@ -391,7 +506,13 @@ class Conflict:
     victim: int
 
 def place_apart(
-    size: Ints, alignment: Ints, pin: Ints, near_first: Ints, near: Ints, order: Ints, best_fit: bool = False
+    size: Ints,
+    alignment: Ints,
+    pin: Ints,
+    near_first: Ints,
+    near: Ints,
+    order: Ints,
+    best_fit: bool = False,
 ) -> PlacedInOrder:
     """Place each buffer in turn at its lowest gap (or its tightest) apart from its neighbours
     ``near[near_first[i]:near_first[i + 1]]``."""
@@ -447,11 +568,38 @@ class PlacementProblem:
     """
 
     def __init__(
-        self, *, first: Ints, live_range: Flags, size: Ints, kernel: Ints, operand: Ints, reads: Flags, writes: Flags, fast: Floats,
-        slow: Floats, to_fast: Floats, to_slow: Floats, limit: Ints, first_operand: Ints, use: Ints, first_algorithm: Ints,
-        seconds: Floats, workspace: Ints, first_entry: Ints, table: Floats
+        self,
+        *,
+        first: Ints,
+        live_range: Flags,
+        size: Ints,
+        kernel: Ints,
+        operand: Ints,
+        reads: Flags,
+        writes: Flags,
+        fast: Floats,
+        slow: Floats,
+        to_fast: Floats,
+        to_slow: Floats,
+        limit: Ints,
+        first_operand: Ints,
+        use: Ints,
+        first_algorithm: Ints,
+        seconds: Floats,
+        workspace: Ints,
+        first_entry: Ints,
+        table: Floats,
     ) -> None: ...
-    def bound(self, *, memory: Ints, shares: Indices, surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
+    def bound(
+        self,
+        *,
+        memory: Ints,
+        shares: Indices,
+        surcharge: Floats,
+        noted: Flags,
+        shift: int,
+        moves: bool,
+    ) -> float:
         """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift
         seconds and rounded down.
 
@@ -463,7 +611,9 @@ class PlacementProblem:
     def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
         """When the copies of given paths run, overlapping kernels where they can."""
 
-    def schedule_at(self, engines: CopyEngines, paths: TensorPaths, offsets: Ints) -> ScheduledCopies:
+    def schedule_at(
+        self, engines: CopyEngines, paths: TensorPaths, offsets: Ints
+    ) -> ScheduledCopies:
         """When the copies of given paths run if stays and workspaces have these addresses: when
         what was there before has left.
 
@@ -472,15 +622,34 @@ class PlacementProblem:
         """
 
     def search_addresses(
-        self, engines: CopyEngines, paths: TensorPaths, offsets: Ints, *, capacity: int, alignment: int, goal: float, seed: int, nodes: int,
-        seconds: float
+        self,
+        engines: CopyEngines,
+        paths: TensorPaths,
+        offsets: Ints,
+        *,
+        capacity: int,
+        alignment: int,
+        goal: float,
+        seed: int,
+        nodes: int,
+        seconds: float,
     ) -> FoundAddresses:
         """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached;
         ``nodes`` count blocks and copies."""
 
     def search(
-        self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,
-        nodes: int, seconds: float
+        self,
+        prices: UsePrices,
+        *,
+        guess: TensorPaths,
+        base: TensorPaths,
+        sure: Flags,
+        order: Ints,
+        moves: bool,
+        goal: float,
+        seed: int,
+        nodes: int,
+        seconds: float,
     ) -> FoundPaths:
         """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until
         the ``goal`` in seconds is reached.
@@ -489,7 +658,15 @@ class PlacementProblem:
         """
 
     def search_overlapping(
-        self, prices: UsePrices, engines: CopyEngines, start: TensorPaths, *, goal: float, seed: int, nodes: int, seconds: float
+        self,
+        prices: UsePrices,
+        engines: CopyEngines,
+        start: TensorPaths,
+        *,
+        goal: float,
+        seed: int,
+        nodes: int,
+        seconds: float,
     ) -> FoundPaths:
         """Improve paths whose copies overlap kernels until the ``goal`` in seconds is reached.
 
@@ -518,7 +695,9 @@ class TensorPaths:
     stays: Flags
     tail: Flags
     earliest: Ints | None
-    def __init__(self, fast: Flags, stays: Flags, tail: Flags, earliest: Ints | None = None) -> None: ...
+    def __init__(
+        self, fast: Flags, stays: Flags, tail: Flags, earliest: Ints | None = None
+    ) -> None: ...
 
 class UsePrices:
     """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and
@@ -531,7 +710,14 @@ class CopyEngines:
     while kernels run; one engine or two."""
 
     def __init__(
-        self, *, block_in: Floats, block_out: Floats, overlap_in: Floats, overlap_out: Floats, drain: float, shared: bool
+        self,
+        *,
+        block_in: Floats,
+        block_out: Floats,
+        overlap_in: Floats,
+        overlap_out: Floats,
+        drain: float,
+        shared: bool,
     ) -> None: ...
 
 class ScheduledCopies:
@@ -562,8 +748,22 @@ class FoundPaths:
 # Costs.
 
 def choose_tilings(
-    *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
-    loading: float, prices: Table, read: float, write: float, burst: float, accumulator: float, whole: bool
+    *,
+    nests: Table,
+    rate: Floats,
+    capacity: Floats,
+    style: int,
+    shapes: Table,
+    clock: float,
+    local_buffer: float,
+    network: float,
+    loading: float,
+    prices: Table,
+    read: float,
+    write: float,
+    burst: float,
+    accumulator: float,
+    whole: bool,
 ) -> Table:
     """Figures of the tilings of every nest, as the fields of
     `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, prices, 8).
@@ -591,9 +791,23 @@ class CutProblem:
     """
 
     def __init__(
-        self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints,
-        mini_batches: int
+        self,
+        *,
+        option_first: Ints,
+        piece_first: Ints,
+        need_first: Ints,
+        alone: Table,
+        link: Floats,
+        made: IntTable,
+        needed: IntTable,
+        source_first: Ints,
+        source: Ints,
+        fetch: Floats,
+        stream: Floats,
+        copied: float,
+        given: Ints,
+        room: Ints,
+        mini_batches: int,
     ) -> None: ...
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
         """Options, counted from each operator's first, after changing one after the other as long
@@ -619,17 +833,47 @@ class BandProblem:
     """
 
     def __init__(
-        self, *, read_first: Ints, read: Ints, read_bytes: Ints, write_first: Ints, write: Ints, bytes: Ints, kind: Ints,
-        output: Ints, extent: IntTable, step: IntTable, rows: IntTable, edge: IntTable, edges: Ints
+        self,
+        *,
+        read_first: Ints,
+        read: Ints,
+        read_bytes: Ints,
+        write_first: Ints,
+        write: Ints,
+        bytes: Ints,
+        kind: Ints,
+        output: Ints,
+        extent: IntTable,
+        step: IntTable,
+        rows: IntTable,
+        edge: IntTable,
+        edges: Ints,
     ) -> None: ...
     def ends(self, first: int, last: int, bands: int, columns: bool) -> list[list[int]]:
         """Where the steps of each operator of a stack end; one may be empty."""
-    def stripes(self, first: int, last: int, stripes: int, columns: bool) -> tuple[list[list[int]], list[list[int]]]:
+    def stripes(
+        self, first: int, last: int, stripes: int, columns: bool
+    ) -> tuple[list[list[int]], list[list[int]]]:
         """Where the stripes of each operator of a stack end, and what no later stripe needs."""
     def best(
-        self, *, way_first: tuple[Ints, Ints], bands: tuple[Ints, Ints], channels: tuple[Ints, Ints], beside: tuple[Floats, Floats],
-        alone: tuple[Floats, Floats], refill: tuple[Floats, Floats], by_channel: Ints, plain_pieces: Ints, plain_times: Floats,
-        cores: int, alignment: int, bytes_of_piece: float, price: float, pipelined: bool, rooms: Ints, stripes: Ints
+        self,
+        *,
+        way_first: tuple[Ints, Ints],
+        bands: tuple[Ints, Ints],
+        channels: tuple[Ints, Ints],
+        beside: tuple[Floats, Floats],
+        alone: tuple[Floats, Floats],
+        refill: tuple[Floats, Floats],
+        by_channel: Ints,
+        plain_pieces: Ints,
+        plain_times: Floats,
+        cores: int,
+        alignment: int,
+        bytes_of_piece: float,
+        price: float,
+        pipelined: bool,
+        rooms: Ints,
+        stripes: Ints,
     ) -> list[tuple[list[tuple[int, int, int, int, int, int]], float, float, float]]:
         """Stacks of least cost for each room: first and last operator, bands, whether of columns,
         parts of the channels, stripes; then their cost, bytes and seconds. See
@@ -642,10 +886,22 @@ class JointOptions:
     `loadmaster.planning.joint.problem.JointOptions`."""
 
     def __init__(
-        self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        streamed_share: float, fast_link_price: float, occupancy_exponent: float, link_load_limit: float,
-        core_wait_ratio: float, energy_weight: float, fetch_lead: float, urgent_networks_first: bool,
-        core_prices: tuple[float, ...], streamed_tensors: tuple[int, ...]
+        self,
+        *,
+        filled_fraction: float,
+        retained_fraction: float,
+        prefetch_fraction: float,
+        release_delay_positions: int,
+        streamed_share: float,
+        fast_link_price: float,
+        occupancy_exponent: float,
+        link_load_limit: float,
+        core_wait_ratio: float,
+        energy_weight: float,
+        fetch_lead: float,
+        urgent_networks_first: bool,
+        core_prices: tuple[float, ...],
+        streamed_tensors: tuple[int, ...],
     ) -> None: ...
 
 class JointProblem:
@@ -662,10 +918,31 @@ class JointProblem:
     """
 
     def __init__(
-        self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: IntTable, bytes: Ints, padded_bytes: Ints,
-        producer: Ints, output: Flags, graph: TaskGraph, release: Ints, available: Ints, energy_penalty: Table, width: Floats,
-        urgent: Flags, main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, engine_back: float,
-        capacity: int, in_place: bool
+        self,
+        *,
+        compute: Table,
+        row_job: Ints,
+        row_tensor: Ints,
+        row_write: Flags,
+        moved: IntTable,
+        bytes: Ints,
+        padded_bytes: Ints,
+        producer: Ints,
+        output: Flags,
+        graph: TaskGraph,
+        release: Ints,
+        available: Ints,
+        energy_penalty: Table,
+        width: Floats,
+        urgent: Flags,
+        main_read: float,
+        main_write: float,
+        fast_read: float,
+        fast_write: float,
+        engine: float,
+        engine_back: float,
+        capacity: int,
+        in_place: bool,
     ) -> None: ...
     def after_sources(self, keys: Floats) -> Floats:
         """Keys of jobs raised to those of the jobs that each depends on, all of which come before

@@ -60,8 +60,8 @@ Dim = Annotated[
         metavar="NAME=N",
         rich_help_panel=NETWORK,
         help=(
-            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or the"
-            " value of an input of one element, such as `--value sr=16000`. May be repeated."
+            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or"
+            " the value of an input of one element, such as `--value sr=16000`. May be repeated."
         ),
     ),
 ]

@@ -97,10 +97,8 @@ def record_from(
     try:
         record: Record = _validator(cast(Any, kind)).validate_python(data)
     except ValidationError as wrong:
-        raise error(
-            f"{name}:"
-            f" {_summary(wrong.errors(include_url=False, include_context=False, include_input=False), what)}"
-        ) from wrong
+        found = wrong.errors(include_url=False, include_context=False, include_input=False)
+        raise error(f"{name}: {_summary(found, what)}") from wrong
     return record
 
 

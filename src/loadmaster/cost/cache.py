@@ -33,7 +33,9 @@ _LOCK_SECONDS = 0.5
 _CODE = ("loadmaster.cost", "loadmaster.workloads")
 _PRUNE = """
 DELETE FROM analyses WHERE rowid IN (
-    SELECT row FROM (SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses) WHERE bytes > ?)
+    SELECT row FROM (
+        SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses
+    ) WHERE bytes > ?)
 """
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB"

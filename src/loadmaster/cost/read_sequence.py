@@ -51,8 +51,9 @@ def read_sequence(
     ----------
     source
         A graph, what :func:`loadmaster.load` reads, or a file (``.json``, ``.json.gz``): from
-        :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are costed now, or from
-        :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs of its own.
+        :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are
+        costed now, or from :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs
+        of its own.
     target
         A machine with one core, a main memory and a fast one. None for a file with costs of its
         own, and only for that.

@@ -1,5 +1,5 @@
-"""The page of a plan of TFLM's arena: the memory over the operators before and after, what makes the
-peak, and what bands offer."""
+"""The page of a plan of TFLM's arena: the memory over the operators before and after, what makes
+the peak, and what bands offer."""
 
 from __future__ import annotations
 

@@ -117,7 +117,6 @@ void Schedule::time_kernel(std::int64_t k) {
 }
 
 // --- copies
-// ---------------------------------------------------------------------------------------------------------------------------
 
 void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
@@ -210,7 +209,6 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
 }
 
 // --- time
-// -----------------------------------------------------------------------------------------------------------------------------
 
 // Copies out that have ended by now have made room for kernel p.
 void Schedule::complete(std::int64_t p) {

@@ -59,7 +59,6 @@ class Search {
 
   private:
     // --- state
-    // ---------------------------------------------------------------------------------------------------------------------
 
     Path path(Paths &paths, std::int64_t t) {
         const auto begin = static_cast<std::size_t>(t_.first[t]),
@@ -155,7 +154,6 @@ class Search {
     }
 
     // --- one tensor
-    // ----------------------------------------------------------------------------------------------------------------
 
     // Fills the costs of a tensor's choices given where the others are. The tensor itself must have
     // been taken out. `rent` weighs the prices of memory; without `exactly`, uses cost what the
@@ -271,7 +269,6 @@ class Search {
     }
 
     // --- all tensors
-    // ---------------------------------------------------------------------------------------------------------------
 
     // Gives a tensor the path that the linear program is sure of, if it is possible, else the
     // cheapest by its prices.

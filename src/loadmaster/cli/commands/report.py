@@ -57,7 +57,7 @@ def report_command(
     if second is None:
         if as_json:
             raise PlanError(
-                "report: --json says how two plans differ: give OTHER.json, or read PLAN.json itself"
+                "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
             )
         _draw(Plan.load(plan_file(first)), folder, quiet=quiet)
         return

@@ -105,9 +105,10 @@ def tilings_for(
     of the core and of its deliveries, so that a tiling that moves less is taken where it is hardly
     slower. What a byte costs follows from where operands are ``expected``, of
     :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes
-    over the fastest link at full bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is
-    returned, and its ``buffer`` exceeds the capacity. A core without a private buffer takes each
-    nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
+    over the fastest link at full bandwidth. Where nothing fits into ``capacity`` bytes, shape
+    (nests,), the smallest tiling is returned, and its ``buffer`` exceeds the capacity. A core
+    without a private buffer takes each nest as a single tile. O(nests x tiles), a few hundred tiles
+    a nest.
     """
     rows, columns = shapes_of(core)
     figures = choose_tilings(

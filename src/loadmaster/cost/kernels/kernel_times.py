@@ -26,7 +26,8 @@ the noise."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kernel_times (
-    key TEXT PRIMARY KEY, call TEXT NOT NULL, places TEXT NOT NULL, slow TEXT NOT NULL, seconds REAL NOT NULL, repeats INTEGER NOT NULL)
+    key TEXT PRIMARY KEY, call TEXT NOT NULL, places TEXT NOT NULL, slow TEXT NOT NULL,
+    seconds REAL NOT NULL, repeats INTEGER NOT NULL)
 """
 _LOCK_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""

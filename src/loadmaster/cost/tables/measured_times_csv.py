@@ -66,13 +66,13 @@ class TimedLayer:
 def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]:
     """Read measured times; the header says in which form.
 
-    ========================================  =================================================================
-    ``kernel,combination,seconds`` and those  what ``loadmaster profile --out`` writes
-    of :class:`Amounts`
-    ``K,C,Y,X,R,S,type,seconds`` and          layer shapes, as in a job list
-    perhaps ``core``
+    ========================================
+    ================================================================= ``kernel,combination,seconds``
+    and those  what ``loadmaster profile --out`` writes of :class:`Amounts`
+    ``K,C,Y,X,R,S,type,seconds`` and          layer shapes, as in a job list perhaps ``core``
     ``op,seconds`` and perhaps ``core``       operators of a network, by name
-    ========================================  =================================================================
+    ========================================
+    =================================================================
 
     Raises
     ------

@@ -12,7 +12,8 @@ from loadmaster.integrations.tflite.scratch import Scratch
 
 _TEMPLATE = """\
 // Written by Loadmaster for {title}: {head} bytes of arena.
-// Planned tensors in the order of the file, then scratch buffers in the order in which kernels ask for them.
+// Planned tensors in the order of the file, then scratch buffers in the order in which kernels ask
+// for them.
 #include "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
 
 const struct BufferPlan k{symbol}Plan = {{

@@ -2,10 +2,11 @@
 that process, not the program.
 
 Run as ``python -m``, with a request in JSON on standard input. ``compare`` names two files, which
-are run with random inputs of some ``seeds``; one line says in what they differ. Else: ``old``, a file, and ``jobs``: each
-the path of a file whose bytes stand before those of ``old``, and the arena's bytes. For every job
-one line of JSON follows on standard output: ``head`` and ``tail`` in bytes, with ``least``, the
-smallest arena in which it can be allocated, if the job asks for it; or an ``error``.
+are run with random inputs of some ``seeds``; one line says in what they differ. Else: ``old``, a
+file, and ``jobs``: each the path of a file whose bytes stand before those of ``old``, and the
+arena's bytes. For every job one line of JSON follows on standard output: ``head`` and ``tail`` in
+bytes, with ``least``, the smallest arena in which it can be allocated, if the job asks for it; or
+an ``error``.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ _WINDOWS = {
 """Of operators with windows: the fields of their options but the padding, and those with dilations
 of columns and rows."""
 _BY_ELEMENT = (
-    "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU QUANTIZE"
-    " RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
+    "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
+    " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
 )
 _WITH_STATE = "ASSIGN_VARIABLE CALL_ONCE RANDOM_UNIFORM READ_VARIABLE VAR_HANDLE"
 _WIDTHS = {"int4": 1, "bfloat16": 2, "resource": 4, "double": 8, "complex64": 8}
@@ -461,7 +461,8 @@ class _Run:
         operator: OperatorEntry | None = None,
         read: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Write a result; ``read`` are the operands, which it must not change while they are read."""
+        """Write a result; ``read`` are the operands, which it must not change while they are
+        read."""
         entry = self.model.subgraphs[number].tensors[tensor]
         rows, whole = len(value.right), self.symbols.rows[value.symbol]
         if entry.constant or rows != _rows(entry) or (rows != whole and len(entry.shape) != 4):

@@ -68,9 +68,9 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Reasons:
-    """The head and addresses that TFLM gives by itself; operators with the most bytes; remedies with
-    the heads that they give. ``front`` is what bands offer, or ``no_bands`` says why the file cannot
-    be rewritten."""
+    """The head and addresses that TFLM gives by itself; operators with the most bytes; remedies
+    with the heads that they give. ``front`` is what bands offer, or ``no_bands`` says why the file
+    cannot be rewritten."""
 
     problem: Problem
     head_before: int

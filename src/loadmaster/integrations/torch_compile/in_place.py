@@ -27,23 +27,24 @@ from loadmaster.integrations.torch_compile.captured import (
 
 aten: Any = torch.ops.aten
 
+_OVERLOADS = {
+    "default": """
+        relu gelu silu sigmoid tanh hardtanh hardswish hardsigmoid leaky_relu elu exp log sqrt rsqrt
+        reciprocal neg abs sin cos erf clamp clamp_min clamp_max maximum minimum addcmul addcdiv
+        threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward
+        hardtanh_backward hardswish_backward hardsigmoid_backward leaky_relu_backward
+        _native_batch_norm_legit_no_training
+    """,
+    "Tensor_Scalar": "pow",
+    "Tensor Scalar": "add sub mul div",
+    "self": "where",
+}
 IN_PLACE: frozenset[Any] = frozenset(
-    overload
-    for packet, names in {
-        aten.relu: "default", aten.gelu: "default", aten.silu: "default", aten.sigmoid: "default", aten.tanh: "default",
-        aten.hardtanh: "default", aten.hardswish: "default", aten.hardsigmoid: "default", aten.leaky_relu: "default", aten.elu: "default",
-        aten.exp: "default", aten.log: "default", aten.sqrt: "default", aten.rsqrt: "default", aten.reciprocal: "default",
-        aten.neg: "default", aten.abs: "default", aten.sin: "default", aten.cos: "default", aten.erf: "default",
-        aten.pow: "Tensor_Scalar", aten.clamp: "default", aten.clamp_min: "default", aten.clamp_max: "default",
-        aten.add: "Tensor Scalar", aten.sub: "Tensor Scalar", aten.mul: "Tensor Scalar", aten.div: "Tensor Scalar",
-        aten.maximum: "default", aten.minimum: "default", aten.where: "self", aten.addcmul: "default", aten.addcdiv: "default",
-        aten.threshold_backward: "default", aten.gelu_backward: "default", aten.silu_backward: "default",
-        aten.sigmoid_backward: "default", aten.tanh_backward: "default", aten.hardtanh_backward: "default",
-        aten.hardswish_backward: "default", aten.hardsigmoid_backward: "default", aten.leaky_relu_backward: "default",
-        aten._native_batch_norm_legit_no_training: "default",
-    }.items()
-    for overload in (getattr(packet, name) for name in names.split())
-)  # fmt: skip
+    getattr(getattr(aten, packet), overload)
+    for overloads, packets in _OVERLOADS.items()
+    for packet in packets.split()
+    for overload in overloads.split()
+)
 """Operators whose first result may take the place of any operand of its type and layout: they pass
 over the elements once. The gradients of normalisation are not among them, as PyTorch has a way to
 compute those in two passes, the first of which writes."""

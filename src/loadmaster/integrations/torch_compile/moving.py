@@ -184,9 +184,8 @@ def _later(
         (span for span in spans if span[0] < move.start or span[1] > move.start),
         key=lambda span: (span[0] <= move.start, span[0]),
     )
-    if (
-        own[1] != move.start
-    ):  # it stays on anyway: the copy may take until its next change, or until it is wanted elsewhere
+    # What stays on anyway may be copied until its next change, or until it is wanted elsewhere.
+    if own[1] != move.start:
         last = own[1]
     else:
         last = next(

@@ -288,9 +288,9 @@ def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
     """
     arena = Arena(_OPERANDS * _BLOCK)
     threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # threads that wait for each other at every operator on a block take far longer on a busy machine
+    # Threads that wait for each other at every operator on a block take far longer on a busy
+    # machine.
+    torch.set_num_threads(1)
     try:
         for whole in updates:
             for start, count in whole.blocks():

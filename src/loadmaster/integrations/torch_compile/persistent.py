@@ -103,9 +103,9 @@ class PersistentTensor:
     def changed(self) -> bool:
         """Whether it was changed, or may have been, since the last call of this method."""
         tensor = self.tensor()
-        if (
-            tensor is None
-        ):  # others on the storage, such as what autograd has made of a gradient, have versions of their own
+        # Others on the storage, such as what autograd has made of a gradient, have versions of
+        # their own.
+        if tensor is None:
             return True
         before, self._version = self._version, tensor._version
         return self._version != before

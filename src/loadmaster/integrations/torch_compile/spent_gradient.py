@@ -1,4 +1,5 @@
-"""Stands for a gradient that an update in the backward pass has used up, until the optimizer's step.
+"""Stands for a gradient that an update in the backward pass has used up, until the optimizer's
+step.
 
 With the option ``optimizer`` a gradient ends in the update. Whoever then reads or changes ``.grad``
 before the step (norms that are clipped or logged, scalers, gradients that add up) would find None,

@@ -67,8 +67,8 @@ def place_at_addresses(
     ``limits``, and new times for its copies.
 
     The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as
-    ``effort`` allows. None if even cores were not packed. O(copies x stays) for each of its attempts,
-    and much less where stays are packed closely.
+    ``effort`` allows. None if even cores were not packed. O(copies x stays) for each of its
+    attempts, and much less where stays are packed closely.
     """
     arrays, engines = (
         sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)),

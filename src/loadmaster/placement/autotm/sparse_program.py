@@ -114,7 +114,6 @@ class SparseProgram:
         self._kernels()
 
     # --- paths
-    # ----------------------------------------------------------------------------------------------------------------------
 
     def _paths(self) -> None:
         if self.moves:
@@ -194,7 +193,6 @@ class SparseProgram:
         )
 
     # --- memory
-    # ---------------------------------------------------------------------------------------------------------------------
 
     def _memory(self) -> None:
         arrays, model, at = self.arrays, self.model, self.limited
@@ -285,7 +283,6 @@ class SparseProgram:
         )
 
     # --- kernels
-    # --------------------------------------------------------------------------------------------------------------------
 
     def _kernels(self) -> None:
         arrays = self.arrays
@@ -416,7 +413,6 @@ class SparseProgram:
         )
 
     # --- answers
-    # --------------------------------------------------------------------------------------------------------------------
 
     def prices(self, solved: Solved) -> Prices:
         """Return the rows' multipliers as prices; all prices give a valid bound, these a good

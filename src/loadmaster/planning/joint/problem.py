@@ -190,8 +190,8 @@ class JointProblem:
     def score(
         self, order: Ints, name: bytes, options: JointOptions
     ) -> tuple[Score | None, Evaluation | None]:
-        """The score of an order, of which ``name`` is the fingerprint, and its evaluation unless the
-        score was known: searches that begin alike evaluate many orders again."""
+        """The score of an order, of which ``name`` is the fingerprint, and its evaluation unless
+        the score was known: searches that begin alike evaluate many orders again."""
         if (name, options) in self._scores:
             return self._scores[name, options], None
         made = self.evaluate(order, options)

@@ -76,7 +76,8 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
 
     No job must follow another, none is longer than its shares, and nothing is too large for the
     fast memory: see
-    :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time and memory.
+    :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time
+    and memory.
     """
     program = evaluate(needs, needs.multipliers)
     terms = [

@@ -291,10 +291,8 @@ def alike(facts: Facts) -> Iterator[str]:
     )
     for job in facts.plan.jobs:
         own = found[job.network][job.mini_batch]
-        who = (
-            "operators"
-            f" {', '.join(quoted(name) for name in job.operators[:2])}{', ...' if len(job.operators) > 2 else ''}"
-        )
+        more = ", ..." if len(job.operators) > 2 else ""
+        who = f"operators {', '.join(quoted(name) for name in job.operators[:2])}{more}"
         own[who, "multiply-accumulates", job.kind, f"{job.bits} bits"] += job.macs
         own[who, "scalar operations", job.kind, f"{job.bits} bits"] += job.elements
     for tensor in facts.plan.tensors:

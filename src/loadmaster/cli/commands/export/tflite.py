@@ -98,7 +98,7 @@ def tflite_command(
         typer.Option(
             "--unchecked",
             rich_help_panel=BANDS,
-            help="Write bands although nothing can run them here; `--arena` is then the head alone.",
+            help="Write bands though nothing can run them here; `--arena` is then the head alone.",
         ),
     ] = False,
     as_json: Json = False,

@@ -1,4 +1,5 @@
-"""The packing problem of a network in bands: what lies on what, and until when each row is needed."""
+"""The packing problem of a network in bands: what lies on what, and until when each row is
+needed."""
 
 from __future__ import annotations
 
@@ -85,9 +86,9 @@ def banded_problem(
 def _lives(
     model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span], late: bool
 ) -> dict[int, list[tuple[int, int]]]:
-    """When each tensor of a subgraph is there in each run of it, half-open, in halves of scopes: TFLM
-    counts from the first run to the last, but nothing stays from one run to the next. ``late``:
-    operands of the last operator end half a scope before it."""
+    """When each tensor of a subgraph is there in each run of it, half-open, in halves of scopes:
+    TFLM counts from the first run to the last, but nothing stays from one run to the next.
+    ``late``: operands of the last operator end half a scope before it."""
     entry = model.subgraphs[subgraph]
     scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)

@@ -30,8 +30,8 @@ class Region:
     """Operators [first, last) of the network with one feature map in (``source``) and one out
     (``result``), all of one image, and the rule of each.
 
-    From ``rest`` on every operator makes a row from one row of its operands: there ``kept``, what was
-    made before and is still read, is cut down to the rows of a band.
+    From ``rest`` on every operator makes a row from one row of its operands: there ``kept``, what
+    was made before and is still read, is cut down to the rows of a band.
     """
 
     first: int
@@ -47,11 +47,11 @@ class Region:
 class Bands:
     """A region in ``count`` bands of ``rows`` rows of its result each, from ``tops[b]`` on.
 
-    Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on. ``heights`` are
-    rows of every tensor in a band; where a tensor that the region keeps has others than ``rows``, it
-    is cut, from row ``begins[tensor][b]`` on. IF runs a
-    subgraph of fixed shapes, so all bands are as high as one another: where ``count`` does not divide
-    the rows, the last band makes the last rows of the one before again.
+    Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on. ``heights``
+    are rows of every tensor in a band; where a tensor that the region keeps has others than
+    ``rows``, it is cut, from row ``begins[tensor][b]`` on. IF runs a subgraph of fixed shapes, so
+    all bands are as high as one another: where ``count`` does not divide the rows, the last band
+    makes the last rows of the one before again.
     """
 
     region: Region

@@ -1,8 +1,9 @@
 """Writes a network whose regions run in bands, with standard operators only.
 
 A region becomes a subgraph for one band, which ``IF`` with a constant condition runs once for every
-band: operators and weights exist once. ``SLICE`` takes a band's rows of the source, ``CONCATENATION``
-puts the bands together, and ``SLICE`` in the subgraph drops rows that padding spoils.
+band: operators and weights exist once. ``SLICE`` takes a band's rows of the source,
+``CONCATENATION`` puts the bands together, and ``SLICE`` in the subgraph drops rows that padding
+spoils.
 """
 
 from __future__ import annotations

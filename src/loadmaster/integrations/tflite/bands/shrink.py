@@ -1,5 +1,5 @@
-"""From a ``.tflite`` file to one that runs in bands within a smaller arena, which is handed out only
-if TFLM's interpreter gives the same bits."""
+"""From a ``.tflite`` file to one that runs in bands within a smaller arena, which is handed out
+only if TFLM's interpreter gives the same bits."""
 
 from __future__ import annotations
 

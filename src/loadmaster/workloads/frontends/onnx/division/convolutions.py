@@ -103,8 +103,8 @@ def _transposed_convolution(node: Node) -> Division:
     more = node.integers("output_padding") or [0] * rank
     if len(more) != rank:
         raise ModelError(
-            f"its output_padding {more} is not of its {rank} dimensions: the file is damaged, export"
-            " it again"
+            f"its output_padding {more} is not of its {rank} dimensions: the file is damaged,"
+            " export it again"
         )
     pads = _transposed_pads(node, filters[2:], data[2:], result[2:], strides, dilations)
     if not len(strides) == len(dilations) == len(pads) == rank:
