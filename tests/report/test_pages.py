@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.support.browser import CHARTS, console_errors, in_shadow, open_page, outside_requests
 from tests.support.hand_sequence import step
+from tests.support.networks import GraphBuilder
 from tests.support.report_pages import charts, objects, rectangles, without_library
 
 import loadmaster as lm
@@ -22,13 +23,14 @@ from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.placement.place import place
 from loadmaster.planning.plan import Plan
 from loadmaster.report.comparison import comparison_json, comparison_page, rows
-from loadmaster.report.inspection import inspection_page
+from loadmaster.report.inspection import Alive, inspection_page
 from loadmaster.report.mapping import mapping_page, shared_bandwidth
 from loadmaster.report.packing import packing_page
 from loadmaster.report.page import render
 from loadmaster.report.placement import placement_page
 from loadmaster.report.plan import plan_page
 from loadmaster.report.run import run_page
+from loadmaster.workloads.graph import TensorKind
 
 BUFFERS = [
     lm.Buffer("first", 0, 4, 600),
@@ -373,3 +375,28 @@ def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     ]
     assert render(placement_page(plan, curve)) == render(placement_page(plan, curve))
     assert "At 1 limit nothing fits." in render(placement_page(plan, curve))
+
+
+def test_inspection_names_where_most_bytes_are_alive() -> None:
+    """A result of so many channels is alive beside one of half as many, then beside its like."""
+    build = GraphBuilder("two")
+    build.tensor("x", (8, 16, 16), TensorKind.INPUT)
+    build.elementwise("half", "x")
+    build.conv("full", "half", 16, 1)
+    build.elementwise("like", "full")
+    graph = build.graph("like")
+    size = {name: graph.tensors[name].bytes for name in ("half", "full", "like")}
+    peak = Alive.of(graph).peak_json()
+    assert peak == {
+        "bytes": size["full"] + size["like"],
+        "operator": graph.ops[-1].name,
+        "activations": ["full", "like"],
+    }
+    assert [value for *_, value in Alive.of(graph).steps] == [
+        size["half"],
+        size["half"] + size["full"],
+        size["full"] + size["like"],
+    ]
+    page = render(inspection_page(graph))
+    assert "Memory over the operators" in page
+    assert f"at {graph.ops[-1].name}: full" in page

@@ -15,7 +15,7 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import clipped, comma, plural, printable
+from loadmaster.report.text import SIZES, clipped, comma, largest_unit, plural, printable
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     Curve,
@@ -57,8 +57,11 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     unit = rate_unit([graph.precision])
     roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
     warning = Line(uncounted(graph.unknown_kinds), "strong")
+    alive = Alive.of(graph)
+    memory = [Section("Memory over the operators", [alive.chart()])] if alive.steps else []
     sections = [
         Section("", [warning, Figures(_figures(graph)), Notes(_notes(graph))]),
+        *memory,
         *roofline,
         Section("Operators by kind", [_kinds(graph)]),
         Section("Operators by cost", [_operators(graph, ranked)]),
@@ -124,12 +127,16 @@ def _figures(graph: Graph) -> list[Figure]:
     """List operators, multiply-accumulates, and bytes by kind of tensor."""
     count, macs = f"{len(graph.ops):,}", format_count(graph.macs)
     how = f"{graph.precision}, batch {graph.batch}"
-    alive = {TensorKind.ACTIVATION: "all of them, which are not alive at one time"}
+    alive = Alive.of(graph)
+    at_most = f"at most {alive.at_peak}" if alive.steps else ""
+    beside = {TensorKind.ACTIVATION: at_most}
     return [
         Figure("Operators", count, "", how),
         Figure("Multiply-accumulates", macs),
         *(
-            Figure(f"Bytes of {kind}s", format_bytes(graph.bytes_of(kind)), "", alive.get(kind, ""))
+            Figure(
+                f"Bytes of {kind}s", format_bytes(graph.bytes_of(kind)), "", beside.get(kind, "")
+            )
             for kind in TensorKind
         ),
     ]
@@ -277,6 +284,7 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
         "weight_bytes": graph.bytes_of(TensorKind.WEIGHT),
         "input_bytes": graph.bytes_of(TensorKind.INPUT),
         "activation_bytes": graph.bytes_of(TensorKind.ACTIVATION),
+        "peak": Alive.of(graph).peak_json(),
         "operators": kinds,
         "not_understood": graph.unknown_ops,
         "inside_control_flow": dict(graph.subgraph_ops),
@@ -305,7 +313,7 @@ def view(graph: Graph) -> View:
     warning = f"{line}. " if (line := uncounted(graph.unknown_kinds)) else ""
 
     def pictures() -> Iterable[Curve]:
-        yield Curve("activations", "", _alive(graph))
+        yield Curve("activations", "", Alive.of(graph).steps)
 
     def rows() -> Iterable[Mapping[str, Any]]:
         for op in graph.ops:
@@ -328,19 +336,84 @@ def view(graph: Graph) -> View:
     return View(title, headline, _figures(graph), pictures, rows, (about, *graph.notes))
 
 
-def _alive(graph: Graph) -> list[tuple[float, float, float]]:
-    """Sum bytes of activations alive while each operator runs: from the first operator that touches
-    one to the last. O(operands)."""
-    spans: dict[str, list[int]] = {}
-    for at, op in enumerate(graph.ops):
-        for access in (*op.reads, *op.writes):
-            storage = graph.tensors[access.tensor].storage
-            spans.setdefault(storage, [at, at])[1] = at
-    end = len(graph.ops)
-    for name in graph.outputs:
-        spans.get(graph.tensors[name].storage, [0, 0])[1] = end - 1
-    return total_over_time(
-        (first, last + 1, graph.tensors[name].bytes)
-        for name, (first, last) in spans.items()
-        if graph.tensors[name].kind == "activation"
-    ).triples(end)
+@dataclass(frozen=True)
+class Alive:
+    """Bytes of activations that are alive while each operator runs, in the order of the file: from
+    the first operator that touches one to the last."""
+
+    graph: Graph
+    spans: Mapping[str, tuple[int, int]]
+    steps: Sequence[tuple[float, float, float]]
+
+    @staticmethod
+    def of(graph: Graph) -> Alive:
+        """Sum the bytes. O(operands)."""
+        spans: dict[str, tuple[int, int]] = {}
+        for at, op in enumerate(graph.ops):
+            for access in (*op.reads, *op.writes):
+                storage = graph.tensors[access.tensor].storage
+                spans[storage] = spans.get(storage, (at, at))[0], at
+        end = len(graph.ops)
+        for name in graph.outputs:
+            storage = graph.tensors[name].storage
+            spans[storage] = spans.get(storage, (0, 0))[0], end - 1
+        spans = {
+            name: span
+            for name, span in spans.items()
+            if graph.tensors[name].kind is TensorKind.ACTIVATION
+        }
+        over_time = total_over_time(
+            (first, last + 1, graph.tensors[name].bytes) for name, (first, last) in spans.items()
+        )
+        return Alive(graph, spans, [step for step in over_time.triples(end) if step[0] < end])
+
+    def during(self, operator: int) -> list[str]:
+        """Names of the activations that are alive while an operator runs, the largest first."""
+        alive = [name for name, (first, last) in self.spans.items() if first <= operator <= last]
+        return sorted(alive, key=lambda name: (-self.graph.tensors[name].bytes, name))
+
+    @property
+    def _peak(self) -> tuple[int, int]:
+        """The most bytes alive at once, and the first operator at which they are."""
+        first, _, most = max(self.steps, key=lambda step: (step[2], -step[0]))
+        return int(most), int(first)
+
+    @property
+    def at_peak(self) -> str:
+        """The peak in words, with the largest activations that make it."""
+        most, operator = self._peak
+        return f"{format_bytes(most)} at once, {self._of(operator)}"
+
+    def peak_json(self) -> dict[str, Any] | None:
+        """Return the peak as plain data; None without activations."""
+        if not self.steps:
+            return None
+        most, operator = self._peak
+        name = self.graph.ops[operator].name
+        return {"bytes": most, "operator": name, "activations": self.during(operator)}
+
+    def _of(self, operator: int) -> str:
+        names = self.during(operator)
+        each = (f"{name} {format_bytes(self.graph.tensors[name].bytes)}" for name in names[:3])
+        rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"at {self.graph.ops[operator].name}: {comma(each)}{rest}"
+
+    def chart(self) -> Curve:
+        """Draw the bytes over the operators."""
+
+        def tip(steps: Sequence[int]) -> dict[str, str]:
+            first = int(self.steps[steps[0]][0])
+            most = max(self.steps[step][2] for step in steps)
+            return {"name": format_bytes(int(most)), "operator": self._of(first)}
+
+        highest = max(value for *_, value in self.steps)
+        scale, unit = largest_unit(highest, SIZES)
+        steps = [(begin, end, value / scale) for begin, end, value in self.steps]
+        return Curve(
+            "",
+            f"activations ({unit})",
+            steps,
+            tip=tip,
+            along="operator, in the order of the file",
+            remark=f"At most {self.at_peak}. Another order, or operators in bands, may need less.",
+        )
