@@ -148,7 +148,8 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
         replaced("separate.SeparatePipeline.with_residents", _nothing)
     ],
     "stripes": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
-    "bands for half the memory": [replaced("cutting.band_cuts._SHARES", (1.0,))],
+    "bands for half and a quarter": [replaced("cutting.band_cuts._SHARES", (1.0,))],
+    "bands for a quarter": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],
     "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
     "polishing": [replaced("workload_planner.MOST_JOBS", 0)],
     **{f"policy: {name}": [_without_number(name)] for name in NUMBERS},
