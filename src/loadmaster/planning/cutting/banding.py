@@ -18,11 +18,13 @@ from loadmaster import _native
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes
 from loadmaster.workloads.window import Box, whole
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
 """Numbers of bands that are tried, four to the octave, beside one band for every row."""
+_MOST_BANDS = 4096
+"""Of longer results bands of single rows are not tried: they take long to look at."""
 PARTS = (2, 4, 8, 16)
 """Numbers of parts of the output channels that are tried for a single operator, beside its
 bands."""
@@ -166,7 +168,7 @@ class Network:
         """Numbers of bands and of parts of the channels into which an operator can be cut; the
         latter are 1 where it has no channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
-        able = sorted({most, *(count for count in BANDS if count <= most)})
+        able = sorted({min(most, _MOST_BANDS), *(count for count in BANDS if count <= most)})
         axis, form = self.channels(number), self.forms[number]
         parts = [
             count
@@ -213,18 +215,15 @@ class Network:
             tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]),
         )
         if key not in self._edges:
-            own, box = self._axis(shape), list(whole(form.shape))
-            low, high = [], [0]
-            for row in range(form.shape[axis]):
-                box[axis] = (row, row + 1)
-                begin, end = (
-                    (0, 1) if own is None else form.needed(self.graph, storage, tuple(box))[own]
-                )
-                low.append(begin)
-                high.append(max(high[-1], end))
+            extent, own = form.shape[axis], self._axis(shape)
+            needed = np.tile(np.array([0, 1], dtype=np.int64), (extent, 1))
+            if own is not None:
+                boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (extent, 1, 1))
+                boxes[:, axis] = np.arange(extent)[:, None] + [0, 1]
+                needed = needed_boxes(form, self.graph, storage, boxes)[:, own]
             self._edges[key] = (
-                np.array([*low, self.rows_of(storage)], dtype=np.int64),
-                np.array(high, dtype=np.int64),
+                np.append(needed[:, 0], self.rows_of(storage)),
+                np.append(0, np.maximum.accumulate(needed[:, 1])),
             )
         return self._edges[key]
 
