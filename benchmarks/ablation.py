@@ -143,7 +143,6 @@ MOVES = (
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "halves": [replaced("cutting.candidates._halves", _nothing)],
     "retiling": [replaced("contest.retiled", lambda planner, solution: (planner, solution))],
-    "mends in packing": [replaced("packing._MENDS_A_PACKING", 0)],
     "separate plans with residents": [
         replaced("separate.SeparatePipeline.with_residents", _nothing)
     ],

@@ -15,7 +15,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.planning.decisions import Packing
@@ -25,9 +25,6 @@ _FEW = 1500
 _NEAR = 1.05
 """Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take
 time."""
-_MENDS_A_PACKING = 8
-"""Orders that are tried beside the usual ones, where something is left out, for each time that a
-search packs."""
 
 
 def pack(
@@ -47,11 +44,10 @@ def pack(
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size``
     bytes each at a multiple of ``alignment``. Where first-fit orders, and for up to 1,500 buffers
     searches, do not place all, each order places one buffer after another at its lowest free gap:
-    longest-lived first, largest first (TensorFlow Lite), largest area, earliest. The best order is
-    then mended: what it leaves out comes earlier, as in squeaky wheel optimisation (Joslin and
-    Clements, 1999). The first order that places everything wins, else the one that loses least
-    ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no
-    further order or search is begun. Time grows a little faster than n, memory with n.
+    longest-lived first, largest first (TensorFlow Lite), largest area, earliest. The first order
+    that places everything wins, else the one that loses least ``value`` (by default bytes); a
+    buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or search is
+    begun. Time grows a little faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
     units = _Units.of(start, end, size, alignment)
@@ -60,23 +56,13 @@ def pack(
     if all_offsets is not None:
         return _packing(all_offsets, start, end, size)
     worth = size.astype(np.float64) if value is None else value
-    least, offsets, best = np.inf, np.full(len(size), -1, dtype=np.int64), np.arange(len(size))
+    least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
     for order in _orders(start, np.maximum(end, start + 1), size):
         candidate = units.what_fits(order, capacity)
         lost = float(worth[candidate < 0].sum())
         if lost < least:
-            least, offsets, best = lost, candidate, order
+            least, offsets = lost, candidate
         if (candidate >= 0).all() or deadline.passed():
-            break
-    fits = offsets
-    mends = _MENDS_A_PACKING * effort.packings
-    for _ in range(mends if least > 0 and not deadline.passed() else 0):
-        best = _promoted(best, fits[best] < 0)
-        fits = units.what_fits(best, capacity)
-        lost = float(worth[fits < 0].sum())
-        if lost < least:
-            least, offsets = lost, fits
-        if (fits >= 0).all() or deadline.passed():
             break
     return _packing(offsets, start, end, size)
 
@@ -225,13 +211,6 @@ def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
         (index, -size, start),
     ]
     return [np.lexsort(key) for key in keys]
-
-
-def _promoted(order: Ints, left_out: Mask) -> Ints:
-    """The order with what was left out half as far from its beginning."""
-    place = np.arange(len(order), dtype=np.float64)
-    place[left_out] /= 2
-    return np.asarray(order[np.argsort(place, kind="stable")])
 
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:
