@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from tests.support.fuzzing import fuzz
 from tests.support.needs import MAY_BE_MISSING
 
 from loadmaster.core.effort import Effort
 
+settings.register_profile("loadmaster", fuzz())
+settings.load_profile("loadmaster")
 os.environ["LOADMASTER_CACHE"] = ""
 # Two workers with two threads of torch each, which wait for one another by spinning, take twice the
 # time.
@@ -28,6 +32,18 @@ REQUIRED = os.environ.get("LOADMASTER_REQUIRE") == "1"
 """Skips fail: set where everything that tests need has been installed, as in CI."""
 ABSENT = os.environ.get("LOADMASTER_ABSENT", "").split()
 """Packages that cannot be had on this machine: their tests may be skipped even so."""
+
+
+NIGHTLY = os.environ.get("LOADMASTER_NIGHTLY") == "1"
+"""Only what `.ci/nightly` runs, and nothing else does."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        kept[(item.get_closest_marker("nightly") is not None) == NIGHTLY].append(item)
+    items[:] = kept[True]
+    config.hook.pytest_deselected(items=kept[False])
 
 
 def may_be_skipped(reason: str) -> bool:

@@ -122,7 +122,6 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
     )
 
 
-@fuzz(100)
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     limits = np.full(len(sequence.kernels), room, dtype=np.int64)

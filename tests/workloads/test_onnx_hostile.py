@@ -282,7 +282,6 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFact
     complaint(path)
 
 
-@fuzz(100)
 @example(flips=[(112, 16)])  # an operator whose name is no text
 @given(
     flips=st.lists(
@@ -332,7 +331,6 @@ def test_a_wrong_graph_would_be_noticed(wrong: Callable[[Graph], Graph], tmp_pat
         assert_graph_is_of(wrong(graph), onnx.load_from_string(SAMPLE))
 
 
-@fuzz(100)
 @given(
     sample=st.sampled_from(SAMPLES),
     cut=st.floats(0, 1),

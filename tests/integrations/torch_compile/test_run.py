@@ -45,23 +45,19 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
-    words = [
-        "run",
-        "torch:tests.support.factories:layers",
-        "--training",
-        "--batch",
-        "20000",
-        "--fast",
-        "60%",
-        "--steps",
-        "1",
-        "--json",
-        "--compare",
-        "--out",
-    ]
+    words = "run torch:tests.support.factories:layers --training --batch 20000 --fast 60% --steps 1"
     # A process of its own: the peak is that of the process, and this one's heap has holes.
     done = subprocess.run(
-        [sys.executable, "-m", "loadmaster", *words, str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "loadmaster",
+            *words.split(),
+            "--json",
+            "--compare",
+            "--out",
+            tmp_path,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -69,19 +65,14 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     result = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     conforms("run", result)
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert written | {"files": result["files"]} == result
     assert result["gradients_equal"]
     assert result["moved_bytes"] > 0
     assert result["planned_peak"] <= result["budget"]
     # The plan counts whole buffers of the matrix library, which touches a part of some.
     planned = result["planned_peak"]
     assert planned // 2 <= result["measured_peak"] <= planned + max(planned // 20, STATED)
-    assert {
-        "step_seconds",
-        "unmoved_step_seconds",
-        "predicted_step_seconds",
-        "max_difference_eager",
-        "device",
-    } <= result.keys()
     assert {"eager", "save_on_cpu", "activation_memory_budget"} <= result["rivals"].keys()
     assert all(
         variant["measured_peak"] > 0
