@@ -3,6 +3,7 @@ machine without a GPU may have."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept[(item.get_closest_marker("nightly") is not None) == NIGHTLY].append(item)
     items[:] = kept[True]
     config.hook.pytest_deselected(items=kept[False])
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and no collection of garbage looks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def may_be_skipped(reason: str) -> bool:
