@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +80,18 @@ def little_effort() -> Iterator[None]:
     a user does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Effort, "of", staticmethod(lambda *_: Effort.TEST))
+        yield
+
+
+@pytest.fixture(scope="module")
+def forked_interpreter() -> Iterator[None]:
+    """TFLM's interpreter runs in forks of this process."""
+    from tests.support.tflm import forked
+
+    from loadmaster.integrations.tflite import interpreter
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "subprocess", SimpleNamespace(run=forked))
         yield
 
 
