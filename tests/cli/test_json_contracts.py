@@ -17,7 +17,7 @@ from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
 from tests.support.json_schema import KEYWORDS, SCHEMAS, conforms, errors, parts
 from tests.support.networks import npu, residual_chain
-from tests.support.onnx_builder import constant, model, node, save
+from tests.support.onnx_builder import constant, model, save
 
 import loadmaster as lm
 import loadmaster.planning
@@ -124,7 +124,7 @@ def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path: Path) -> None:
     weight = constant("w", np.ones((8, 6)), np.float32)
     path = save(
         tmp_path,
-        model([node("MatMul", ["x", "w"], "y", "product")], {"x": (4, 8)}, ["y"], [weight]),
+        model(["[product] y = MatMul(x, w)"], {"x": (4, 8)}, ["y"], [weight]),
         "net.onnx",
     )
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE).save(tmp_path / "plan.json")
