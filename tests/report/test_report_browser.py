@@ -97,7 +97,7 @@ def test_many_networks_take_no_room_from_the_schedule(
         open_page(
             driver,
             written(
-                make_plan({f"a_network_with_a_long_name_{i}": 2 for i in range(count)}, 1), tmp_path
+                make_plan({f"a_network_with_a_long_name_{i}": 1 for i in range(count)}, 1), tmp_path
             ),
         )
         heights.append(driver.execute_script(CHARTS + "return charts[0].frame.bbox.height"))
