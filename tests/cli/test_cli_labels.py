@@ -9,6 +9,8 @@ from tests.support import command_line
 import loadmaster as lm
 from loadmaster.targets.load import bundled_text
 
+pytestmark = pytest.mark.slow
+
 CALIBRATION = f"""
 [calibration]
 base = "x"

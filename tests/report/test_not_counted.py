@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import loadmaster as lm
 from loadmaster.cli.main import app
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def network(tmp_path: Path) -> Path:

@@ -21,6 +21,8 @@ from loadmaster.cli.main import app
 from loadmaster.core.errors import LoadmasterError, ModelError, PlanError
 from loadmaster.integrations.execute.run import Execution, run_plan
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 ONNX_RUNTIME = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
@@ -50,7 +52,6 @@ def small(tmp_path: Path, name: str = "net.onnx", kind: str = "Relu") -> Path:
     return save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), name)
 
 
-@pytest.mark.slow
 @ONNX_RUNTIME
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
@@ -59,7 +60,6 @@ def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
     assert found.drawn > 100
 
 
-@pytest.mark.slow
 @ONNX_RUNTIME
 @pytest.mark.parametrize("opset", [11, 15])
 def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
