@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,6 +38,7 @@ def run(*arguments: object, cwd: Path | None = None, columns: int = 100) -> Comp
         patch.setenv("COLUMNS", str(columns))
         patch.chdir(cwd or os.getcwd())
         patch.setattr(files, "_inputs", set())
+        patch.setattr(main, "atexit", Mock())
         patch.setattr(sys, "argv", command)
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
