@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +34,11 @@ def node(
         domain=domain,
         **attrs,
     )
+
+
+def parsed(nodes: Iterable[onnx.NodeProto | str]) -> list[onnx.NodeProto]:
+    """Nodes, of which some may be in ONNX's text form."""
+    return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
 
 
 def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
@@ -73,7 +78,7 @@ def model(
     )
     outs = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(
-        [parser.parse_node(each) if isinstance(each, str) else each for each in nodes],
+        parsed(nodes),
         "g",
         ins,
         outs,

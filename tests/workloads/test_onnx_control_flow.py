@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import constant, graph_of, info, node, reads
+from tests.support.onnx_builder import constant, graph_of, info, node, parsed, reads
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
@@ -20,7 +20,7 @@ def body(
     weights: list[onnx.TensorProto] | None = None,
 ) -> onnx.GraphProto:
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    return helper.make_graph(nodes, "body", inputs, results, weights or [])
+    return helper.make_graph(parsed(nodes), "body", inputs, results, weights or [])
 
 
 WEIGHTS = [
@@ -202,7 +202,7 @@ def test_the_value_of_an_input_of_one_element_decides(
     nodes = [node("Equal", ["sr", "known"], "is known"), choice("is known")]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     weights = [*WEIGHTS, constant("known", 16_000)]
-    graph = helper.make_graph(nodes, "rates", inputs, [output], weights)
+    graph = helper.make_graph(parsed(nodes), "rates", inputs, [output], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert lm.load(model, dims={"sr": rate}).macs == macs
     assert set(lm.load(model, dims={"sr": rate}).inputs) == {"x"}

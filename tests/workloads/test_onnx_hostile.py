@@ -192,7 +192,7 @@ def test_an_empty_constant_is_legal(tmp_path: Path):
 def nested_bodies(depth: int) -> bytes:
     """A model with bodies inside bodies, written byte by byte: the protobuf library refuses to
     build it."""
-    content = "y = Relu(x)".SerializeToString()
+    content = node("Relu", ["x"], "y").SerializeToString()
     for _ in range(depth):
         for field in (1, 6, 5):  # GraphProto.node, AttributeProto.g, NodeProto.attribute
             content = bytes([field << 3 | 2]) + varint(len(content)) + content

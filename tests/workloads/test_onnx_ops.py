@@ -431,7 +431,7 @@ def test_weights_inside_bodies_count_and_are_read():
     """Both branches call theirs by one name, and one hides another body."""
 
     def branch(width: int, *nodes: onnx.NodeProto) -> onnx.GraphProto:
-        product = "t = MatMul(x, w)"
+        product = node("MatMul", ["x", "w"], "t")
         return helper.make_graph(
             [*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))]
         )

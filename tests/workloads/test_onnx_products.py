@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -28,9 +26,8 @@ def nest_of(kind, inputs, weights, outputs="y", domain="", opset=21, **attrs):
     return nest
 
 
-def test_a_convolution_is_one_nest_with_padding_stride_and_dilation(tmp_path: Path):
+def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
     nest = nest_of(
-        tmp_path,
         "Conv",
         {"x": (2, 8, 20, 30)},
         {"w": (16, 8, 3, 5)},
@@ -45,60 +42,58 @@ def test_a_convolution_is_one_nest_with_padding_stride_and_dilation(tmp_path: Pa
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 
-def test_grouped_and_depthwise_convolutions_count_channels_per_group(tmp_path: Path):
-    grouped = nest_of(tmp_path, "Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 2, 1, 1)}, group=4)
+def test_grouped_and_depthwise_convolutions_count_channels_per_group():
+    grouped = nest_of("Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 2, 1, 1)}, group=4)
     assert (grouped.groups, grouped.k, grouped.c) == (4, 4, 2)
-    depthwise = nest_of(tmp_path, "Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 1, 3, 3)}, group=8)
+    depthwise = nest_of("Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 1, 3, 3)}, group=8)
     assert (depthwise.groups, depthwise.k, depthwise.c, depthwise.macs) == (8, 2, 1, 8 * 2 * 16 * 9)
 
 
 @pytest.mark.parametrize(("auto", "size"), [("SAME_UPPER", 5), ("SAME_LOWER", 5), ("VALID", 4)])
-def test_automatic_padding_decides_the_output_size(tmp_path: Path, auto: str, size: int):
-    nest = nest_of(
-        tmp_path, "Conv", {"x": (1, 3, 9, 9)}, {"w": (4, 3, 3, 3)}, strides=[2, 2], auto_pad=auto
-    )
+def test_automatic_padding_decides_the_output_size(auto: str, size: int):
+    nest = nest_of("Conv", {"x": (1, 3, 9, 9)}, {"w": (4, 3, 3, 3)}, strides=[2, 2], auto_pad=auto)
     assert (nest.y, nest.x) == (size, size)
 
 
-def test_one_and_three_dimensional_convolutions_fold_into_rows_and_taps(tmp_path: Path):
-    line = nest_of(tmp_path, "Conv", {"x": (1, 3, 100)}, {"w": (4, 3, 7)}, strides=[2])
+def test_one_and_three_dimensional_convolutions_fold_into_rows_and_taps():
+    line = nest_of("Conv", {"x": (1, 3, 100)}, {"w": (4, 3, 7)}, strides=[2])
     assert (line.y, line.x, line.r, line.s, line.stride) == (1, 47, 1, 7, (1, 2))
-    volume = nest_of(tmp_path, "Conv", {"x": (1, 3, 6, 7, 8)}, {"w": (4, 3, 2, 3, 3)})
+    volume = nest_of("Conv", {"x": (1, 3, 6, 7, 8)}, {"w": (4, 3, 2, 3, 3)})
     assert (volume.y, volume.x, volume.r, volume.s) == (5 * 5, 6, 6, 3)
 
 
-def test_a_transposed_convolution_runs_over_input_pixels(tmp_path: Path):
+def test_a_transposed_convolution_runs_over_input_pixels():
     nest = nest_of(
-        tmp_path, "ConvTranspose", {"x": (1, 8, 5, 6)}, {"w": (8, 4, 3, 3)}, strides=[2, 2], group=2
+        "ConvTranspose", {"x": (1, 8, 5, 6)}, {"w": (8, 4, 3, 3)}, strides=[2, 2], group=2
     )
     assert (nest.groups, nest.k, nest.c, nest.y, nest.x) == (2, 4, 4, 5, 6)
     assert nest.macs == 8 * 5 * 6 * 4 * 9
 
 
-def test_a_matrix_weight_sees_the_leading_dimensions_as_rows(tmp_path: Path):
-    nest = nest_of(tmp_path, "MatMul", {"x": (2, 5, 7, 16)}, {"w": (16, 32)})
+def test_a_matrix_weight_sees_the_leading_dimensions_as_rows():
+    nest = nest_of("MatMul", {"x": (2, 5, 7, 16)}, {"w": (16, 32)})
     assert (nest.groups, nest.batch, nest.y, nest.c, nest.k) == (1, 1, 70, 16, 32)
 
 
-def test_batched_matrix_products_are_groups_and_shared_operands_are_batch(tmp_path: Path):
-    full = nest_of(tmp_path, "MatMul", {"a": (2, 12, 7, 16), "b": (2, 12, 16, 9)}, {})
+def test_batched_matrix_products_are_groups_and_shared_operands_are_batch():
+    full = nest_of("MatMul", {"a": (2, 12, 7, 16), "b": (2, 12, 16, 9)}, {})
     assert (full.groups, full.batch, full.y, full.c, full.k) == (24, 1, 7, 16, 9)
-    partly = nest_of(tmp_path, "MatMul", {"a": (2, 12, 7, 16), "b": (12, 16, 9)}, {})
+    partly = nest_of("MatMul", {"a": (2, 12, 7, 16), "b": (12, 16, 9)}, {})
     assert (partly.groups, partly.batch, partly.macs) == (12, 2, full.macs)
 
 
-def test_vectors_multiply_by_the_rules_of_numpy(tmp_path: Path):
-    assert nest_of(tmp_path, "MatMul", {"a": (16,), "b": (16,)}, {}).macs == 16
-    assert nest_of(tmp_path, "MatMul", {"a": (4, 16), "b": (16,)}, {}).macs == 64
-    assert nest_of(tmp_path, "MatMul", {"a": (16,), "b": (3, 16, 5)}, {}).macs == 240
+def test_vectors_multiply_by_the_rules_of_numpy():
+    assert nest_of("MatMul", {"a": (16,), "b": (16,)}, {}).macs == 16
+    assert nest_of("MatMul", {"a": (4, 16), "b": (16,)}, {}).macs == 64
+    assert nest_of("MatMul", {"a": (16,), "b": (3, 16, 5)}, {}).macs == 240
 
 
 @pytest.mark.parametrize(
     ("a", "b", "flags"),
     [((4, 8), (8, 6), (0, 0)), ((8, 4), (6, 8), (1, 1)), ((8, 4), (8, 6), (1, 0))],
 )
-def test_gemm_honours_its_transpositions(tmp_path: Path, a, b, flags):
-    nest = nest_of(tmp_path, "Gemm", {"a": a}, {"b": b}, transA=flags[0], transB=flags[1])
+def test_gemm_honours_its_transpositions(a, b, flags):
+    nest = nest_of("Gemm", {"a": a}, {"b": b}, transA=flags[0], transB=flags[1])
     assert (nest.y, nest.c, nest.k) == (4, 8, 6)
 
 
@@ -113,8 +108,8 @@ def test_gemm_honours_its_transpositions(tmp_path: Path, a, b, flags):
         ("ij, kj -> i", (4, 8), (6, 8), 1, 4, 8, 1),
     ],
 )
-def test_einsum_of_two_operands_is_one_product(tmp_path: Path, equation, a, b, groups, y, c, k):
-    nest = nest_of(tmp_path, "Einsum", {"a": a, "b": b}, {}, equation=equation)
+def test_einsum_of_two_operands_is_one_product(equation, a, b, groups, y, c, k):
+    nest = nest_of("Einsum", {"a": a, "b": b}, {}, equation=equation)
     assert (nest.groups, nest.y, nest.c, nest.k) == (groups, y, c, k)
 
 
@@ -215,9 +210,9 @@ def test_recurrent_cells_split_into_input_and_stepwise_products(kind: str, gates
     )
 
 
-def test_a_fused_matrix_product_of_microsoft_transposes(tmp_path: Path):
+def test_a_fused_matrix_product_of_microsoft_transposes():
     nest = nest_of(
-        tmp_path, "FusedMatMul", {"a": (2, 8, 4), "b": (2, 6, 8)}, {}, domain=MS, transA=1, transB=1
+        "FusedMatMul", {"a": (2, 8, 4), "b": (2, 6, 8)}, {}, domain=MS, transA=1, transB=1
     )
     assert (nest.groups, nest.y, nest.c, nest.k) == (2, 4, 8, 6)
 
