@@ -42,7 +42,6 @@ def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
-@pytest.mark.slow
 def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
     first = run(
         "map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out",
@@ -70,7 +69,6 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
     assert "Throughput" in run("map jobs.csv", options, cwd=folder).stdout
 
 
-@pytest.mark.slow
 def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --samples 20 --json"
     free, bound = (
@@ -85,7 +83,6 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     )
 
 
-@pytest.mark.slow
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20 --dependencies"
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"

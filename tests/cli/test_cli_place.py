@@ -18,7 +18,6 @@ def written(tmp_path: Path) -> Path:
     return write_sequence(step(), tmp_path / "step.json.gz")
 
 
-@pytest.mark.slow
 def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None:
     result = run(
         "place",

@@ -8,14 +8,13 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.command_line import refused, run  # noqa: E402
 from tests.support.compiled import model_of  # noqa: E402
 from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
-from loadmaster.cli.main import app  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile import owners  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
@@ -183,14 +182,8 @@ def test_intervals_hold_the_median_as_often_as_they_say():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ModelError, match=r"write torch:module\.path:factory"):
-        CliRunner().invoke(app, ["run", "model.onnx", "--fast", "50%"], catch_exceptions=False)
-    with pytest.raises(ModelError, match="no function"):
-        CliRunner().invoke(
-            app,
-            ["run", "torch:tests.support.factories:none", "--fast", "50%"],
-            catch_exceptions=False,
-        )
+    refused(run("run model.onnx --fast 50%"), "write torch:module.path:factory")
+    refused(run("run torch:tests.support.factories:none --fast 50%"), "no function")
 
 
 def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
