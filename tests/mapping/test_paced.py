@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+import loadmaster as lm
 from loadmaster.mapping.group import Group, core_and_position, queues_of
 from loadmaster.mapping.strategies.paced import paced
 
@@ -35,3 +36,12 @@ def test_demand_is_level_where_orders_decide() -> None:
     core = np.repeat([0, 1], 10)
     assert group.makespans(paced(group, core))[0] == 10
     assert group.makespans(queues_of(core, np.argsort(-demand[:, 0], kind="stable"), 2))[0] == 15
+
+
+def test_a_large_group_is_mapped_no_better_than_its_bound() -> None:
+    random = np.random.default_rng(0)
+    latency, bandwidth = random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16))
+    names = tuple(map(str, range(1000))), tuple("abcdefghijklmnop")
+    table = lm.JobAnalysis(*names, latency, bandwidth, np.full(1000, 10**6))
+    found = lm.map_jobs(table, float(np.median(bandwidth)) * 4)
+    assert 0 < found.lower_bound <= found.makespan

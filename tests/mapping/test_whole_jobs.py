@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.mapping.bounds.group_bounds import loads
-from loadmaster.mapping.group import Group
+from loadmaster.mapping.bounds.group_bounds import group_bound, loads
+from loadmaster.mapping.group import Group, queues_of
+from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.strategies import auto
 from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
 
@@ -48,3 +50,18 @@ def test_what_is_no_better_or_too_large_is_left_alone() -> None:
     assert (
         whole_jobs(Group(random.random((600, 2)), np.full((600, 2), 0.1)), 1e9, NO_DEADLINE) is None
     )
+
+
+def test_auto_goes_on_from_what_every_core_can_hold() -> None:
+    """Few samples are left: what annealing starts from must be good."""
+    random = np.random.default_rng(0)
+    kinds = random.integers(0, 6, 24)
+    latency = random.lognormal(0.0, 1.0, (6, 2))[kinds]
+    demand = random.uniform(0.1, 0.6, (6, 2))[kinds]
+    group = Group(np.repeat(latency, 3, axis=1), np.repeat(demand, 3, axis=1))
+    search = Search(group, group_bound(group), samples=60_000)
+    search.offer(queues_of(np.zeros(24, dtype=np.int64), np.arange(24), 6))
+    search.taken, before = 59_800, search.score
+    auto.go_on(search)
+    assert search.bound.cores
+    assert search.bound.score <= search.score < before / 2

@@ -1,4 +1,4 @@
-"""Plans of tiny networks against every plan: cores, orders, what is kept and fetched."""
+"""Plans of tiny networks, which are polished."""
 
 from dataclasses import replace
 
@@ -12,6 +12,21 @@ import loadmaster as lm
 from loadmaster.planning import workload_planner
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.targets.hardware import Style
+
+
+@pytest.mark.slow
+def test_plans_of_tiny_networks_hold() -> None:
+    """How near they come to the best of all is for ``benchmarks.quality``."""
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        graph = tiny_network(generator, int(generator.integers(2, 4)))
+        plan = lm.plan([graph], tiny_machine(generator, 2), cut="none")
+        assert lm.verify(plan) == ()
+        assert plan.metrics.makespan.lower_bound <= plan.metrics.makespan.value
+    generator = np.random.default_rng(5122)
+    graph, target = tiny_network(generator, int(generator.integers(2, 5))), tiny_machine(generator)
+    plan = lm.plan([graph], target)
+    assert lm.verify_against(plan, [graph], target) == ()
 
 
 def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:
