@@ -19,7 +19,7 @@ demo: .venv/installed
 	@echo "  $(BIN)/loadmaster plan fixtures/mobilenetv2.onnx.gz --target edge-npu --precision int8 --out my-plan    # or your own .onnx file"
 	@echo "  $(BIN)/loadmaster plan onnx:squeezenet --target edge-npu --precision int8 --sweep scratchpad=1MiB:8MiB --effort quick --out sweep"
 
-# What takes a minute, for daily work; `make test` is everything.
+# What takes a minute, for daily work; `make test` is everything but what waits for the night (.ci/nightly).
 check: lint
 	$(PYTEST) -m "not slow"
 

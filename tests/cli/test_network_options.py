@@ -10,10 +10,9 @@ import onnx
 import pytest
 import typer
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner
+from tests.support.command_line import refused, run
 
 from loadmaster.cli.main import app
-from loadmaster.core.errors import ModelError
 
 SHARED = {"batch", "dim", "precision"}
 
@@ -49,13 +48,12 @@ def open_dims(tmp_path: Path) -> Path:
 
 
 def test_place_takes_sizes_and_a_precision(open_dims: Path) -> None:
-    words = ["place", str(open_dims), "--target", "optane-server", "--json", "--batch", "2"]
-    refused = CliRunner().invoke(app, words)
-    assert "--dim length=N" in str(refused.exception)
+    words = ("place", open_dims, "--target optane-server --json --batch 2")
+    refused(run(words), "--dim length=N")
     peaks = []
-    for more in ([], ["--precision", "int8"]):
-        done = CliRunner().invoke(app, [*words, "--dim", "length=100", *more])
-        assert done.exit_code == 0, done.output
+    for more in ("", "--precision int8"):
+        done = run(words, "--dim length=100", more)
+        assert done.returncode == 0, done.stderr
         peaks.append(json.loads(done.stdout)["tensors"])
     whole, narrow = (sum(t["bytes"] for t in tensors if t["kind"] == "input") for tensors in peaks)
     # Pieces are whole pages.
@@ -81,28 +79,18 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_sizes_are_arguments_of_torch_factories(factory: str) -> None:
-    words = ["inspect", factory, "--json", "--batch", "3", "--dim"]
-    done = CliRunner().invoke(app, [*words, "width=16"])
-    assert json.loads(done.stdout)["macs"] == 3 * 16 * 4
-    refused = CliRunner().invoke(app, [*words, "length=16"])
-    assert "the factory takes no argument length: add one, or leave out --dim" in str(
-        refused.exception
-    )
+    words = ("inspect", factory, "--json --batch 3 --dim")
+    assert json.loads(run(words, "width=16").stdout)["macs"] == 3 * 16 * 4
+    said = "the factory takes no argument length: add one, or leave out --dim"
+    refused(run(words, "length=16"), said)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["profile", "NET"], ["run", "NET", "--fast", "1GiB"], ["plan", "NET", "--target", "edge-npu"]],
-    ids=lambda words: words[0],
-)
-def test_precisions_of_torch_factories_are_theirs(words: list[str], factory: str) -> None:
-    given = [factory if word == "NET" else word for word in words]
-    done = CliRunner().invoke(app, [*given, "--precision", "fp16"])
-    assert isinstance(done.exception, ModelError)
-    assert "cast what the factory makes" in str(done.exception)
+@pytest.mark.parametrize("command", ["profile", "run --fast 1GiB", "plan --target edge-npu"])
+def test_precisions_of_torch_factories_are_theirs(command: str, factory: str) -> None:
+    refused(run(command, factory, "--precision fp16"), "cast what the factory makes")
 
 
 def test_profile_takes_sizes(factory: str) -> None:
-    done = CliRunner().invoke(app, ["profile", factory, "--dim", "width=16", "--json"])
-    assert done.exit_code == 0, done.output
+    done = run("profile", factory, "--dim width=16 --json")
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["measured"] > 0

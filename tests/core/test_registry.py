@@ -5,6 +5,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -180,19 +181,6 @@ main()
     assert re.search(rf"--strategy NAME [^\[]*\b{name}\b[^\[]*\[default: auto\]", shown), shown
 
 
-def test_help_imports_no_strategy_and_no_numpy() -> None:
-    program = (
-        "import sys; import loadmaster.cli.main; print([name for name in sys.modules if 'numpy' in"
-        " name or name.endswith('.auto')])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        ).stdout
-        == "[]\n"
-    )
-
-
 @pytest.mark.parametrize("home", REGISTRIES)
 def test_names_are_those_of_the_modules_that_assign_the_attribute(home: str) -> None:
     """Lines are searched for speed: what parsing finds is the same."""
@@ -242,6 +230,7 @@ ALONE = {
 check that is called like a model."""
 
 
+@cache
 def strings(path: Path) -> list[str]:
     return [
         node.value

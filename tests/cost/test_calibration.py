@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
-from typer.testing import CliRunner
 
 import loadmaster as lm
-from loadmaster.cli.main import app
 from loadmaster.core.errors import JobError, LoadmasterError
 from loadmaster.cost.analytical.efficiency import kind_of
 from loadmaster.cost.analytical.job_costs import job_table
@@ -295,12 +294,12 @@ def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are
 
 def test_the_command_writes_a_target_and_tells_errors(tmp_path: Path) -> None:
     npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}}, "9 GB/s")
-    call = ["calibrate", str(npu), str(times), "--out", str(tmp_path / "out.toml")]
-    shown = CliRunner().invoke(app, call, catch_exceptions=False)
-    assert shown.exit_code == 0
-    assert re.search(r"scratchpad.bandwidth .* kept", shown.output)
-    assert "dram.bandwidth" in shown.output
-    result = json.loads(CliRunner().invoke(app, [*call, "--json"], catch_exceptions=False).stdout)
+    call = ("calibrate", npu, times, "--out", tmp_path / "out.toml")
+    shown = run(call)
+    assert shown.returncode == 0
+    assert re.search(r"scratchpad.bandwidth .* kept", shown.stdout)
+    assert "dram.bandwidth" in shown.stdout
+    result = json.loads(run(call, "--json").stdout)
     conforms("calibrate", result)
     assert result["label"] == "calibrated"
     assert result["errors"][0]["after"]["mean"] < result["errors"][0]["before"]["mean"]

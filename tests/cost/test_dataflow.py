@@ -128,7 +128,6 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
     networks_on_chip,
     *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])),
 )
-@fuzz(100)
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
     nest: LoopNest, style: Style, more: dict, buffer: int, local: int, bandwidth: int, link: int
 ) -> None:

@@ -18,6 +18,8 @@ from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
+pytestmark = pytest.mark.slow
+
 
 def convolution(generator: np.random.Generator) -> Graph:
     """One convolution, of which few extents are multiples of the small arrays below."""

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.support.command_line import refused, run
 
 import loadmaster as lm
-from loadmaster.cli.main import app
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.cost.kernels import kernel_times
@@ -35,6 +34,7 @@ from loadmaster.placement.sequence import (
 from loadmaster.targets.hardware import Core, Memory
 from loadmaster.workloads.graph import Graph, Invocation
 
+FEW = "--training --batch 64 --threads 1"
 CODE = """
 import torch
 from torch import nn
@@ -211,23 +211,11 @@ def test_the_command_profiles_and_goes_on(
 ) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
-    call = [
-        "profile",
-        "torch:profiled_networks:net",
-        "--training",
-        "--batch",
-        "64",
-        "--threads",
-        "1",
-        "--slow",
-        str(tmp_path),
-        "--json",
-    ]
-    first = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
-    second = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
+    call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path)
+    first, second = (json.loads(run(call, "--json").stdout) for _ in range(2))
     assert first["measured"] == second["reused"] > 0
     assert (first["left"], second["measured"]) == (0, 0)
-    text = CliRunner().invoke(app, call[:-1], catch_exceptions=False).stdout
+    text = run(call).stdout
     assert f"{first['measured']} there before, 0 left" in text
 
 
@@ -262,24 +250,9 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
         "loadmaster.cost.kernels.profile.measure",
         lambda case, places, *_: by_case[case.invocation.text, places],
     )
-    words = (
-        "--training",
-        "--batch",
-        "64",
-        "--threads",
-        "1",
-        "--slow",
-        str(tmp_path),
-        "--repeats",
-        "1",
-    )
     times = str(tmp_path / "times.csv")
-    shown = CliRunner().invoke(
-        app,
-        ["profile", "torch:profiled_networks:net", *words, "--out", times],
-        catch_exceptions=False,
-    )
-    assert shown.exit_code == 0
+    call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path, "--repeats 1 --out")
+    assert run(call, times).returncode == 0
     found = lm.calibrate("optane-server", times)
     assert found.overall.before.median == pytest.approx(9, rel=0.02)
     assert found.overall.after.mean < 0.05
@@ -314,8 +287,7 @@ def test_networks_that_cannot_be_run_here_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
-    with pytest.raises(PlacementError, match="profile a torch module"):
-        CliRunner().invoke(app, ["profile", "onnx:squeezenet"], catch_exceptions=False)
+    refused(run("profile onnx:squeezenet"), "profile a torch module")
 
 
 def test_a_store_needs_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

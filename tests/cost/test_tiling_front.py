@@ -65,7 +65,6 @@ def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
 
 
 @given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
-@fuzz(100)
 def test_no_piece_has_less_delivered_than_its_share(
     nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject
 ) -> None:

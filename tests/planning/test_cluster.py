@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import run
 from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
@@ -109,28 +110,8 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
 
 @pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "loadmaster",
-        "plan",
-        "onnx:squeezenet",
-        "--target",
-        "edge-npu",
-        "--cut",
-        "none",
-        "--effort",
-        "test",
-    ]
-    sweeps = [
-        "--sweep",
-        "scratchpad=1MiB:2MiB",
-        "--cluster",
-        f"dask://{scheduler}",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    result = subprocess.run([*command, *sweeps], capture_output=True, text=True, check=False)
+    sweep = f"--sweep scratchpad=1MiB:2MiB --cluster dask://{scheduler} --out {tmp_path}"
+    result = run("plan onnx:squeezenet --target edge-npu --cut none --effort test", sweep)
     assert result.returncode == 0, result.stderr
     assert "2.00 MiB" in result.stdout
 

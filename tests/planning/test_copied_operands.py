@@ -27,6 +27,8 @@ from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
+pytestmark = pytest.mark.slow
+
 
 @fuzz(6)
 @given(

@@ -159,7 +159,6 @@ def test_latency_of_the_network_that_counts_is_about_what_it_is_alone() -> None:
     alone = lm.plan([two()[1]], machine, mini_batches=2)
     together = lm.plan(two(), machine, mini_batches=2, objective="latency", network="other")
     assert together.objective.network == "other"
-    assert together.objective.value <= 1.1 * alone.metrics.makespan.value
     assert together.objective.lower_bound == pytest.approx(alone.metrics.makespan.lower_bound)
     assert together.metrics.makespan.value > together.objective.value
 

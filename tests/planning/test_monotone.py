@@ -22,6 +22,8 @@ from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.graph import Graph
 
+pytestmark = pytest.mark.slow
+
 FEW = {"effort": TEST}
 
 
@@ -38,7 +40,7 @@ def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Targ
 
 def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
     """A grid of machines, each planned with every one that has one thing less."""
-    graph = convolutions(rows=16, channels=16, strides=(1, 2), skip=True)
+    graph = convolutions(rows=8, channels=8, strides=(1, 2), skip=True)
     axes = ((1, 2), (4_000, 24_000), (1e9, 8e9), (5e8, 1e9))
     sizes = [range(len(axis)) for axis in axes]
     machines = {

@@ -34,6 +34,8 @@ from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
+pytestmark = pytest.mark.slow
+
 
 def bounds_of(graph: Graph, target: Target, mini_batches: int = 1) -> Bounds:
     def goal(workload: Workload) -> Goal:

@@ -40,7 +40,7 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group: int) 
     assert planned
 
 
-def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned(tmp_path) -> None:
+def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned() -> None:
     # The only row of the result lies in the padding above the only row of the operand.
     attributes = {
         "pads": [2, 0, 0, 0],
@@ -51,8 +51,7 @@ def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned(tmp_path) 
     }
     conv = node("Conv", ["x", "w"], ["y"], **attributes)
     graph = graph_of(
-        tmp_path,
-        [conv, node("Relu", ["y"], ["z"])],
+        [conv, "z = Relu(y)"],
         {"x": (1, 8, 1, 5)},
         ["z"],
         {"w": (8, 2, 1, 3)},
@@ -63,13 +62,12 @@ def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned(tmp_path) 
     assert lm.verify_against(plan, [graph], target) == ()
 
 
-def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned(tmp_path) -> None:
+def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned() -> None:
     # Shapes that do not go together, of an operator whose result nobody reads.
-    odd = node("Sub", ["y", "w"], ["odd"])
+    odd = "odd = Sub(y, w)"
     weights = {"k": (8, 8, 1, 1), "w": (6,)}
     graph = graph_of(
-        tmp_path,
-        [node("Conv", ["x", "k"], ["y"], kernel_shape=[1, 1]), odd],
+        ["y = Conv<kernel_shape=[1, 1]>(x, k)", odd],
         {"x": (1, 8, 7, 7)},
         ["y"],
         weights,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import copying_plan, long_plan, shared_plan, tensor
 
 from loadmaster.core.errors import OutputError, PlanError
@@ -297,7 +296,6 @@ def _paths(data: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
 PATHS = _paths(json.loads(TEXT))[1:]
 
 
-@fuzz(100)
 @given(path=st.sampled_from(PATHS), value=JSON)
 def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
     path: tuple[str | int, ...], value: object
@@ -310,7 +308,6 @@ def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
     _read_or_refuse(json.dumps(data))
 
 
-@fuzz(100)
 @given(
     text=JSON.map(json.dumps)
     | st.text(st.characters(exclude_categories=["Cs"]))

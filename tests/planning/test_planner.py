@@ -29,18 +29,21 @@ from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+NIGHTLY = pytest.mark.nightly
 SHIPPED = [
-    "resnet50",
-    "densenet121",
-    "inception_v1",
-    "inception_v2",
-    "shufflenet",
     "squeezenet",
-    "vgg19",
-    "bvlc_alexnet",
-    "zfnet512",
+    "shufflenet",
+    "inception_v1",
+    *(
+        pytest.param(name, marks=NIGHTLY)
+        for name in ("resnet50", "densenet121", "inception_v2", "vgg19", "bvlc_alexnet", "zfnet512")
+    ),
 ]
-COMMITTED = ["bert-base", "gpt2", "mobilenetv2", "dlrm"]
+COMMITTED = [
+    "mobilenetv2",
+    "dlrm",
+    *(pytest.param(n, marks=NIGHTLY) for n in ("bert-base", "gpt2")),
+]
 
 
 @st.composite

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from tests.support.onnx_builder import constant, info, model, node, save
+from tests.support.onnx_builder import constant, info, model, save
 from tests.support.tflite_models import Model, b, i
 
 import loadmaster as lm
@@ -26,16 +26,16 @@ WEIGHTS = [
 def quantised(kind: str) -> onnx.ModelProto:
     """A convolution of eight bits as quantisers write it: as one operator, or between pairs of
     operators that quantise."""
-    first = node("QuantizeLinear", ["x", "s", "z"], "xq")
-    last = node("DequantizeLinear", ["yq", "s", "z"], "y")
+    first = "xq = QuantizeLinear(x, s, z)"
+    last = "y = DequantizeLinear(yq, s, z)"
     if kind == "operator":
-        conv = [node("QLinearConv", ["xq", "s", "z", "w", "s", "z", "s", "z"], "yq")]
+        conv = ["yq = QLinearConv(xq, s, z, w, s, z, s, z)"]
     else:
         conv = [
-            node("DequantizeLinear", ["xq", "s", "z"], "xd"),
-            node("DequantizeLinear", ["w", "s", "z"], "wd"),
-            node("Conv", ["xd", "wd"], "c"),
-            node("QuantizeLinear", ["c", "s", "z"], "yq"),
+            "xd = DequantizeLinear(xq, s, z)",
+            "wd = DequantizeLinear(w, s, z)",
+            "c = Conv(xd, wd)",
+            "yq = QuantizeLinear(c, s, z)",
         ]
     return model([first, *conv, last], {"x": (1, 8, 16, 16)}, ["y"], WEIGHTS)
 
@@ -70,7 +70,7 @@ def test_a_quantised_network_stays_quantised(kind: str, precision: str, tmp_path
 
 
 def test_networks_of_both_kinds_are_planned_together(tmp_path: Path) -> None:
-    floating = model([node("MatMul", ["x", "v"], "y")], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
+    floating = model(["y = MatMul(x, v)"], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
     sources = [save(tmp_path, quantised("operator")), save(tmp_path, floating, "floating.onnx")]
     plan = planned([lm.load(path, precision="fp16") for path in sources])
     assert [network.precision for network in plan.networks] == ["int8", "fp16"]
@@ -78,7 +78,7 @@ def test_networks_of_both_kinds_are_planned_together(tmp_path: Path) -> None:
 
 def test_the_precision_is_that_of_the_arithmetic(tmp_path: Path) -> None:
     """A floating-point operand that is quantised at run time comes first, and weights decide."""
-    product = node("DynamicQuantizeMatMul", ["x", "w", "s"], "y", domain="com.microsoft")
+    product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
     weights = [constant("w", np.zeros((64, 64)), "int8"), constant("s", 0.1, "float32")]
     proto = model([product], [info("x", (4, 64), TensorProto.FLOAT)], ["y"], weights)
     graph = lm.load(save(tmp_path, proto))

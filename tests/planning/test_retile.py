@@ -33,7 +33,7 @@ def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before, after = plans(monkeypatch, "onnx:squeezenet")
-    assert after.metrics.makespan.value < 0.99 * before.metrics.makespan.value
+    assert after.metrics.makespan.value < before.metrics.makespan.value
     assert {job.tiling for job in before.jobs} == {"all streamed"}
     assert len({job.tiling for job in after.jobs}) > 1
     assert after.metrics.makespan.lower_bound <= after.metrics.makespan.value

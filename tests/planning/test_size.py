@@ -22,6 +22,8 @@ from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sizing import answer
 from loadmaster.workloads.graph import TensorKind
 
+pytestmark = pytest.mark.slow
+
 TARGET = lm.target("edge-npu")
 FEW = {"effort": TEST}
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import refused, run
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import residual_chain
 
@@ -433,69 +434,40 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
         SweepStore(tmp_path / "sweep.sqlite")
 
 
-def command(*arguments: object) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "loadmaster",
-        "plan",
-        "onnx:squeezenet",
-        "--target",
-        "edge-npu",
-        *map(str, arguments),
-    ]
+COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
 
 
 @pytest.mark.slow
 def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in
     the file."""
-    out = tmp_path / "out"
-    options = [
-        "--sweep",
-        "scratchpad=1MiB:4MiB",
-        "--sweep",
-        "bandwidth=4GB/s,8GB/s",
-        "--out",
-        out,
-        "--workers",
-        1,
-        "--effort",
-        "test",
-    ]
-    options += ["--cut", "none", "--json"]
-    environment = os.environ | {"COLUMNS": "120"}
+    sweep = f"{COMMAND} --sweep scratchpad=1MiB:4MiB --sweep bandwidth=4GB/s,8GB/s --workers 1"
     # What runs in the background of a script ignores Ctrl-C, and so would its children.
     heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        command(*options), **pipes, start_new_session=True, env=environment, preexec_fn=heeding
+        [sys.executable, "-m", "loadmaster", *sweep.split(), "--json", "--out", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=heeding,
     )
-    while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
+    while finished(tmp_path / "sweep.sqlite") == 0 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
-    result = subprocess.run(
-        command(*options), capture_output=True, text=True, check=True, env=environment
-    )
-    whole = json.loads(result.stdout)
+    whole = json.loads(run(sweep, "--json --out", tmp_path).stdout)
     assert whole["reused"] == len(stopped["points"]) >= 1
     assert (len(whole["points"]), whole["missing"]) == (6, 0)
     assert [point["at"] for point in whole["points"]][:2] == [
         {"scratchpad": MIB, "bandwidth": 4e9},
         {"scratchpad": MIB, "bandwidth": 8e9},
     ]
-    assert sorted(path.name for path in out.iterdir()) == [
-        "sweep.html",
-        "sweep.json",
-        "sweep.sqlite",
-    ]
-    assert json.loads((out / "sweep.json").read_text())["points"] == whole["points"]
-    table = subprocess.run(
-        command(*options[:-1]), capture_output=True, text=True, check=True, env=environment
-    ).stdout
+    files = ["sweep.html", "sweep.json", "sweep.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert json.loads((tmp_path / "sweep.json").read_text())["points"] == whole["points"]
+    table = run(sweep, "--out", tmp_path, columns=120).stdout
     for words in ("squeezenet on edge-npu", "8.00 GB/s", "4.00 MiB", "estimates", "sweep.html"):
         assert words in table
 
@@ -514,26 +486,15 @@ def finished(place: Path) -> int:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--workers", "2"], "--sweep"),
-        (["--fps", "30"], "--sweep"),
-        (
-            ["--sweep", "scratchpad=1MiB", "--cluster", "dask://x:1", "--workers", "2"],
-            "give one of them",
-        ),
-        (["--sweep", "scratchpad=1MiB", "--cluster", "tcp://x:1"], "dask://host:port"),
-        (["--sweep", "scratchpad=1 parsec"], "parsec"),
+        ("--workers 2", "--sweep"),
+        ("--fps 30", "--sweep"),
+        ("--sweep scratchpad=1MiB --cluster dask://x:1 --workers 2", "give one of them"),
+        ("--sweep scratchpad=1MiB --cluster tcp://x:1", "dask://host:port"),
+        ("--sweep 'scratchpad=1 parsec'", "parsec"),
     ],
 )
-@pytest.mark.slow
-def test_mistakes_are_one_line_and_leave_nothing(
-    options: list[str], word: str, tmp_path: Path
-) -> None:
-    result = subprocess.run(
-        command(*options, "--out", tmp_path / "out"), capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 2
-    assert word in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+def test_mistakes_are_one_line_and_leave_nothing(options: str, word: str, tmp_path: Path) -> None:
+    refused(run(COMMAND, options, "--out", tmp_path / "out"), word)
     assert not (tmp_path / "out").exists()
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from tests.support.browser import chromium
-from tests.support.synthetic_plan import build_plan, rename
+from tests.support.drawn_plan import drawn_plan, rename
+from tests.support.hand_plan import long_plan
 
 from loadmaster.planning.plan import Plan
 
 
 @pytest.fixture(scope="session")
 def make_plan() -> Callable[..., Plan]:
-    return build_plan
+    return drawn_plan
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +26,12 @@ def rename_plan() -> Callable[[Plan, str, str], Plan]:
 @pytest.fixture(scope="session")
 def plan() -> Plan:
     notes = ("the search stopped at its time limit",)
-    return build_plan(notes=notes)
+    return drawn_plan(notes=notes)
 
 
 @pytest.fixture(scope="session")
 def large_plan() -> Plan:
-    return build_plan({"resnet50": 5_000, "mobilenet_v2": 5_000})
+    return long_plan(6_000)
 
 
 @pytest.fixture(scope="session")

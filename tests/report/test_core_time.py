@@ -9,6 +9,8 @@ import loadmaster as lm
 from loadmaster.planning.what_if import changes
 from loadmaster.report.core_time import core_time, peak_seconds
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("plan", [shared_plan(), copying_plan(), long_plan(20)])
 def test_shares_of_the_time_of_all_cores_add_up(plan: lm.Plan) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
+from tests.support.command_line import run
 
 import loadmaster as lm
-from loadmaster.cli.main import app
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -31,22 +32,16 @@ def network(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("little_effort")
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "FILE"],
-        ["plan", "FILE", "--target", "edge-npu"],
-        ["place", "FILE", "--target", "optane-server"],
-    ],
-    ids=lambda words: words[0],
+    "options", ["inspect", "plan --target edge-npu", "place --target optane-server"]
 )
-def test_the_first_line_names_what_is_not_counted(words: list[str], network: Path) -> None:
-    given = [str(network) if word == "FILE" else word for word in words]
-    done = CliRunner().invoke(app, given)
-    assert done.exit_code == 0, done.output
-    assert done.output.lstrip().startswith("NOT COUNTED: arithmetic of")
-    assert "Mystery x2" in " ".join(done.output.split())[:120]
-    assert done.output.count("Mystery x2") == 1
+def test_the_first_line_names_what_is_not_counted(options: str, network: Path) -> None:
+    done = run(options, network, cwd=network.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.lstrip().startswith("NOT COUNTED: arithmetic of")
+    assert "Mystery x2" in " ".join(done.stdout.split())[:120]
+    assert done.stdout.count("Mystery x2") == 1
 
 
 def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
@@ -60,6 +55,7 @@ def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
     assert not any("Mystery" in note for note in plan.notes)
 
 
-def test_what_is_understood_has_no_such_line() -> None:
-    done = CliRunner().invoke(app, ["plan", "onnx:squeezenet", "--target", "edge-npu"])
-    assert "NOT COUNTED" not in done.output
+@pytest.mark.usefixtures("little_effort")
+def test_what_is_understood_has_no_such_line(tmp_path: Path) -> None:
+    done = run("plan onnx:squeezenet --target edge-npu --cut none", cwd=tmp_path)
+    assert "NOT COUNTED" not in done.stdout

@@ -304,7 +304,7 @@ def test_keys_move_all_charts_of_a_page(driver: Any, plan: Plan, tmp_path: Path)
 
 def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]) -> None:
     """Every job of both is drawn, over one time axis; what only one has is left empty."""
-    other = make_plan({"resnet50": 12})
+    other = make_plan({"resnet50": 3})
     page = render(comparison_page(plan, other))
     schedules = [
         len(each.jobs) + sum(not transfer.job for transfer in each.transfers)
@@ -345,7 +345,7 @@ def test_the_legend_hides_a_network_in_both_plans(
     driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path
 ) -> None:
     page = tmp_path / "comparison.html"
-    page.write_text(render(comparison_page(plan, make_plan({"resnet50": 12}))), "utf-8")
+    page.write_text(render(comparison_page(plan, make_plan({"resnet50": 3}))), "utf-8")
     look(driver)
     open_page(driver, page)
     driver.find_elements("css selector", ".legend button")[0].click()

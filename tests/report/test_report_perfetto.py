@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from tests.support.drawn_plan import empty
 
 from loadmaster.planning.plan import Plan
 from loadmaster.report.perfetto import render_trace
@@ -44,7 +44,7 @@ def slices(events: list[tuple[int, TrackEvent]]) -> list[tuple[int, int, str]]:
 def test_a_track_for_each_core_the_copies_and_each_counter(plan: Plan) -> None:
     tracks, _ = read(plan)
     memories = ["dram link", "scratchpad link", "dram in use", "scratchpad in use"]
-    assert [name for name in tracks if name] == ["ws0", "ws1", "ws2", "rs0", "copies", *memories]
+    assert [name for name in tracks if name] == ["ws0", "ws1", "ws2", "lb", "copies", *memories]
     trace = Trace.FromString(render_trace(plan))
     assert (
         trace.packet[0].track_descriptor.process.process_name
@@ -86,7 +86,7 @@ def test_counters_follow_the_plan(plan: Plan) -> None:
     assert max(used) == plan.metrics.memory["scratchpad"].lower_bound
     assert used[-1] == 0
     rates = [event.double_counter_value for _, event in events[tracks["dram link"]]]
-    assert max(rates) == pytest.approx(34.0)
+    assert max(rates) == pytest.approx(2.0)
     assert rates[-1] == 0
 
 
@@ -106,10 +106,8 @@ def test_copies_at_the_same_time_get_tracks_of_their_own(plan: Plan) -> None:
     assert [len(slices(events[tracks[name]])) for name in ("copies", "copies (2)")] == [1, 1]
 
 
-def test_same_plan_same_bytes_and_empty_plans_have_a_trace(
-    plan: Plan, make_plan: Callable[..., Plan]
-) -> None:
+def test_same_plan_same_bytes_and_empty_plans_have_a_trace(plan: Plan) -> None:
     assert render_trace(plan) == render_trace(plan)
-    tracks, events = read(make_plan({}))
+    tracks, events = read(empty(plan))
     assert "ws0" in tracks
     assert not events

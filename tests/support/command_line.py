@@ -1,20 +1,61 @@
-"""Runs the program as a user does, and checks how it refuses."""
+"""Runs the program, and checks how it refuses."""
 
+import io
 import os
-import subprocess
+import shlex
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from loadmaster.cli import main
+from loadmaster.core import files
 
 
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
-    command = [sys.executable, "-m", "loadmaster", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, check=False
-    )
+def words(*arguments: object) -> Iterator[str]:
+    """Strings are parts of a command line as a shell reads them; all else is one word."""
+    for each in arguments:
+        if isinstance(each, tuple):
+            yield from words(*each)
+        elif isinstance(each, str):
+            yield from shlex.split(each)
+        else:
+            yield str(each)
 
 
-def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+def run(*arguments: object, cwd: Path | None = None, columns: int = 100) -> CompletedProcess[str]:
+    """What the program does, in this process, with its own streams and whatever else it changes."""
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    command = ["loadmaster", *words(*arguments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("COLUMNS", str(columns))
+        patch.chdir(cwd or os.getcwd())
+        patch.setattr(files, "_inputs", set())
+        patch.setattr(main, "atexit", Mock())
+        patch.setattr(sys, "argv", command)
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        printed = [written(stream) for stream in (sys.stdout, sys.stderr)]
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    return CompletedProcess(command, int(end.value.code or 0), *printed)
+
+
+def written(stream: Any) -> str:
+    stream.flush()
+    return str(stream.buffer.getvalue().decode())
+
+
+def refused(result: CompletedProcess[str], *words: str) -> None:
     """Exit code 2, nothing on standard output, one line on standard error that holds all words."""
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""

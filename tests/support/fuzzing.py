@@ -9,8 +9,8 @@ FUZZ = float(os.environ.get("LOADMASTER_FUZZ", "0.25"))
 REPEATABLE = "LOADMASTER_FUZZ" not in os.environ
 
 
-def fuzz(examples: float) -> settings:
-    """Settings for a share of so many examples."""
+def fuzz(examples: float = 100) -> settings:
+    """Settings for a share of so many examples; tests that say nothing have those of 100."""
     return settings(
         deadline=None,
         suppress_health_check=list(HealthCheck),

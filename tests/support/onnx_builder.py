@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import Graph, Op
@@ -35,6 +36,11 @@ def node(
     )
 
 
+def parsed(nodes: Iterable[onnx.NodeProto | str]) -> list[onnx.NodeProto]:
+    """Nodes, of which some may be in ONNX's text form."""
+    return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
+
+
 def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
@@ -51,7 +57,7 @@ def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.TensorProto:
 
 
 def model(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto | str],
     inputs: Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto],
     outputs: Sequence[str],
     weights: Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
@@ -59,7 +65,7 @@ def model(
     **rest: Any,
 ) -> onnx.ModelProto:
     """A model with float inputs and weights unless they are given as protos; its outputs are
-    declared without a shape."""
+    declared without a shape, and nodes may be in ONNX's text form."""
     ins = (
         [info(name, shape) for name, shape in inputs.items()]
         if isinstance(inputs, Mapping)
@@ -72,7 +78,12 @@ def model(
     )
     outs = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(
-        list(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ())
+        parsed(nodes),
+        "g",
+        ins,
+        outs,
+        initialisers,
+        value_info=rest.pop("value_info", ()),
     )
     domains = {
         "": opset,
@@ -91,12 +102,11 @@ def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path
     return path
 
 
-def graph_of(
-    tmp_path: Path, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
-) -> Graph:
+def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Graph:
     """The graph of a literal model; ``options`` are those of
     :func:`loadmaster.workloads.frontends.load.load`."""
-    return load(save(tmp_path, model(*args, **kwargs)), **(options or {}))
+    with TemporaryDirectory() as folder:
+        return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
 
 
 def only(graph: Graph, kind: str) -> Op:

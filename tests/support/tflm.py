@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import faulthandler
+import io
+import os
+import sys
+import tempfile
+import traceback
+import warnings
 from collections.abc import Sequence
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 
+from loadmaster.integrations.tflite import interpreter_process
 from loadmaster.workloads.frontends.tflite.model import parse_model
+
+
+def forked(command: Sequence[str], *, input: str, **_: object) -> CompletedProcess[str]:
+    """What the interpreter's process answers, from a fork of this one, which has loaded Python."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            code = 1
+            faulthandler.disable()
+            try:
+                os.dup2(err.fileno(), 2)
+                sys.stdin, sys.stdout, sys.stderr = io.StringIO(input), out, err
+                interpreter_process.main()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                out.flush()
+                err.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for stream in (out, err):
+            stream.seek(0)
+        return CompletedProcess(command, code, out.read(), err.read())
 
 
 def inputs_for(data: bytes, seed: int) -> list[np.ndarray]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import constant, graph_of, info, node, reads
+from tests.support.onnx_builder import constant, graph_of, info, node, parsed, reads
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
@@ -22,7 +20,7 @@ def body(
     weights: list[onnx.TensorProto] | None = None,
 ) -> onnx.GraphProto:
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    return helper.make_graph(nodes, "body", inputs, results, weights or [])
+    return helper.make_graph(parsed(nodes), "body", inputs, results, weights or [])
 
 
 WEIGHTS = [
@@ -40,29 +38,27 @@ def choice(condition: str) -> onnx.NodeProto:
 
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
-def test_a_branch_whose_condition_is_constant_is_taken(
-    tmp_path: Path, value: bool, macs: int, width: int
-):
+def test_a_branch_whose_condition_is_constant_is_taken(value: bool, macs: int, width: int):
     weights = [*WEIGHTS, constant("c", value, "bool")]
-    graph = graph_of(tmp_path, [choice("c")], {"x": (1, 8)}, ["y"], weights)
+    graph = graph_of([choice("c")], {"x": (1, 8)}, ["y"], weights)
     assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
     assert [op.name for op in graph.ops if op.macs] == ["if/product"]
 
 
 @pytest.mark.parametrize(("length", "rank"), [(4, 2), (8, 3)])
-def test_a_branch_that_shapes_decide_is_taken(tmp_path: Path, length: int, rank: int):
+def test_a_branch_that_shapes_decide_is_taken(length: int, rank: int):
     """As torch writes ``squeeze`` of a dimension that is symbolic."""
     nodes = [
-        node("Conv", ["x", "w"], "p", kernel_shape=[4], strides=[4]),
-        node("Shape", ["p"], "shape"),
-        node("Gather", ["shape", "two"], "length"),
+        "p = Conv<kernel_shape=[4], strides=[4]>(x, w)",
+        "shape = Shape(p)",
+        "length = Gather(shape, two)",
         node("Equal", ["length", "one"], "is one"),
         node(
             "If",
             ["is one"],
             "y",
-            then_branch=body([node("Squeeze", ["p", "axis"], "s")], [], ["s"]),
-            else_branch=body([node("Identity", ["p"], "i")], [], ["i"]),
+            then_branch=body(["s = Squeeze(p, axis)"], [], ["s"]),
+            else_branch=body(["i = Identity(p)"], [], ["i"]),
         ),
     ]
     weights = [
@@ -72,7 +68,6 @@ def test_a_branch_that_shapes_decide_is_taken(tmp_path: Path, length: int, rank:
         constant("axis", [2]),
     ]
     graph = graph_of(
-        tmp_path,
         nodes,
         {"x": ("batch", 1, "length")},
         ["y"],
@@ -83,10 +78,10 @@ def test_a_branch_that_shapes_decide_is_taken(tmp_path: Path, length: int, rank:
     assert graph.macs == 2 * 8 * 4 * (length // 4)
 
 
-def test_a_branch_that_a_value_decides_stays_one_operator(tmp_path: Path):
+def test_a_branch_that_a_value_decides_stays_one_operator():
     inputs = [info("x", (1, 8)), info("c", (), TensorProto.BOOL)]
     weights = [WEIGHTS[0], constant("w2", np.zeros((8, 4)), "float32")]
-    graph = graph_of(tmp_path, [choice("c")], inputs, ["y"], weights)
+    graph = graph_of([choice("c")], inputs, ["y"], weights)
     assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
     assert graph.subgraph_ops == {"MatMul": 2}
 
@@ -95,9 +90,9 @@ def loop(count: str, condition: str) -> onnx.NodeProto:
     """A product with a weight of the body's own, each result kept as a row."""
     inner = body(
         [
-            node("MatMul", ["a", "v"], "b"),
-            node("Identity", ["go"], "on"),
-            node("Identity", ["b"], "row"),
+            "b = MatMul(a, v)",
+            "on = Identity(go)",
+            "row = Identity(b)",
         ],
         [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("a", (1, 8))],
         ["on", "b", "row"],
@@ -108,11 +103,9 @@ def loop(count: str, condition: str) -> onnx.NodeProto:
 
 @pytest.mark.parametrize("condition", ["", "t"])
 @pytest.mark.parametrize("opset", [11, 21])
-def test_a_loop_of_known_count_is_so_many_bodies(tmp_path: Path, condition: str, opset: int):
+def test_a_loop_of_known_count_is_so_many_bodies(condition: str, opset: int):
     weights = [constant("n", 10), constant("t", True, "bool")]
-    graph = graph_of(
-        tmp_path, [loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset
-    )
+    graph = graph_of([loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
     assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
     weight = {op.nests[0].weight for op in graph.ops if op.macs}
@@ -120,9 +113,8 @@ def test_a_loop_of_known_count_is_so_many_bodies(tmp_path: Path, condition: str,
     assert graph.tensors[weight.pop()].bytes == 4 * 64
 
 
-def test_a_loop_that_may_end_early_stays_one_operator(tmp_path: Path):
+def test_a_loop_that_may_end_early_stays_one_operator():
     graph = graph_of(
-        tmp_path,
         [loop("n", "t")],
         [info("x", (1, 8)), info("t", (), TensorProto.BOOL)],
         ["y"],
@@ -134,35 +126,33 @@ def test_a_loop_that_may_end_early_stays_one_operator(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("count", "macs"), [(5000, 5000 * 64), (10**9, 10**9 * 64), (2**62, 0)])
-def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(
-    tmp_path: Path, count: int, macs: int
-):
+def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count: int, macs: int):
     weights, shapes = [constant("n", count)], [info("y", (1, 8))]
-    graph = graph_of(tmp_path, [loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
+    graph = graph_of([loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
     (only,) = graph.ops
     assert (graph.macs, graph.precision, sum(reads(only).values())) == (macs, "fp32", 288)
     assert only.op_class is (OpClass.PRODUCT if macs else OpClass.CONTROL_FLOW)
     assert bool(graph.subgraph_ops) is not bool(macs)
 
 
-def test_a_long_scan_is_one_operator_with_the_work_of_all_runs(tmp_path: Path):
+def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
     inner = body(
-        [node("Add", ["s", "e"], "sum"), node("Tanh", ["sum"], "t")],
+        ["sum = Add(s, e)", "t = Tanh(sum)"],
         [info("s", (8,)), info("e", (8,))],
         ["t", "sum"],
     )
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
-    graph = graph_of(tmp_path, [scan], {"s0": (8,), "x": (3000, 8)}, ["last", "all"])
-    short = graph_of(tmp_path, [scan], {"s0": (8,), "x": (1, 8)}, ["last", "all"])
+    graph = graph_of([scan], {"s0": (8,), "x": (3000, 8)}, ["last", "all"])
+    short = graph_of([scan], {"s0": (8,), "x": (1, 8)}, ["last", "all"])
     assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION]
     assert graph.ops[0].elements == 3000 * sum(op.elements for op in short.ops) > 0
     assert graph.tensors["all"].shape == (3000, 8)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_scan_is_a_body_for_each_element(tmp_path: Path, axis: int):
+def test_a_scan_is_a_body_for_each_element(axis: int):
     inner = body(
-        [node("Add", ["s", "e"], "sum"), node("MatMul", ["sum", "v"], "t")],
+        ["sum = Add(s, e)", "t = MatMul(sum, v)"],
         [info("s", (1, 8)), info("e", (1, 8))],
         ["t", "sum"],
     )
@@ -179,24 +169,24 @@ def test_a_scan_is_a_body_for_each_element(tmp_path: Path, axis: int):
     )
     inputs = {"s0": (1, 8), "x": tuple(shape)}
     weights = [constant("v", np.zeros((8, 8)), "float32")]
-    graph = graph_of(tmp_path, [scan], inputs, ["last", "all"], weights)
+    graph = graph_of([scan], inputs, ["last", "all"], weights)
     assert graph.macs == 20 * 64
     assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), tuple(shape)]
 
 
-def test_control_flow_within_known_control_flow_is_expanded_too(tmp_path: Path):
+def test_control_flow_within_known_control_flow_is_expanded_too():
     inner = body([choice("c")], [], ["y"])
     outer = node("If", ["c"], "z", name="outer", then_branch=inner, else_branch=inner)
     weights = [*WEIGHTS, constant("c", True, "bool")]
-    graph = graph_of(tmp_path, [outer], {"x": (1, 8)}, ["z"], weights)
+    graph = graph_of([outer], {"x": (1, 8)}, ["z"], weights)
     assert (graph.macs, graph.tensors["z"].shape) == (32, (1, 4))
 
 
-def test_a_body_that_reads_what_comes_later_is_refused(tmp_path: Path):
-    late = body([node("Relu", ["b"], "a"), node("Relu", ["x"], "b")], [], ["a"])
+def test_a_body_that_reads_what_comes_later_is_refused():
+    late = body(["a = Relu(b)", "b = Relu(x)"], [], ["a"])
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(ModelError, match="which nothing produces before"):
-        graph_of(tmp_path, [choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
+        graph_of([choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
 
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
@@ -212,7 +202,7 @@ def test_the_value_of_an_input_of_one_element_decides(
     nodes = [node("Equal", ["sr", "known"], "is known"), choice("is known")]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     weights = [*WEIGHTS, constant("known", 16_000)]
-    graph = helper.make_graph(nodes, "rates", inputs, [output], weights)
+    graph = helper.make_graph(parsed(nodes), "rates", inputs, [output], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert lm.load(model, dims={"sr": rate}).macs == macs
     assert set(lm.load(model, dims={"sr": rate}).inputs) == {"x"}

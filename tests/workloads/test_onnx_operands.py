@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,36 +22,31 @@ from loadmaster.workloads.frontends.onnx.division.divide import RULES
 from loadmaster.workloads.frontends.onnx.types import Node
 
 
-def test_a_constant_is_concatenated(tmp_path: Path):
+def test_a_constant_is_concatenated():
     """As the class token of a vision transformer is."""
-    nodes = [node("Concat", ["token", "x"], "c", axis=1), node("MatMul", ["c", "w"], "y")]
+    nodes = ["c = Concat<axis=1>(token, x)", "y = MatMul(c, w)"]
     weights = [
         constant("token", np.zeros((1, 1, 8)), "float32"),
         constant("w", np.zeros((8, 8)), "float32"),
     ]
-    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 8)}, ["y"], weights)
+    graph = graph_of(nodes, {"x": (1, 4, 8)}, ["y"], weights)
     assert (graph.macs, graph.tensors["c"].shape) == (320, (1, 5, 8))
     assert only(graph, "Concat").copies
 
 
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
-def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(
-    tmp_path: Path, operands: list[str]
-):
+def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands: list[str]):
     """An operand that stands in two places of the result cannot be read where it lies."""
     weights = [constant("k", np.zeros((1, 2, 8)), "float32")]
-    graph = graph_of(
-        tmp_path, [node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights
-    )
+    graph = graph_of([node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights)
     assert graph.tensors["y"].shape == (1, sum({"x": 4, "k": 2}[name] for name in operands), 8)
     assert not only(graph, "Concat").copies
 
 
 @pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
-def test_an_empty_constant_adds_nothing(tmp_path: Path, operands: list[str]):
-    nodes = [node("Concat", operands, "c", axis=1), node("Relu", ["c"], "y")]
+def test_an_empty_constant_adds_nothing(operands: list[str]):
+    nodes = [node("Concat", operands, "c", axis=1), "y = Relu(c)"]
     graph = graph_of(
-        tmp_path,
         nodes,
         {"x": (1, 4)},
         ["y"],
@@ -63,7 +57,7 @@ def test_an_empty_constant_adds_nothing(tmp_path: Path, operands: list[str]):
 
 
 def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ):
     def broken(_: Node) -> Any:
         raise IndexError("tuple index out of range")
@@ -71,8 +65,7 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
     monkeypatch.setitem(RULES, "Tile", broken)
     with pytest.raises(ModelError) as caught:
         graph_of(
-            tmp_path,
-            [node("Tile", ["x", "n"], "y", name="t")],
+            ["[t] y = Tile(x, n)"],
             {"x": (1, 4)},
             ["y"],
             [constant("n", [1, 2])],
@@ -83,11 +76,10 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
     )
 
 
-def test_what_the_checker_refuses_is_said_in_its_words(tmp_path: Path):
+def test_what_the_checker_refuses_is_said_in_its_words():
     with pytest.raises(ModelError, match=r"'t' \(Conv\) is not valid: .*t : strides") as caught:
         graph_of(
-            tmp_path,
-            [node("Conv", ["x", "w"], "y", name="t", strides="two")],
+            ['[t] y = Conv<strides="two">(x, w)'],
             {"x": (1, 4, 8, 8)},
             ["y"],
             {"w": (4, 4, 3, 3)},
@@ -200,26 +192,17 @@ def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind: str):
                 assert_loads_or_is_refused(model)
 
 
-def test_axes_of_an_old_slice_may_be_in_any_order(tmp_path: Path):
-    cut = node("Slice", ["x"], "y", axes=[2, 1], starts=[1, 0], ends=[5, 3])
-    graph = graph_of(tmp_path, [cut], {"x": (1, 4, 8, 8)}, ["y"], opset=9)
+def test_axes_of_an_old_slice_may_be_in_any_order():
+    cut = "y = Slice<axes=[2, 1], starts=[1, 0], ends=[5, 3]>(x)"
+    graph = graph_of([cut], {"x": (1, 4, 8, 8)}, ["y"], opset=9)
     assert graph.tensors["y"].shape == (1, 3, 4, 8)
 
 
-def test_a_wrong_output_padding_is_named(tmp_path: Path):
+def test_a_wrong_output_padding_is_named():
     with pytest.raises(ModelError, match=r"'t' \(ConvTranspose\): its output_padding \[1\] is not"):
         graph_of(
-            tmp_path,
             [
-                node(
-                    "ConvTranspose",
-                    ["x", "w"],
-                    "y",
-                    name="t",
-                    output_padding=[1],
-                    auto_pad="SAME_UPPER",
-                    strides=[2, 2],
-                )
+                '[t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2, 2]>(x, w)'
             ],
             {"x": (1, 4, 8, 8)},
             ["y"],
@@ -229,12 +212,12 @@ def test_a_wrong_output_padding_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
-def test_operators_of_qonnx_keep_the_shape_of_what_they_round(tmp_path: Path, kind: str):
+def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind: str):
     nodes = [
         node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"),
-        node("MatMul", ["q", "w"], "y"),
+        "y = MatMul(q, w)",
     ]
     weights = [constant("s", 0.5, "float32"), constant("w", np.zeros((8, 4)), "float32")]
-    graph = graph_of(tmp_path, nodes, {"x": (2, 8)}, ["y"], weights)
+    graph = graph_of(nodes, {"x": (2, 8)}, ["y"], weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})
     assert graph.ops[0].elements == 16

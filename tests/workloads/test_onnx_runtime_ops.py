@@ -32,7 +32,6 @@ Operand = tuple[Any, ...] | None
 
 
 def graph_with(
-    tmp_path: Path,
     kind: str,
     operands: list[Operand],
     outputs: int,
@@ -54,7 +53,6 @@ def graph_with(
         names.append(name)
     results = [f"y{index}" for index in range(outputs)]
     return graph_of(
-        tmp_path,
         [node(kind, names, results, domain=domain, **attrs)],
         inputs,
         results,
@@ -472,36 +470,32 @@ CASES: list[
     ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)],
 )
 def test_operators_of_onnx_runtime_have_their_shapes_and_arithmetic(
-    tmp_path: Path,
     kind: str,
     operands: list[Operand],
     attrs: dict,
     shapes: list[tuple[int, ...]],
     work: tuple[str, int, int, int],
 ):
-    graph = graph_with(tmp_path, kind, operands, len(shapes), attrs)
+    graph = graph_with(kind, operands, len(shapes), attrs)
     op = only(graph, kind)
     assert [graph.tensors[name].shape for name in graph.outputs] == shapes
     assert (op.op_class.value, op.macs, op.elements, op.bits) == work
 
 
-def test_types_of_results_follow_the_quantised_operands(tmp_path: Path):
+def test_types_of_results_follow_the_quantised_operands():
     quantised = graph_with(
-        tmp_path, "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z], 1, {}
+        "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z, None, S, Z], 1, {}
     )
-    floating = graph_with(tmp_path, "QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z], 1, {})
+    floating = graph_with("QGemm", [(U8, 2, 3), S, Z, (U8, 3, 5, "weight"), S, Z], 1, {})
     assert [graph.tensors["y0"].dtype for graph in (quantised, floating)] == ["uint8", "float32"]
+    assert graph_with("MulInteger", [(U8, 2), Z, (U8, 2), Z], 1, {}).tensors["y0"].dtype == "int32"
     assert (
-        graph_with(tmp_path, "MulInteger", [(U8, 2), Z, (U8, 2), Z], 1, {}).tensors["y0"].dtype
-        == "int32"
-    )
-    assert (
-        graph_with(tmp_path, "DequantizeWithOrder", [(I8, 2), S], 1, {"to": 10}).tensors["y0"].dtype
+        graph_with("DequantizeWithOrder", [(I8, 2), S], 1, {"to": 10}).tensors["y0"].dtype
         == "float16"
     )
 
 
-def test_experts_read_the_weights_of_those_that_are_picked(tmp_path: Path):
+def test_experts_read_the_weights_of_those_that_are_picked():
     operands: list[Operand] = [
         (F32, 1, 8),
         (F32, 1, 64),
@@ -509,7 +503,7 @@ def test_experts_read_the_weights_of_those_that_are_picked(tmp_path: Path):
         None,
         (F32, 64, 8, 16, "weight"),
     ]
-    op = only(graph_with(tmp_path, "MoE", operands, 1, {"k": 2}), "MoE")
+    op = only(graph_with("MoE", operands, 1, {"k": 2}), "MoE")
     assert reads(op)["x2"] == reads(op)["x4"] == 2 * 16 * 8 * 4
 
 
@@ -553,9 +547,9 @@ def test_experts_read_the_weights_of_those_that_are_picked(tmp_path: Path):
     ],
 )
 def test_operators_on_blocks_of_channels(
-    tmp_path: Path, kind: str, operands: list[Operand], attrs: dict, shape: tuple, work: tuple
+    kind: str, operands: list[Operand], attrs: dict, shape: tuple, work: tuple
 ):
-    graph = graph_with(tmp_path, kind, operands, 1, attrs, NCHWC)
+    graph = graph_with(kind, operands, 1, attrs, NCHWC)
     op = only(graph, kind)
     assert graph.tensors["y0"].shape == shape
     assert (op.op_class.value, op.macs, op.elements) == work

@@ -8,12 +8,12 @@ import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.onnx_builder import node
 from tests.support.tflite_models import Fields, Model, Subgraph, b, i
 from tests.support.tflite_random import random_model
 
@@ -29,10 +29,11 @@ from loadmaster.workloads.window import operand_box
 SAME, VALID = 0, 1
 
 
-def graph_of(tmp_path: Path, model: Model, **options) -> Graph:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(model.bytes())
-    return load(path, **options)
+def graph_of(model: Model, **options) -> Graph:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "net.tflite"
+        path.write_bytes(model.bytes())
+        return load(path, **options)
 
 
 def one_operator(
@@ -61,14 +62,7 @@ LAYERS = {
     "convolution": (
         ("CONV_2D", [(2, 9, 11, 6)], [(8, 3, 5, 6), (8,)], (2, 9, 6, 8), CONV),
         (
-            node(
-                "Conv",
-                ["x0", "w0", "w1"],
-                "y",
-                strides=[1, 2],
-                dilations=[2, 1],
-                auto_pad="SAME_UPPER",
-            ),
+            'y = Conv<strides=[1, 2], dilations=[2, 1], auto_pad="SAME_UPPER">(x0, w0, w1)',
             (8, 6, 3, 5),
         ),
     ),
@@ -80,7 +74,7 @@ LAYERS = {
             (1, 7, 7, 8),
             {0: b(VALID), 1: i(1), 2: i(1)},
         ),
-        (node("Conv", ["x0", "w0", "w1"], "y", group=2, auto_pad="VALID"), (8, 3, 3, 3)),
+        ('y = Conv<group=2, auto_pad="VALID">(x0, w0, w1)', (8, 3, 3, 3)),
     ),
     "depthwise convolution": (
         (
@@ -91,7 +85,7 @@ LAYERS = {
             {0: b(SAME), 1: i(2), 2: i(2), 3: i(2)},
         ),
         (
-            node("Conv", ["x0", "w0", "w1"], "y", group=4, strides=[2, 2], auto_pad="SAME_UPPER"),
+            'y = Conv<group=4, strides=[2, 2], auto_pad="SAME_UPPER">(x0, w0, w1)',
             (8, 1, 3, 3),
         ),
     ),
@@ -104,34 +98,32 @@ LAYERS = {
             {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(3)},
         ),
         (
-            node(
-                "MaxPool", ["x0"], "y", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"
-            ),
+            'y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER">(x0)',
             None,
         ),
     ),
     "depth to space": (
         ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: i(2)}),
-        (node("DepthToSpace", ["x0"], "y", blocksize=2), None),
+        ("y = DepthToSpace<blocksize=2>(x0)", None),
     ),
     "sum": (
         ("ADD", [(1, 4, 4, 3), (1, 4, 4, 3)], [], (1, 4, 4, 3), {0: b(0)}),
-        (node("Add", ["x0", "x1"], "y"), None),
+        ("y = Add(x0, x1)", None),
     ),
 }
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(
-    tmp_path: Path, layer: str
+    layer: str,
 ) -> None:
     (kind, inputs, weights, result, options), (onnx_node, filters) = LAYERS[layer]
-    ours = graph_of(tmp_path, one_operator(kind, inputs, weights, result, options)).ops[0]
+    ours = graph_of(one_operator(kind, inputs, weights, result, options)).ops[0]
     shapes = {f"x{k}": tuple(shape[axis] for axis in FIRST) for k, shape in enumerate(inputs)}
     constants = {
         f"w{k}": shape for k, shape in enumerate([filters, *weights[1:]] if filters else [])
     }
-    theirs = onnx_graph_of(tmp_path, [onnx_node], shapes, ["y"], constants).ops[0]
+    theirs = onnx_graph_of([onnx_node], shapes, ["y"], constants).ops[0]
     assert (ours.op_class, ours.elements, ours.macs) == (
         theirs.op_class,
         theirs.elements,
@@ -165,21 +157,18 @@ def boxes(shape: tuple[int, ...]):
         yield tuple((first, last) for first, last in ends)
 
 
-def test_a_fully_connected_layer_is_a_matrix_product_of_rows(tmp_path: Path) -> None:
-    flat = graph_of(
-        tmp_path, one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})
-    ).ops[0]
+def test_a_fully_connected_layer_is_a_matrix_product_of_rows() -> None:
+    flat = graph_of(one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})).ops[0]
     assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
     assert flat.nests[0].loops == ("y", "channels")
     merged = graph_of(
-        tmp_path, one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})
+        one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})
     ).ops[0]
     assert (merged.macs, merged.axes) == (280, ())
 
 
-def test_a_batch_of_matrix_products_may_be_transposed(tmp_path: Path) -> None:
+def test_a_batch_of_matrix_products_may_be_transposed() -> None:
     op = graph_of(
-        tmp_path,
         one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: b(1), 1: b(1)}),
     ).ops[0]
     assert op.macs == 3 * 4 * 5 * 6
@@ -188,7 +177,7 @@ def test_a_batch_of_matrix_products_may_be_transposed(tmp_path: Path) -> None:
     assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
 
 
-def test_a_transposed_convolution_reads_its_third_operand(tmp_path: Path) -> None:
+def test_a_transposed_convolution_reads_its_third_operand() -> None:
     model = Model()
     main = model.subgraph()
     size = main.tensor((4,), "int32", [1, 8, 8, 5])
@@ -197,7 +186,7 @@ def test_a_transposed_convolution_reads_its_third_operand(tmp_path: Path) -> Non
     main.outputs = [
         main.out("TRANSPOSE_CONV", [size, weight, x], (1, 8, 8, 5), {0: b(SAME), 1: i(2), 2: i(2)})
     ]
-    op = graph_of(tmp_path, model).ops[0]
+    op = graph_of(model).ops[0]
     assert op.macs == 4 * 4 * 9 * 4 * 5
     assert [access.tensor for access in op.reads] == ["x", "w"]
 
@@ -221,20 +210,18 @@ def lstm(main: Subgraph, steps: int, width: int, cells: int) -> int:
     )
 
 
-def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(
-    tmp_path: Path,
-) -> None:
+def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states() -> None:
     model = Model()
     main = model.subgraph()
     main.outputs = [lstm(main, 6, 10, 7)]
-    op = graph_of(tmp_path, model).ops[0]
+    op = graph_of(model).ops[0]
     assert op.macs == 6 * 2 * 4 * 7 * (10 + 7)
     assert {nest.repeats for nest in op.nests} == {1, 6}
     assert [access.tensor for access in op.writes] == ["result", "out state", "cell state"]
     assert {"out state", "cell state"} <= {access.tensor for access in op.reads}
 
 
-def test_views_and_constants_cost_nothing(tmp_path: Path) -> None:
+def test_views_and_constants_cost_nothing() -> None:
     model = Model()
     main = model.subgraph()
     x = main.input((1, 4, 4, 2), name="x")
@@ -244,14 +231,14 @@ def test_views_and_constants_cost_nothing(tmp_path: Path) -> None:
     main.outputs = [
         main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")
     ]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.PRODUCT, OpClass.VIEW]
     assert graph.tensors["z"].alias_of == "y"
     assert graph.bytes_of(TensorKind.WEIGHT) == 8
     assert graph.ops[1].nests[0].weight == "weight"
 
 
-def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Path) -> None:
+def test_bodies_of_control_flow_are_counted_and_their_weights_read() -> None:
     model = Model()
     main = model.subgraph()
     condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
@@ -266,7 +253,7 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Pat
             {0: b(0)},
         )
         body.outputs = [body.out(kind, [first], (1, 8))]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
     assert graph.ops[0].reads[2:] == (
@@ -275,29 +262,25 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Pat
     )
 
 
-def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path) -> None:
-    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), None))
+def test_an_operator_that_is_not_known_is_planned_with_its_bytes() -> None:
+    graph = graph_of(one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), None))
     assert graph.unknown_ops == {"CUSTOM:Mystery": 1}
     assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
 
 
-def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower(
-    tmp_path: Path,
-) -> None:
+def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower() -> None:
     model = Model()
     main = model.subgraph()
     x = main.input((1, 16), "int8", name="x", scale=(0.1,))
     main.outputs = [main.out("DEQUANTIZE", [x], (1, 16), name="y")]
-    graph = graph_of(tmp_path, model, precision="fp16")
+    graph = graph_of(model, precision="fp16")
     assert (graph.tensors["x"].bytes, graph.tensors["y"].bytes) == (16, 32)
     assert graph.ops[0].op_class is OpClass.ELEMENTWISE
 
 
-def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read(
-    tmp_path: Path,
-) -> None:
+def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read() -> None:
     for seed in range(40):
-        graph = graph_of(tmp_path, random_model(seed))
+        graph = graph_of(random_model(seed))
         known = {
             name
             for name, tensor in graph.tensors.items()
@@ -356,7 +339,7 @@ def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path:
     )
 
 
-def test_every_beginning_of_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_every_beginning_of_a_file_is_refused_in_one_line() -> None:
     data = plain().bytes()
     whole = parse_model(data)
     end = len(data.rstrip(b"\0"))
@@ -408,7 +391,7 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
     main = model.subgraphs[0]
     lost = main.tensor((1, 8), name="lost")
     main.outputs = [main.out("TANH", [lost], (1, 8))]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert graph.notes == (
         "tensor 'lost' is read and nothing writes it: it is planned as a constant",
     )
@@ -417,12 +400,12 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
     assert "reads tensor 'lost' before another writes it" in refused(tmp_path, model)
 
 
-def test_handles_of_variables_cost_nothing(tmp_path: Path) -> None:
+def test_handles_of_variables_cost_nothing() -> None:
     model = Model()
     main = model.subgraph()
     handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
     main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert [op.op_class for op in graph.ops] == [OpClass.SHAPE, OpClass.MOVEMENT]
     assert not graph.unknown_ops
 
@@ -483,7 +466,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path: Path) -> None:
     model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: b(0)})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
-    assert graph_of(tmp_path, model).bytes_of(TensorKind.WEIGHT) == 32
+    assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
     assert "has weights outside of the FlatBuffer" in refused(
         tmp_path, model, lambda path: export_model(path, scratch="none")
     )
@@ -519,12 +502,12 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path: Path) 
     )
 
 
-def test_long_and_strange_names_stay_on_one_line(tmp_path: Path) -> None:
+def test_long_and_strange_names_stay_on_one_line() -> None:
     model = Model()
     main = model.subgraph()
     x = main.input((1, 4), name="a\nb\x00" + "c" * 100_000)
     main.outputs = [main.out("CUSTOM:two\nlines", [x], (1, 4))]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert "\n" not in graph.inputs[0]
     assert len(graph.inputs[0]) < 5000
     assert graph.ops[0].kind == "CUSTOM:two lines"
@@ -619,7 +602,6 @@ def test_a_writer_of_flatbuffers_aligns_every_number() -> None:
     ],
 )
 def test_a_shape_that_the_converter_left_open_is_worked_out(
-    tmp_path: Path,
     kind: str,
     weights: list[tuple[int, ...]],
     options: Fields | None,
@@ -628,7 +610,7 @@ def test_a_shape_that_the_converter_left_open_is_worked_out(
     model = one_operator(kind, [(1, 8, 9, 16)], weights, (), options)
     main = model.subgraphs[0]
     main.outputs = [main.out("ABS", main.outputs, (), name="z")]
-    graph = graph_of(tmp_path, model)
+    graph = graph_of(model)
     assert graph.tensors["y"].shape == graph.tensors["z"].shape == shape
     assert graph.ops[0].writes[0].bytes == 4 * np.prod(shape)
 
@@ -643,7 +625,6 @@ def test_a_shape_that_the_converter_left_open_is_worked_out(
     ],
 )
 def test_a_shape_that_is_not_to_be_known_is_named(
-    tmp_path: Path,
     kind: str,
     shape: tuple[int, ...],
     weights: list[tuple[int, ...]],
@@ -652,4 +633,4 @@ def test_a_shape_that_is_not_to_be_known_is_named(
 ) -> None:
     model = one_operator(kind, [shape], weights, (), options)
     with pytest.raises(ModelError, match=f"the shape of tensor '{missing}' is not in the file"):
-        graph_of(tmp_path, model)
+        graph_of(model)

@@ -14,7 +14,7 @@ import pytest
 from tests.support.command_line import refused, run
 from tests.support.json_schema import conforms
 from tests.support.needs import TOOLCHAIN
-from tests.support.onnx_builder import constant, info, model, node, save
+from tests.support.onnx_builder import constant, info, model, save
 
 pytest.importorskip("iree.compiler", reason=TOOLCHAIN)
 pytest.importorskip("iree.runtime", reason=TOOLCHAIN)
@@ -30,14 +30,14 @@ def network(folder: Path, rows: int | str = 16, opset: int = 17) -> Path:
     shapes = {"w1": (8, 3, 3, 3), "w2": (12, 8, 3, 3), "w3": (8, 8, 3, 3)}
     weights = [constant(name, rng.normal(size=shape), np.float32) for name, shape in shapes.items()]
     nodes = [
-        node("Conv", ["x", "w1"], "a", pads=[1, 1, 1, 1]),
-        node("Relu", ["a"], "b"),
-        node("Conv", ["b", "w2"], "c", pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("Conv", ["b", "w3"], "d", pads=[1, 1, 1, 1]),
-        node("Add", ["d", "b"], "e"),
-        node("Conv", ["e", "w2"], "f", pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("Concat", ["c", "f"], "g", axis=1),
-        node("GlobalAveragePool", ["g"], "y"),
+        "a = Conv<pads=[1, 1, 1, 1]>(x, w1)",
+        "b = Relu(a)",
+        "c = Conv<pads=[1, 1, 1, 1], strides=[2, 2]>(b, w2)",
+        "d = Conv<pads=[1, 1, 1, 1]>(b, w3)",
+        "e = Add(d, b)",
+        "f = Conv<pads=[1, 1, 1, 1], strides=[2, 2]>(e, w2)",
+        "g = Concat<axis=1>(c, f)",
+        "y = GlobalAveragePool(g)",
     ]
     proto = model(
         nodes, [info("x", [BATCH, 3, rows, 16])], ["y"], weights, opset=opset, ir_version=8

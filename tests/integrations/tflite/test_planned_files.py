@@ -20,6 +20,8 @@ from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
+pytestmark = pytest.mark.slow
+
 
 def compiled_for_a_processor() -> Model:
     """As Vela writes a network: input and output lie in the scratch tensor of one operator."""

@@ -143,7 +143,7 @@ def test_a_wrong_padding_option_is_found() -> None:
     """A convolution of a band with the options of another one of the file, which pads otherwise; for
     windows of 1 x 1 that is the same."""
     found = 0
-    for seed in range(60):
+    for seed in (20, 25, 26, 32, 44):
         old = convolutional(seed)
         for bands in aligned_bands(old)[:9]:
             new, _ = planned(old, [bands])
@@ -165,7 +165,7 @@ def test_a_wrong_padding_option_is_found() -> None:
                         found += 1
                     else:
                         assert differing(old, bytes(wrong), 2**16) is None
-    assert found > 5
+    assert found > 30
 
 
 def padding(op: OperatorEntry) -> int:

@@ -49,7 +49,14 @@ def under_budget(module, share, **more):
     return torch.compile(module, backend=loadmaster, options={"fast_memory": share}, **more)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "t5", "llama", "diffusion"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2",
+        "diffusion",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bert", "vit", "t5", "llama")),
+    ],
+)
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)
     plain = copy.deepcopy(module)

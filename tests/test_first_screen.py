@@ -5,23 +5,18 @@ import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.support.command_line import run
 
-from loadmaster.cli.main import app
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.slow
-def test_the_readme_shows_what_the_demo_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
+@pytest.mark.nightly
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     command = re.search(r"\$\(BIN\)/loadmaster (plan .*)", (ROOT / "Makefile").read_text())
     assert command
     words = shlex.split(command[1])
     words[words.index("--out") + 1] = str(tmp_path / "demo")
-    printed = CliRunner().invoke(app, words, catch_exceptions=False).stdout
+    printed = run(*words, cwd=ROOT).stdout
     said = {" ".join(line.split()) for line in printed.splitlines()}
     shown = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown

@@ -1,0 +1,8 @@
+"""Commands that run in this process search as little as tests do."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick(little_effort: None, forked_interpreter: None) -> None:
+    pass
