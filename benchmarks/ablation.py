@@ -150,7 +150,6 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "bands for half and a quarter": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "bands for a quarter": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],
     "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
-    "polishing": [replaced("workload_planner.MOST_JOBS", 0)],
     **{f"policy: {name}": [_without_number(name)] for name in NUMBERS},
     **{f"move: {kind.__name__}": [_without_move(kind)] for kind in MOVES},
 }

@@ -1,9 +1,9 @@
 """What searches reach: ``python -m benchmarks.quality [NAME ...] [--check | --write]``.
 
-Every figure is a ratio, of which less is better: of what was found to its bound, to the best of all,
-or to what is found with less. ``quality.json`` has the expected figures, and by how much of itself
-each may be exceeded. ``--check`` exits with 1 if any is; ``--write`` writes what was measured,
-and leaves tolerances as they are.
+Every figure is a ratio, of which less is better: of what was found to its bound, to the best of
+all, or to what is found with less. ``quality.json`` has the expected figures, and by how much of
+itself each may be exceeded. ``--check`` exits with 1 if any is; ``--write`` writes what was
+measured, and leaves tolerances as they are.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ def tiny_whole() -> float:
 def tiny_halves() -> float:
     """Tiny networks whose operators may be halved, over the best of all plans: the worst of three.
 
-    The best cuts: unsplit though it exceeds the fast memory; of one operator among many ways; such
-    as only a polished plan shows.
+    One is best unsplit though it exceeds the fast memory, one cut in one of many ways.
     """
     worst = 1.0
     for seed in (5122, 5134, 6175):

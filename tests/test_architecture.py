@@ -393,7 +393,7 @@ TOKENS = {
     "integrations": 112_250,
     "mapping": 26_300,
     "placement": 45_300,
-    "planning": 111_950,
+    "planning": 110_100,
     "report": 39_150,
     "targets": 4_900,
     "workloads": 84_500,

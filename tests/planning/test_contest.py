@@ -25,7 +25,6 @@ class Planner:
     seems: int
     ends: int
     jobs: int = 1
-    is_polished: bool = False
     interrupted: bool = False
     tilings: int = 0
     """What a choice of tilings takes off the end."""
@@ -82,17 +81,6 @@ def _tilings_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plans_are_compared_with_tilings_of_their_own() -> None:
     whole, cut = Planner(500, 100, tilings=20), Planner(60, 95, tilings=1)
     assert contest_of([whole, cut]).best() == (whole, 80)
-
-
-@pytest.mark.parametrize("few", [False, True])
-def test_ways_of_very_few_jobs_are_planned_in_full(few: bool) -> None:
-    """What is polished may be the best of all, which no glance can tell."""
-    whole, seeming, best = (
-        Planner(500, 500),
-        Planner(60, 60),
-        Planner(70, 50, is_polished=few),
-    )
-    assert contest_of([whole, seeming, best]).best()[0] is cast("Any", best if few else seeming)
 
 
 def test_what_seems_worse_is_not_planned_in_full() -> None:

@@ -3,7 +3,7 @@ planned in full, beside whole operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -30,11 +30,6 @@ judged."""
 _MOST_LARGE = 20_000
 """Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for
 the size of its networks."""
-_NEAR = 1.3
-"""Ways to cut very few jobs are planned in full if a glance gives them no more than this multiple
-of the least objective."""
-_TINY = 8
-"""Ways to cut very few jobs that are planned in full."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed"
     " with the least effort: this is the best plan so far"
@@ -145,8 +140,8 @@ class Contest:
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators, then some more of very few jobs;
-        the second alone if no time is left.
+        """The way to cut that seems best, then whole operators; the second alone if no time is
+        left.
 
         Tiles that a glance thinks better than the first come behind it: of what they promise,
         addresses may take back more than of bands.
@@ -163,11 +158,7 @@ class Contest:
         tiles = [
             entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()
         ]
-        return list(
-            {
-                id(entry.planner): entry for entry in (seeming, *tiles[:1], whole, *_tiny(judged))
-            }.values()
-        )
+        return list({id(entry.planner): entry for entry in (seeming, *tiles[:1], whole)}.values())
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is
@@ -222,25 +213,6 @@ class Contest:
             best[0] == 0
             and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
         )
-
-
-def _tiny(judged: Sequence[_Entry]) -> list[_Entry]:
-    """The first few of what is sorted whose plans are polished: what that gains no glance can
-    tell."""
-    return [
-        entry
-        for entry in judged[:_TINY]
-        if entry.planner.is_polished and _is_near(entry.glance, judged[0].glance)
-    ]
-
-
-def _is_near(glance: Score | None, best: Score | None) -> bool:
-    return (
-        glance is not None
-        and best is not None
-        and glance[0] <= _NEAR * best[0]
-        and glance[1] <= _NEAR * best[1]
-    )
 
 
 def _pieces(workload: Workload) -> str:

@@ -3,7 +3,6 @@ mapping, placement and allocation."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import CapacityError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.cost.analytical.tiling_front import least_table
@@ -27,7 +26,6 @@ from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.main_memory import refusal, require_room
 from loadmaster.planning.packing import Packings
-from loadmaster.planning.polish import MOST_JOBS, Decided, neighbours
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
@@ -90,81 +88,6 @@ class WorkloadPlanner:
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends
         the search once there is one."""
-        solution = self._searched()
-        if not self.is_polished or self.interrupted:
-            return solution
-        try:
-            with self.interrupts.breakable():
-                for better in self._polished(solution):
-                    solution = better
-        except KeyboardInterrupt:
-            self.interrupted = True
-        return solution
-
-    @property
-    def is_polished(self) -> bool:
-        """Whether the best plan is changed further, one or two things at a time: jobs are few."""
-        return (
-            self.target.main.in_place
-            and self.effort.evaluations > 0
-            and len(self.workload.jobs) <= MOST_JOBS
-        )
-
-    def _polished(self, solution: Solution) -> Iterator[Solution]:
-        """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and
-        packed if it is better."""
-        fast, most = self.target.fast, self.effort.evaluations
-        least = self.bounds().objective(self.goal.objective, self.goal.latency_network)
-        room, fetches = (
-            (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
-        )
-        best, trials, improves = self.score_of(solution), 0, True
-
-        def around(decided: Decided) -> Iterator[Decided]:
-            return neighbours(decided, self.workload, len(self.target.cores), room, fetches)
-
-        at = Decided.of(solution, self.workload)
-        while improves:
-            improves, seen = False, {at}
-            for changed in itertools.chain(
-                [at], around(at), (second for first in around(at) for second in around(first))
-            ):
-                if changed in seen:
-                    continue
-                trials += 1
-                if trials > most or self.is_late() or (best[0] == 0 and best[1] <= least):
-                    return
-                self.report("polishing", trials / most)
-                seen.add(changed)
-                better = self._as_decided(changed, best)
-                if better is not None:
-                    best, at, improves = self.score_of(better), changed, True
-                    yield replace(better, search=solution.search)
-                    break
-
-    def _as_decided(self, decided: Decided, limit: Score) -> Solution | None:
-        """The plan that was decided, if it is better than ``limit`` and has addresses."""
-        schedule, placement = decided.schedule(), decided.placement(self.workload)
-        try:
-            timeline = self._assess.replay(schedule, placement, decided.waits(self.workload))
-        except PlanError:
-            # What waits for one another never ends.
-            return None
-        score = self._assess.score(schedule, placement, timeline)
-        if score >= limit or overflow(score):
-            return None
-        packed = (
-            self._addresses.pack(1, placement, timeline, None)
-            if self.target.fast is not None
-            else None
-        )
-        if packed is not None and min(packed.offsets, default=0) < 0:
-            return None
-        solution = self._addresses.complete(Draft(schedule, placement, timeline, packed, score))
-        return solution if solution is not None and self.score_of(solution) < limit else None
-
-    def _searched(self) -> Solution:
-        """What the separate pipeline and the joint search find."""
         require_room(self.workload, self.target.main)
         if not self.target.main.in_place:
             return self._copied()
