@@ -102,6 +102,13 @@ std::vector<std::int64_t> Portfolio::placed(
 }
 
 void Portfolio::run() {
+    if (!buffers_.near_first.empty()) { // no lifetimes, of which the others think
+        first_fits();
+        if (!over()) best_fit();
+        if (!over()) greedy_orders();
+        if (!over()) local_search();
+        return;
+    }
     const bool small = buffers_.count() <= kLarge;
     if (!effort_.in_passing) at_once();
     if (!done()) first_fits();
@@ -151,6 +158,8 @@ void Portfolio::first_fits() {
 }
 
 void Portfolio::run(std::string_view strategy) {
+    if (!buffers_.near_first.empty() && (strategy == "exact" || strategy == "telamalloc"))
+        throw std::invalid_argument("conflicts: so many only auto and the simple strategies pack");
     if (strategy == "auto")
         run();
     else if (strategy == "best-fit")
