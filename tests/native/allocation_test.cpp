@@ -396,7 +396,7 @@ TEST("dense sets whose ends do not line up are packed by blocks, alike on any nu
         Set set = tiling(200, 100'000, seed);
         for (std::size_t b = 0; b < set.begin.size(); ++b)
             if (set.end[b] - set.begin[b] >= 20) set.end[b] -= (set.end[b] - set.begin[b]) / 20;
-        const Bound bound = lower_bound(set.buffers(), -1);
+        const Bound bound = lower_bound(set.buffers(), {}, -1);
         std::vector<BlockAttempt> attempts;
         for (std::uint64_t k = 0; k < 6; ++k) attempts.push_back({k % 2 ? 0.03 : 0.1, seed + k, 2});
         Effort effort;

@@ -53,8 +53,7 @@ def load_of(problem: Problem, found: _native.Packed) -> Load:
         problem.name(at) if at < count else "(reserved {}-{})".format(*ranges[at - count])
         for at in found.witnesses.tolist()
     )
-    instant = 0 if problem.conflicts is not None else found.instant
-    return Load(found.bound, None if found.proof == "pairs" else instant, names)
+    return Load(found.bound, None if found.proof == "pairs" else found.instant, names)
 
 
 def lower_bound(problem: Problem) -> Load:

@@ -309,6 +309,7 @@ Allocation allocate(
     const Demands &demands, Int capacity, const Effort &effort, const Strategy &strategy) {
     const Clocked clocked(demands);
     Allocation answer = Driver(clocked.demands(), effort, strategy).run(capacity);
+    if (demands.conflicts) answer.load.instant = 0; // of no clock that the caller knows
     const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
     if (!packed)
         answer.offset.clear();

@@ -15,8 +15,8 @@
  * search (up to 8 million). More than 64 buffers are searched in a thread with a stack of its own,
  * as that search recurses once for each: a caller needs no more than 64 KiB.
  *
- * Not in the library, only in the Python package: in-place pairs, conflicts without a common clock,
- * several memories, and the small set of buffers that explains why nothing fits. */
+ * Not in the library, only in the Python package: several memories, and the small set of buffers
+ * that explains why nothing fits. */
 #ifndef LOADMASTER_ALLOCATE_H
 #define LOADMASTER_ALLOCATE_H
 
@@ -60,6 +60,13 @@ typedef struct loadmaster_range {
     int64_t low, high;
 } loadmaster_range;
 
+/* Two buffers, by index. In place: they may lie so that `other` is `shift` bytes above `one`,
+ * instead of being apart. In conflict: they must be apart, and `shift` means nothing. */
+typedef struct loadmaster_pair {
+    size_t one, other;
+    int64_t shift;
+} loadmaster_pair;
+
 typedef struct loadmaster_problem {
     const loadmaster_buffer *buffers;
     size_t buffer_count;
@@ -70,6 +77,12 @@ typedef struct loadmaster_problem {
     int64_t
         alignment; /* of all buffers, but for those within a group only of its address; 0 means 1 */
     int64_t capacity; /* bytes; 0: make the peak as low as possible */
+    const loadmaster_pair *in_place;
+    size_t in_place_count;
+    int64_t without_clock; /* not 0: only `conflicts` must be apart, whatever lifetimes and gaps
+                              say */
+    const loadmaster_pair *conflicts;
+    size_t conflict_count;
 } loadmaster_problem;
 
 typedef struct loadmaster_limits {
