@@ -1,11 +1,11 @@
 // The allocation library from C++: packings hold, optima that are known by construction are found,
 // and proofs are right.
-#include "allocation/block_packing.hpp"
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/lower_ceilings.hpp"
 #include "allocation/packing_check.hpp"
 #include "allocation/plain.hpp"
+#include "allocation/portfolio.hpp"
 #include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
@@ -397,19 +397,15 @@ TEST("dense sets whose ends do not line up are packed by blocks, alike on any nu
         for (std::size_t b = 0; b < set.begin.size(); ++b)
             if (set.end[b] - set.begin[b] >= 20) set.end[b] -= (set.end[b] - set.begin[b]) / 20;
         const Bound bound = lower_bound(set.buffers(), {}, -1);
-        std::vector<BlockAttempt> attempts;
-        for (std::uint64_t k = 0; k < 6; ++k) attempts.push_back({k % 2 ? 0.03 : 0.1, seed + k, 2});
         Effort effort;
-        const PackedBlocks one =
-            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        Portfolio one(set.buffers(), {}, bound, -1, effort);
+        one.run();
         effort.threads = 3;
-        const PackedBlocks three =
-            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
-        CHECK(one.offset == three.offset && one.attempt == three.attempt &&
-            one.counters.nodes == three.counters.nodes);
-        const Int peak = peak_of(set.buffers(), one.offset);
-        CHECK(set.valid(one.offset, peak) &&
-            static_cast<double>(peak) < 1.01 * static_cast<double>(bound.bytes));
+        Portfolio three(set.buffers(), {}, bound, -1, effort);
+        three.run();
+        CHECK(one.offset() == three.offset() && one.counters().nodes == three.counters().nodes);
+        CHECK(set.valid(one.offset(), one.peak()) &&
+            static_cast<double>(one.peak()) < 1.01 * static_cast<double>(bound.bytes));
     }
 }
 

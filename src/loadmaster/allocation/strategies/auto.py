@@ -1,8 +1,8 @@
-"""Auto: a short exact search, then the simple strategies, exact search from the best of them, and
-the others with what is left.
+"""Auto: simple orders, a short exact search, then exact search, blocks and ejections in turns with
+slices of work that grow.
 
-It begins with every packing that the simple ones find and only ever accepts lower ones, so it is
-never worse than they are: ``native/allocation/portfolio.cpp``.
+It only ever accepts lower packings, so it is never worse than the simple orders:
+``native/allocation/portfolio.cpp``.
 """
 
 from loadmaster.allocation.search_state import NATIVE
