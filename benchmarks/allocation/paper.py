@@ -86,12 +86,11 @@ def by_best_fit(case: Case) -> Outcome:
 
 
 def by_greedy(case: Case) -> Outcome:
-    def first() -> int:
-        problem = packing_problem(case.plain)
-        return problem.place_in_order(problem.orders()[0]).peak
-
-    seconds, peak = clocked(first)
-    return case.outcome("greedy (by size)", peak <= case.capacity, seconds)
+    lower, upper, size = case.plain
+    seconds, found = clocked(
+        lambda: packing_problem(case.plain).place_in_order(np.lexsort((lower - upper, -size)))
+    )
+    return case.outcome("greedy (by size)", found.peak <= case.capacity, seconds)
 
 
 def by_telamalloc(case: Case, options: Options | None = None, name: str = "telamalloc") -> Outcome:

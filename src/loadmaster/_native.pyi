@@ -209,7 +209,7 @@ class PackingProblem:
         buffer among these, and how far it lies above the one there."""
 
     def orders(self) -> list[Ints]:
-        """Those of the strategy greedy."""
+        """Those of `greedy` that look for the lowest gap."""
 
     def load_bound(self) -> Load:
         """The most bytes in use at once. O(m log m)."""
@@ -395,8 +395,8 @@ class Conflict:
     victim: int
 
 def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int) -> bool:
-    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and
-    shares nothing with the solvers."""
+    """Whether no two plain buffers overlap and the highest top is ``peak``; shares nothing with the
+    solvers."""
 
 def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
     """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as

@@ -3,7 +3,6 @@
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/lower_ceilings.hpp"
-#include "allocation/packing_check.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/portfolio.hpp"
 #include "allocation/small.hpp"
@@ -255,17 +254,8 @@ TEST("a few plain buffers are packed at once") {
         const Set set = tiling(16, 100, seed);
         const Small small = allocate_small(set.buffers());
         CHECK(small.bound == 100 && small.peak >= small.bound);
-        CHECK(packing_holds(set.begin.data(), set.end.data(), set.size.data(), small.offset.data(),
-            set.size.size(), small.peak));
         CHECK(set.valid(small.offset, small.peak));
     }
-}
-
-TEST("the check of packings finds an overlap and a wrong peak") {
-    const std::vector<Int> lower{0, 1}, upper{2, 3}, size{4, 4}, apart{0, 4}, overlapping{0, 3};
-    CHECK(packing_holds(lower.data(), upper.data(), size.data(), apart.data(), 2, 8));
-    CHECK(!packing_holds(lower.data(), upper.data(), size.data(), apart.data(), 2, 7));
-    CHECK(!packing_holds(lower.data(), upper.data(), size.data(), overlapping.data(), 2, 7));
 }
 
 TEST("thousands of buffers come within 4 % of the load") {

@@ -434,6 +434,14 @@ std::vector<std::int64_t> place_what_fits(
         [&]<typename Placed>() { return run_what_fits<Placed>(buffers, time, order, capacity); });
 }
 
+std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers) {
+    const Timeline time(buffers);
+    std::vector<std::vector<std::int64_t>> orders;
+    for (const Order &order : kOrders)
+        if (!order.best_fit) orders.push_back(sorted(buffers, time, order));
+    return orders;
+}
+
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget) {
     const Timeline time(buffers);

@@ -40,6 +40,9 @@ std::vector<std::int64_t> place_what_fits(
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget);
 
+// Those of the family that look for the lowest gap.
+std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers);
+
 // Two pinned buffers that overlap, so that there is no packing. O(n log n).
 std::optional<PinClash> pins_clash(const Buffers &buffers);
 

@@ -3,7 +3,6 @@
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/orders.hpp"
-#include "allocation/placing_orders.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/small.hpp"
 #include "allocation/solver.hpp"
@@ -110,11 +109,20 @@ std::vector<std::int64_t> Portfolio::placed(
         .offset;
 }
 
+// The first key decides, then the second; of equals, the lower number comes first.
+template <typename KeyOf>
+std::vector<std::int64_t> Portfolio::sorted_by(const KeyOf &key_of) const {
+    std::vector<std::int64_t> order(buffers_.size.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+        [&](std::int64_t a, std::int64_t b) { return key_of(a) < key_of(b); });
+    return order;
+}
+
 void Portfolio::run() {
     if (!buffers_.near_first.empty()) { // no lifetimes, of which the others think
         first_fits();
         if (!over()) best_fit();
-        if (!over()) greedy_orders();
         if (!over()) local_search();
         return;
     }
@@ -124,7 +132,6 @@ void Portfolio::run() {
     if (!done()) first_fits();
     if (small && whole && !over()) search(kShortNodes);
     if (whole && !over()) best_fit();
-    if (whole && small && !over()) greedy_orders();
     if (whole && !small && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
     if (small && whole && effort_.work >= 100)
         take_turns();
@@ -214,12 +221,8 @@ std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns)
 
 // Each buffer in turn, from the lowest up, falls as far as it can.
 void Portfolio::sink() {
-    PlacingOrder upwards(offset_.size());
-    do {
-        std::iota(upwards.begin(), upwards.end(), 0);
-        std::stable_sort(upwards.begin(), upwards.end(),
-            [&](std::int64_t a, std::int64_t b) { return offset_[a] < offset_[b]; });
-    } while (offer(placed(upwards, false)));
+    while (offer(placed(upwards(), false))) {
+    }
 }
 
 void Portfolio::play(const Turn &turn, const Portfolio &from) {
@@ -272,7 +275,7 @@ void Portfolio::run(std::string_view strategy) {
     else if (strategy == "best-fit")
         best_fit();
     else if (strategy == "greedy")
-        greedy_orders();
+        first_fits();
     else if (strategy == "exact")
         search(effort_.timed() ? -1 : exact_nodes());
     else if (strategy == "telamalloc")
@@ -337,18 +340,18 @@ void Portfolio::eject(Ejections ejections, double share) {
     note(budget);
 }
 
-void Portfolio::best_fit() { offer(placed(by_birth(buffers_), true)); }
+std::vector<std::int64_t> Portfolio::upwards() const {
+    return sorted_by([&](std::int64_t b) { return offset_[b]; });
+}
 
-void Portfolio::greedy_orders() {
-    Budget budget = effort_.budget(-1);
-    bool first = true;
-    for (const PlacingOrder &order : allocation::greedy_orders(buffers_, hint_)) {
-        if (done() || (!first && (!budget.look() || buffers_.count() > kOrdersBelow))) break;
-        offer(placed(order, false));
-        ++counters_.orders;
-        first = false;
-    }
-    note(budget);
+// By birth; of those born together, the largest first.
+void Portfolio::best_fit() {
+    const auto birth = [&](std::int64_t b) {
+        const std::int64_t first = buffers_.first[b];
+        return first < buffers_.first[b + 1] ? buffers_.begin[first] : 0;
+    };
+    offer(placed(
+        sorted_by([&](std::int64_t b) { return std::pair(birth(b), -buffers_.size[b]); }), true));
 }
 
 // Asks for the bound first, then for ever more, up to just below the best so far.
@@ -379,21 +382,14 @@ void Portfolio::telamalloc(std::int64_t steps) {
     }
 }
 
-// Starts from the best greedy order; a buffer that reaches the peak moves forward in the order,
+// Starts from the best of the family; a buffer that reaches the peak moves forward in the order,
 // sometimes any two change places, and what is no worse is kept.
 void Portfolio::local_search() {
+    if (!found()) first_fits();
+    if (!found()) return;
     Budget budget = effort_.budget(-1);
-    PlacingOrder order;
-    std::vector<std::int64_t> offset;
-    std::int64_t peak = std::numeric_limits<std::int64_t>::max();
-    for (PlacingOrder &candidate : allocation::greedy_orders(buffers_, hint_)) {
-        std::vector<std::int64_t> there = placed(candidate, false);
-        ++counters_.samples;
-        if (peak_of(buffers_, there) >= peak) continue;
-        peak = peak_of(buffers_, there), offset = there, order = std::move(candidate);
-        offer(std::move(there));
-        if (done() || !budget.look()) break;
-    }
+    std::vector<std::int64_t> order = upwards(), offset = offset_;
+    std::int64_t peak = peak_;
     const std::int64_t count = buffers_.count();
     Random random(effort_.seed);
     std::vector<std::int64_t> tops(offset.size());
@@ -408,7 +404,7 @@ void Portfolio::local_search() {
         high.clear();
         for (std::size_t i = 0; i < order.size(); ++i)
             if (tops[order[i]] >= *rank) high.push_back(i);
-        PlacingOrder moved = order;
+        std::vector<std::int64_t> moved = order;
         const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);
         std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to),
             moved.begin() + static_cast<std::ptrdiff_t>(at),

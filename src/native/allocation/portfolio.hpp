@@ -28,7 +28,6 @@ class Portfolio {
     void run(std::string_view strategy);
     // The searches, each of which offers what it finds.
     void best_fit();
-    void greedy_orders();
     void local_search();
     void telamalloc(std::int64_t steps);
 
@@ -62,6 +61,8 @@ class Portfolio {
     void play(const Turn &turn, const Portfolio &from);
     void pack_blocks(const Turn &turn);
     void sink();
+    std::vector<std::int64_t> upwards() const; // the order of the best packing's addresses
+    template <typename KeyOf> std::vector<std::int64_t> sorted_by(const KeyOf &key_of) const;
     void eject(Ejections ejections, double share);
     std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;

@@ -1,7 +1,6 @@
 // Python bindings of the allocation kernels. Arguments are checked here, so that no kernel reads
 // out of bounds or overflows.
 #include "allocation/first_fit.hpp"
-#include "allocation/placing_orders.hpp"
 #include "allocation/policy.hpp"
 #include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
@@ -218,14 +217,9 @@ class PackingProblem {
             column(std::move(place)), column(std::move(lift)));
     }
 
-    // Those of `greedy`.
     nb::object orders() const {
-        const bool hinted = std::any_of(
-            demands_.hint.begin(), demands_.hint.end(), [](std::int64_t at) { return at >= 0; });
         nb::list found;
-        for (PlacingOrder &order :
-            greedy_orders(buffers(), hinted ? demands_.hint : std::span<const std::int64_t>()))
-            found.append(column(std::move(order)));
+        for (auto &order : first_fit_orders(buffers())) found.append(column(std::move(order)));
         return found;
     }
 

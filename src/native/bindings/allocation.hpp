@@ -38,7 +38,6 @@ inline nanobind::dict counted(const Counters &counters) {
         if (count > 0) found[name] = count;
     };
     set("nodes", counters.nodes);
-    set("orders", counters.orders);
     set("steps", counters.steps);
     set("minor_backtracks", counters.minor_backtracks);
     set("major_backtracks", counters.major_backtracks);

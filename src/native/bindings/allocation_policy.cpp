@@ -1,11 +1,13 @@
 // Python bindings of what packs without a problem that was checked before.
-#include "allocation/packing_check.hpp"
 #include "allocation/small.hpp"
+#include "allocation/solver.hpp"
+#include "allocation/verify.hpp"
 #include "bindings/allocation.hpp"
 #include "loadmaster/allocate.h"
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -70,7 +72,12 @@ bool py_packing_holds(
     const std::size_t count = size.size();
     require(lower.size() == count && upper.size() == count && offset.size() == count,
         "buffers: arrays of different lengths");
-    return packing_holds(lower.data(), upper.data(), size.data(), offset.data(), count, peak);
+    const PlainArrays arrays(count);
+    const Buffers buffers = arrays.buffers(lower, upper, size);
+    const auto before_all = [](std::int64_t instant) { return instant < 0; };
+    return std::none_of(lower.data(), lower.data() + count, before_all) &&
+        peak_of(buffers, view(offset)) == peak &&
+        !broken_rule({buffers, {}}, view(offset), peak);
 }
 
 } // namespace

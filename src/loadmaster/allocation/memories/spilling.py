@@ -125,7 +125,7 @@ def _keep(
         _pack_most(at, members, packed, order[stay[order]], int(pinned.sum()), pack)
         candidates = [packed]
     else:
-        family = family[3:6]
+        family = family[:3]
     candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
     filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
     return max(

@@ -1,7 +1,8 @@
-"""Greedy: a family of orders, each buffer at the lowest free gap, the best packing kept.
+"""Greedy: a family of orders, each buffer at the lowest free gap or the tightest, the best packing
+kept; many buffers also by sweeps over time.
 
-The first order, by size, is TensorFlow Lite's; the powers of the peak load in a buffer's lifetime
-favour what lives through crowded instants.
+One order, by size, is TensorFlow Lite's; the powers of the peak load in a buffer's lifetime favour
+what lives through crowded instants.
 """
 
 from loadmaster.allocation.search_state import NATIVE
