@@ -176,8 +176,13 @@ std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns)
     std::atomic<std::size_t> next = 0, settled = turns.size();
     std::atomic<bool> signalled = false;
     const auto main_thread = std::this_thread::get_id();
+    const auto threads =
+        std::min<std::int64_t>(effort_.threads, static_cast<std::int64_t>(turns.size()));
     const auto work = [&] {
-        for (std::size_t i; (i = next++) < turns.size() && i < settled && !signalled;) {
+        for (std::size_t taken; (taken = next++) < turns.size() && !signalled;) {
+            // Side by side the longest, which are the last, begin first.
+            const std::size_t i = threads > 1 ? turns.size() - 1 - taken : taken;
+            if (settled < i) continue;
             Effort effort = effort_;
             effort.threads = 1, effort.seed = turns[i].seed;
             effort.poll = [&, i] {
@@ -195,8 +200,6 @@ std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns)
     };
     {
         std::deque<DeepThread> others;
-        const auto threads =
-            std::min<std::int64_t>(effort_.threads, static_cast<std::int64_t>(turns.size()));
         for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(work);
         work();
     }

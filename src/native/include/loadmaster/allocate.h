@@ -89,7 +89,11 @@ typedef struct loadmaster_limits {
     double seconds; /* the best so far comes back; 0: no limit */
     int64_t work; /* per cent of the default work, which takes at most some seconds; 0 means 100 */
     uint64_t seed;
-    int64_t threads; /* at most so many at once; 0 means 1 */
+    /* At most so many at once; 0 means 1. They help where simple orders and a short exact search do
+     * not settle up to 2,000 buffers: then engines work side by side. Two threads take some 0.6 to
+     * 0.7 of the time of one, four 0.5 to 0.6. Larger sets gain nothing: each search goes on from
+     * what the one before it has found. */
+    int64_t threads;
     /* Called about 20 times a second, in a thread of the library, if not null: the best so far
      * comes back once it returns anything but 0. */
     int (*cancel)(void *context);
