@@ -157,7 +157,7 @@ def solve(
         named = re.sub(
             r"buffer (\d+)", lambda at: f"buffer {problem.name(int(at[1]))!r}", str(error)
         )
-        raise AllocationError(f"{named}: move or relax one") from None
+        raise AllocationError(named) from None
     except RuntimeError as error:
         raise LoadmasterError(f"strategy {strategy!r}: {error}; try another") from None
     lower, proof = found.bound, _proof(problem, capacity, found)

@@ -159,7 +159,7 @@ class Trial {
     void refuse_clash() const {
         if (const auto clash = pins_clash(reduced_.buffers()))
             throw std::invalid_argument("offset: " + called(clash->one) + " and " +
-                called(clash->other) + " are pinned to addresses that overlap");
+                called(clash->other) + " are pinned to addresses that overlap: move one");
     }
 
     // What a reader of an error knows a buffer of the reduced problem by.

@@ -272,7 +272,8 @@ void Portfolio::first_fits() {
 
 void Portfolio::run(std::string_view strategy) {
     if (!buffers_.near_first.empty() && (strategy == "exact" || strategy == "telamalloc"))
-        throw std::invalid_argument("conflicts: so many only auto and the simple strategies pack");
+        throw std::invalid_argument(
+            "conflicts: too many for this strategy: use auto, or a simple one");
     if (strategy == "auto")
         run();
     else if (strategy == "best-fit")

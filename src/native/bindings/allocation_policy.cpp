@@ -76,8 +76,7 @@ bool py_packing_holds(
     const Buffers buffers = arrays.buffers(lower, upper, size);
     const auto before_all = [](std::int64_t instant) { return instant < 0; };
     return std::none_of(lower.data(), lower.data() + count, before_all) &&
-        peak_of(buffers, view(offset)) == peak &&
-        !broken_rule({buffers, {}}, view(offset), peak);
+        peak_of(buffers, view(offset)) == peak && !broken_rule({buffers, {}}, view(offset), peak);
 }
 
 } // namespace
