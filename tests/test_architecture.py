@@ -386,7 +386,7 @@ def test_types_of_arrays_and_the_clock_have_one_home() -> None:
 
 
 TOKENS = {
-    "allocation": 41_050,
+    "allocation": 30_200,
     "cli": 19_500,
     "core": 10_000,
     "cost": 34_300,

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -23,11 +24,8 @@ from benchmarks.allocation.rivals import (
     omni_telamalloc,
     omnimalloc,
 )
-from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.search_state import peak_of
-from loadmaster.allocation.strategies import best_fit, greedy
 from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
 
 LIMITS = (100, 102, 105, 110, 115, 120)
@@ -80,17 +78,19 @@ def cases(
 
 
 def by_best_fit(case: Case) -> Outcome:
-    seconds, offsets = clocked(
-        lambda: place(case.problem, best_fit.order(case.problem), best_fit=True)
+    lower, _, size = case.plain
+    seconds, found = clocked(
+        lambda: packing_problem(case.plain).place_in_order(np.lexsort((-size, lower)), True)
     )
-    return case.outcome("best-fit", peak_of(case.problem, offsets) <= case.capacity, seconds)
+    return case.outcome("best-fit", found.peak <= case.capacity, seconds)
 
 
 def by_greedy(case: Case) -> Outcome:
-    seconds, offsets = clocked(lambda: place(case.problem, next(greedy.orders(case.problem))))
-    return case.outcome(
-        "greedy (by size)", peak_of(case.problem, offsets) <= case.capacity, seconds
+    lower, upper, size = case.plain
+    seconds, found = clocked(
+        lambda: packing_problem(case.plain).place_in_order(np.lexsort((lower - upper, -size)))
     )
+    return case.outcome("greedy (by size)", found.peak <= case.capacity, seconds)
 
 
 def by_telamalloc(case: Case, options: Options | None = None, name: str = "telamalloc") -> Outcome:

@@ -1,7 +1,8 @@
 """Hot kernels in C++; the interpreter lock is released while they run. Malformed arrays raise
 ValueError."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,13 +210,18 @@ def best_content(
 # came; its exception is cleared. The peak is the largest offset + size.
 
 class PackingProblem:
-    """n buffers with m sections in all, checked once; the arrays must not change afterwards.
+    """n buffers with m sections in all and their demands, checked once; the arrays must not change
+    afterwards.
 
     Each buffer has ``size``, ``alignment`` (at least 1), ``pin`` (a fixed offset, which overrides
     the alignment, or -1) and the sections ``first[i]`` .. ``first[i + 1] - 1``, which do not
     overlap: it is alive over [``begin``, ``end``) and uses its bytes ``low`` .. ``high`` then. A
     buffer that never uses a byte gets its pin or 0 and counts for no peak. Sizes and alignments
-    above 2^62 in all raise OverflowError.
+    above 2^62 in all raise OverflowError. Rows: ``aliases`` of group, member and shift, group after
+    group; ``reserved`` of two addresses; ``in_place`` of two buffers and a shift; ``conflicts`` of
+    two buffers, which then count instead of sections. Only `allocate`, `bound` and `merged` see to
+    all demands; `place_in_order` and `place_what_fits` to reserved ranges and conflicts, the others
+    to none of these.
     """
 
     def __init__(
@@ -228,21 +234,50 @@ class PackingProblem:
         end: Ints,
         low: Ints,
         high: Ints,
+        *,
+        hint: Ints | None = None,
+        aliases: Ints | None = None,
+        reserved: Ints | None = None,
+        in_place: Ints | None = None,
+        conflicts: Ints | None = None,
     ) -> None: ...
+    def allocate(
+        self,
+        capacity: int,
+        effort: Effort,
+        *,
+        strategy: str = "auto",
+        own: Callable[[tuple[Any, ...], int, int], tuple[Ints | None, int, bool]] | None = None,
+    ) -> Packed:
+        """The whole way from demands to a checked answer; ``capacity``: -1 for none.
+
+        ``own`` searches in place of a strategy of the portfolio: it gets the reduced problem in
+        columns as `merged` returns them, a lower bound and the capacity, and returns offsets or
+        None, the bytes that any packing needs as far as it has shown, and whether it was
+        interrupted.
+        """
+
+    def bound(self, capacity: int = -1) -> Packed:
+        """Only the bound and its witnesses; ranges from the capacity on do not count."""
+
+    def merged(self) -> tuple[tuple[Any, ...], Ints, Ints]:
+        """Conflicts on a clock and groups as one buffer each: columns (size, alignment, pin, hint,
+        first, begin, end, low, high, in-place rows, conflict rows or None); then the place of each
+        buffer among these, and how far it lies above the one there."""
+
+    def orders(self) -> list[Ints]:
+        """Those of `greedy` that look for the lowest gap."""
+
     def load_bound(self) -> Load:
         """The most bytes in use at once. O(m log m)."""
-
-    def alive_in_pairs(self, enough: int) -> tuple[int, Ints]:
-        """Buffers of which each two are whole and alive together at some instant, and their bytes
-        in all; 0 and none up to ``enough``."""
 
     def place_in_order(self, order: Ints, best_fit: bool = False) -> PlacedInOrder:
         """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever
         the order."""
 
     def place_what_fits(self, order: Ints, capacity: int) -> Ints:
-        """Offsets of each buffer in turn at its lowest gap; -1 for those that would end past
-        ``capacity``. None may be pinned."""
+        """Offsets of each buffer of an order in turn at its lowest gap; -1 for those that would end
+        past ``capacity``, and those that are left out. Pinned ones may overlap one another."""
 
     def greedy(
         self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0
@@ -302,18 +337,6 @@ class PackingProblem:
         blame.
         """
 
-    def search(
-        self,
-        strategy: str,
-        *,
-        capacity: int,
-        bound: int,
-        hint: Ints | None = None,
-        effort: Effort,
-        in_passing: bool = False,
-    ) -> Searched:
-        """One strategy by name, from scratch. ``capacity``: -1 for none; ``bound``: bytes at which
-        nothing is left to gain."""
     def record_backtracks(
         self, capacity: int, *, steps: int, every: int, horizon: int
     ) -> RecordedBacktracks:
@@ -362,15 +385,6 @@ class Effort:
         self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0
     ) -> None: ...
 
-class Searched:
-    """What one strategy found: offsets or None, and the bytes that any packing needs as far as an
-    exhausted search has shown."""
-
-    offsets: Ints | None
-    floor: int
-    counters: dict[str, int]
-    interrupted: bool
-
 class Packed:
     """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of
     them, ``"exhausted"`` or nothing."""
@@ -384,31 +398,6 @@ class Packed:
     witnesses: Ints
     counters: dict[str, int]
     interrupted: bool
-
-def allocate(
-    size: Ints,
-    alignment: Ints,
-    pin: Ints,
-    hint: Ints,
-    first: Ints,
-    begin: Ints,
-    end: Ints,
-    low: Ints,
-    high: Ints,
-    group_first: Ints,
-    member: Ints,
-    shift: Ints,
-    reserved_low: Ints,
-    reserved_high: Ints,
-    capacity: int,
-    effort: Effort,
-) -> Packed:
-    """The whole policy: demands in, a checked answer out. Columns of buffers and sections are those
-    of `PackingProblem`.
-
-    Group g has the members ``group_first[g]`` to ``group_first[g + 1] - 1``, each ``shift`` bytes
-    above its address. ``capacity``: -1 for none.
-    """
 
 class TelamallocFeatures:
     """Features of TelaMalloc's search, described in
@@ -505,21 +494,9 @@ class Conflict:
     levels: Ints
     victim: int
 
-def place_apart(
-    size: Ints,
-    alignment: Ints,
-    pin: Ints,
-    near_first: Ints,
-    near: Ints,
-    order: Ints,
-    best_fit: bool = False,
-) -> PlacedInOrder:
-    """Place each buffer in turn at its lowest gap (or its tightest) apart from its neighbours
-    ``near[near_first[i]:near_first[i + 1]]``."""
-
 def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int) -> bool:
-    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and
-    shares nothing with the solvers."""
+    """Whether no two plain buffers overlap and the highest top is ``peak``; shares nothing with the
+    solvers."""
 
 def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
     """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as

@@ -178,12 +178,10 @@ def test_the_same_seed_gives_the_same_answer(name: str) -> None:
     assert not first.interrupted
 
 
-def test_what_a_strategy_cannot_honour_it_refuses_by_name() -> None:
+def test_every_strategy_honours_in_place_pairs() -> None:
     buffers = [lm.Buffer("a", 0, 9, 4), lm.Buffer("b", 0, 9, 4)]
-    with pytest.raises(
-        AllocationError, match=r"'exact' cannot honour in-place pairs: use auto or best-fit"
-    ):
-        lm.allocate(buffers, strategy="exact", in_place=[(0, 1)])
+    for strategy, peak in (("exact", 4), ("telamalloc", 4), ("greedy", 8)):
+        assert lm.allocate(buffers, strategy=strategy, in_place=[(0, 1)]).peak == peak
     with pytest.raises(AllocationError, match=r"no strategy 'best': did you mean best-fit"):
         lm.allocate(buffers, strategy="best")
 

@@ -15,7 +15,7 @@ from loadmaster.allocation.memories.integer_program import Program, prove
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import Cut, relax
 from loadmaster.allocation.memories.verify import broken_bank_rules
-from loadmaster.allocation.reduction.reduce import merge
+from loadmaster.allocation.native import merged
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
@@ -402,7 +402,7 @@ def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_
         lm.Buffer("high", 0, 1, 3, prefers=("m0", "m2")),
     ]
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
-    problem = merge(problem_of(buffers, aliases=((0, (2, 4)),))).problem
+    problem, _, _ = merged(problem_of(buffers, aliases=((0, (2, 4)),)))
     costs = np.array([[0, 5, 10], [0, -1, 6]])[: len(problem)]
     matrix = Program(relax(problem, banks, costs), 10.0)._solver.getLp().a_matrix_
     columns = np.repeat(np.arange(len(matrix.start_) - 1), np.diff(matrix.start_))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 
 import loadmaster as lm
-from loadmaster.allocation.reduction.sharing import least_bytes
+from loadmaster.allocation.native import lower_bound
+from loadmaster.allocation.rules import problem_of
 
 
 def residual(blocks: int) -> tuple[tuple[list[int], list[int], list[int]], list[tuple[int, int]]]:
@@ -72,6 +73,8 @@ def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partit
     pairs = [pair for pair in itertools.combinations(range(count), 2) if data.draw(st.booleans())]
     near = {i: {a + b - i for a, b in pairs if i in (a, b)} for i in range(count)}
     best = cheapest(list(range(count)), near, size)
-    bytes_of = dict(enumerate(size))
-    assert least_bytes(bytes_of, near, nested=True) == best
-    assert least_bytes(bytes_of, near, nested=False) <= best
+    alike = ([0] * count, [1] * count, size)
+    bound = lower_bound(problem_of(alike, in_place=pairs)).bytes
+    assert bound == best
+    more = [(*pair, shift) for pair in pairs for shift in (0, 1)]
+    assert lower_bound(problem_of(alike, in_place=more)).bytes <= bound

@@ -373,6 +373,17 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert_same(problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000))
 
 
+def apart(size, alignment, pairs) -> _native.PackingProblem:
+    """Buffers of which some pairs must be apart, whatever their lifetimes."""
+    count = len(size)
+    first, none, begin = np.arange(count + 1), ints([-1] * count), ints([0] * count)
+    rows = np.array(sorted(pairs), dtype=np.int64)
+    rows = rows if len(rows) else np.empty((0, 2), dtype=np.int64)
+    return _native.PackingProblem(
+        size, alignment, none, first, begin, begin + 1, begin, size, conflicts=rows
+    )
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 4])), min_size=1, max_size=7),
     st.data(),
@@ -381,25 +392,16 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> None:
     count = len(rows)
     pairs = {(i, j) for j in range(count) for i in range(j) if data.draw(st.booleans())}
-    near = [[j for j in range(count) if (min(i, j), max(i, j)) in pairs] for i in range(count)]
     order = data.draw(st.permutations(range(count)))
     size, alignment = ints(row[0] for row in rows), ints(row[1] for row in rows)
-    first = ints([0, *np.cumsum([len(mine) for mine in near])])
-    given_ = (
-        size,
-        alignment,
-        ints([-1] * count),
-        first,
-        ints(i for mine in near for i in mine),
-        ints(order),
-        False,
-    )
-    found = _native.place_apart(*given_)
+    found = apart(size, alignment, pairs).place_in_order(ints(order))
     placed: dict[int, int] = {}
     for i in order:
         at = 0
         while any(
-            at < placed[j] + size[j] and placed[j] < at + size[i] for j in near[i] if j in placed
+            at < placed[j] + size[j] and placed[j] < at + size[i]
+            for j in placed
+            if (min(i, j), max(i, j)) in pairs
         ):
             at += int(alignment[i])
         placed[i] = at
@@ -407,9 +409,8 @@ def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> N
     assert found.peak == max(placed[i] + int(size[i]) for i in range(count))
 
 
-def test_neighbours_that_do_not_exist_are_refused() -> None:
-    one, none = ints([1]), ints([-1])
-    with pytest.raises(ValueError, match="near: must name buffers"):
-        _native.place_apart(one, one, none, ints([0, 1]), ints([4]), ints([0]), False)
-    with pytest.raises(ValueError, match="near_first: must end"):
-        _native.place_apart(one, one, none, ints([0, 2]), ints([0]), ints([0]), False)
+def test_pairs_of_buffers_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="pair: names a buffer that does not exist"):
+        apart(ints([1]), ints([1]), [(0, 4)])
+    with pytest.raises(ValueError, match="rows: of another width"):
+        apart(ints([1]), ints([1]), [(0, 0, 0)])

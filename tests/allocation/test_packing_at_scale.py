@@ -10,10 +10,8 @@ import pytest
 from tests.support.needs import SANITIZER
 
 import loadmaster as lm
-from loadmaster.allocation import native
-from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.verify import broken_rules
 
 
@@ -36,20 +34,18 @@ def layers(count: int, seed: int):
     return lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64)
 
 
-def packed(problem) -> Search:
-    search = Search(problem, load_bound(problem))
-    search.offer(native.packing_problem(problem).greedy().offsets)
-    return search
+def packed(problem):
+    return packing_problem(problem).greedy()
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
 def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed: int) -> None:
     problem = problem_of(spread(3000, seed))
-    search = packed(problem)
-    assert not list(broken_rules(problem, search.offsets))
-    assert search.bound.bytes <= search.peak <= 1.04 * search.bound.bytes
-    assert (packed(problem).offsets == search.offsets).all()
+    found = packed(problem)
+    assert not list(broken_rules(problem, found.offsets))
+    assert found.bound <= found.peak <= 1.04 * found.bound
+    assert (packed(problem).offsets == found.offsets).all()
 
 
 def test_any_order_of_input_holds() -> None:
@@ -75,13 +71,13 @@ def test_aligned_ones_hold(alignment: int) -> None:
 
 @pytest.mark.parametrize("length", [64, 300, 1024])
 def test_sliding_windows_come_within_a_hundredth_of_the_bound(length: int) -> None:
-    search = packed(problem_of(windows(25_000, length, 1)))
-    assert search.peak <= 1.01 * search.bound.bytes
+    found = packed(problem_of(windows(25_000, length, 1)))
+    assert found.peak <= 1.01 * found.bound
 
 
 def test_layers_come_within_seven_thousandths_of_the_bound() -> None:
-    search = packed(problem_of(layers(40_000, 0)))
-    assert search.peak <= 1.007 * search.bound.bytes
+    found = packed(problem_of(layers(40_000, 0)))
+    assert found.peak <= 1.007 * found.bound
 
 
 @pytest.mark.slow
@@ -89,7 +85,7 @@ def test_layers_that_packing_at_scale_leaves_far_from_the_bound_come_near_to_it(
     """Sets of some thousand buffers of which few are large: their fullest instant is hard, and the
     rest easy."""
     columns = layers(3000, 3)
-    assert packed(problem_of(columns)).peak > 1.05 * load_bound(problem_of(columns)).bytes
+    assert (simple := packed(problem_of(columns))).peak > 1.05 * simple.bound
     best = lm.allocate(columns)
     assert best.peak < 1.015 * best.lower_bound
 
@@ -120,7 +116,7 @@ def test_best_fit_by_birth_is_best_fit() -> None:
     columns = spread(1600, 3)
     order = np.lexsort((-columns[2], columns[0]))
     problem = problem_of(columns)
-    quick = native.in_order(problem, order, best_fit=True)
+    quick = packing_problem(problem).place_in_order(order, best_fit=True).offsets
     # A pinned buffer that is never alive keeps it from the short way.
     pinned = problem_of(
         {
@@ -130,7 +126,8 @@ def test_best_fit_by_birth_is_best_fit() -> None:
             "pin": [-1] * 1600 + [0],
         }
     )
-    assert (quick == native.in_order(pinned, np.array([*order, 1600]), best_fit=True)[:-1]).all()
+    slow = packing_problem(pinned).place_in_order(np.array([*order, 1600]), best_fit=True)
+    assert (quick == slow.offsets[:-1]).all()
 
 
 def test_many_identical_ones_are_proven_optimal() -> None:

@@ -9,7 +9,7 @@ from tests.support.problems import clash, lowest_peak, records, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Load
-from loadmaster.allocation.bounds import load_bound, packing_bound
+from loadmaster.allocation.native import lower_bound, packing_problem
 from loadmaster.allocation.rules import problem_of
 
 
@@ -24,7 +24,7 @@ def three() -> list[lm.Buffer]:
 
 def test_what_is_alive_two_by_two_is_the_proof() -> None:
     answer = lm.allocate(three())
-    assert load_bound(problem_of(three())).bytes == 13
+    assert packing_problem(problem_of(three())).load_bound().bytes == 13
     assert (answer.status, answer.peak, answer.certificate) == (
         "optimal",
         18,
@@ -51,7 +51,8 @@ def test_what_is_alive_two_by_two_is_the_reason() -> None:
 def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(
     buffers: list[lm.Buffer],
 ) -> None:
-    by_load, bound = load_bound(problem_of(buffers)), packing_bound(problem_of(buffers))
+    problem = problem_of(buffers)
+    by_load, bound = packing_problem(problem).load_bound(), lower_bound(problem)
     assert by_load.bytes <= bound.bytes <= lowest_peak(buffers)
     event(f"by pairs: {bound.instant is None}")
     if bound.instant is None:
@@ -80,4 +81,4 @@ def test_few_buffers_are_searched_through(buffers: list[lm.Buffer]) -> None:
         lm.Buffer(b.id, b.lower, b.upper, b.size, gaps=b.gaps) for b in buffers if rectangles(b)
     ]
     plain = [b for b in plain if all(gap.window is None for gap in b.gaps)]
-    assert packing_bound(problem_of(plain)).bytes >= heaviest(plain)
+    assert lower_bound(problem_of(plain)).bytes >= heaviest(plain)

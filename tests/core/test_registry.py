@@ -102,6 +102,9 @@ def test_a_new_allocation_strategy_is_one_file(
     found = lm.allocate([lm.Buffer("a", 0, 1, 8), lm.Buffer("b", 1, 2, 8)], strategy="all-stacked")
     assert found.offsets is not None
     assert (found.offsets.tolist(), found.status) == ([0, 8], "feasible")
+    refused = "'all-stacked' cannot honour alignment and pins: use auto or best-fit"
+    with pytest.raises(LoadmasterError, match=refused):
+        lm.allocate([lm.Buffer("a", 0, 1, 8, 8, offset=8)], strategy="all-stacked")
     with pytest.raises(LoadmasterError, match="did you mean all-stacked"):
         lm.allocate([lm.Buffer("a", 0, 1, 8)], strategy="al-stacked")
 

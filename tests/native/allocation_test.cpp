@@ -1,11 +1,10 @@
 // The allocation library from C++: packings hold, optima that are known by construction are found,
 // and proofs are right.
-#include "allocation/block_packing.hpp"
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/lower_ceilings.hpp"
-#include "allocation/packing_check.hpp"
 #include "allocation/plain.hpp"
+#include "allocation/portfolio.hpp"
 #include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
@@ -255,17 +254,8 @@ TEST("a few plain buffers are packed at once") {
         const Set set = tiling(16, 100, seed);
         const Small small = allocate_small(set.buffers());
         CHECK(small.bound == 100 && small.peak >= small.bound);
-        CHECK(packing_holds(set.begin.data(), set.end.data(), set.size.data(), small.offset.data(),
-            set.size.size(), small.peak));
         CHECK(set.valid(small.offset, small.peak));
     }
-}
-
-TEST("the check of packings finds an overlap and a wrong peak") {
-    const std::vector<Int> lower{0, 1}, upper{2, 3}, size{4, 4}, apart{0, 4}, overlapping{0, 3};
-    CHECK(packing_holds(lower.data(), upper.data(), size.data(), apart.data(), 2, 8));
-    CHECK(!packing_holds(lower.data(), upper.data(), size.data(), apart.data(), 2, 7));
-    CHECK(!packing_holds(lower.data(), upper.data(), size.data(), overlapping.data(), 2, 7));
 }
 
 TEST("thousands of buffers come within 4 % of the load") {
@@ -396,20 +386,16 @@ TEST("dense sets whose ends do not line up are packed by blocks, alike on any nu
         Set set = tiling(200, 100'000, seed);
         for (std::size_t b = 0; b < set.begin.size(); ++b)
             if (set.end[b] - set.begin[b] >= 20) set.end[b] -= (set.end[b] - set.begin[b]) / 20;
-        const Bound bound = lower_bound(set.buffers(), -1);
-        std::vector<BlockAttempt> attempts;
-        for (std::uint64_t k = 0; k < 6; ++k) attempts.push_back({k % 2 ? 0.03 : 0.1, seed + k, 2});
+        const Bound bound = lower_bound(set.buffers(), {}, -1);
         Effort effort;
-        const PackedBlocks one =
-            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
+        Portfolio one(set.buffers(), {}, bound, -1, effort);
+        one.run();
         effort.threads = 3;
-        const PackedBlocks three =
-            pack_blocks(set.buffers(), bound, -1, bound.bytes, attempts, effort);
-        CHECK(one.offset == three.offset && one.attempt == three.attempt &&
-            one.counters.nodes == three.counters.nodes);
-        const Int peak = peak_of(set.buffers(), one.offset);
-        CHECK(set.valid(one.offset, peak) &&
-            static_cast<double>(peak) < 1.01 * static_cast<double>(bound.bytes));
+        Portfolio three(set.buffers(), {}, bound, -1, effort);
+        three.run();
+        CHECK(one.offset() == three.offset() && one.counters().nodes == three.counters().nodes);
+        CHECK(set.valid(one.offset(), one.peak()) &&
+            static_cast<double>(one.peak()) < 1.01 * static_cast<double>(bound.bytes));
     }
 }
 

@@ -57,6 +57,15 @@ PackingProblem random_problem(std::uint64_t seed) {
     }
     if (below(3) == 0) problem.reserved.push_back({below(12), 12 + below(4)});
     if (below(2) == 0) problem.capacity = 1 + below(30);
+    const auto pair = [&] {
+        return loadmaster::Pair{static_cast<std::size_t>(below(count)),
+            static_cast<std::size_t>(below(count)), below(5) - 2};
+    };
+    for (Int left = count > 0 ? below(4) : 0; left > 0; --left) problem.in_place.push_back(pair());
+    if (count > 0 && below(4) == 0) {
+        problem.conflicts.emplace();
+        for (Int left = below(9); left > 0; --left) problem.conflicts->push_back(pair());
+    }
     return problem;
 }
 
@@ -75,6 +84,24 @@ TEST("a plain set gets the packing and the proof that it should") {
     const Packing none = loadmaster::allocate(problem);
     CHECK(none.status == LOADMASTER_INFEASIBLE && !none && none.bound == 1100 &&
         none.witnesses.size() == 2);
+}
+
+TEST("in-place pairs share, and conflicts stand for lifetimes") {
+    PackingProblem problem;
+    problem.buffers = {{100, 1, 0, 4}, {100, 1, 3, 8}, {50, 1, 3, 8}};
+    problem.in_place = {{0, 1, 0}};
+    const Packing shared = loadmaster::allocate(problem);
+    CHECK(shared.optimal() && shared.peak == 150 && shared.offsets[0] == shared.offsets[1]);
+    CHECK(loadmaster::verify(problem, {0, 100, 200}).empty());
+    CHECK(loadmaster::verify(problem, {0, 1, 200}) == "two buffers share bytes at instant 3");
+    problem.in_place.clear();
+    problem.conflicts = {{{0, 2, 0}, {1, 2, 0}}};
+    const Packing apart = loadmaster::allocate(problem);
+    CHECK(apart.optimal() && apart.peak == 150 && apart.offsets[0] == apart.offsets[1]);
+    CHECK(loadmaster::verify(problem, {0, 0, 50}) ==
+        "buffer 0 shares bytes with one that it conflicts with");
+    problem.conflicts = {{{0, 3, 0}}};
+    CHECK(says(problem, "pair: names a buffer that does not exist"));
 }
 
 TEST("what is alive two by two is a proof of its own") {

@@ -3,175 +3,208 @@ and the demands without which it would fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from loadmaster.allocation import native
-from loadmaster.allocation.answer import FRAGMENTATION, LOAD, UNDECIDED, Infeasibility, Load
-from loadmaster.allocation.bounds import load_bound, packing_bound
-from loadmaster.allocation.problem import FREE, Problem
-from loadmaster.allocation.reduction.reduce import Reduced, reduce
-from loadmaster.allocation.strategies.in_place import cases
-from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import AllocationError
+from loadmaster import _native
+from loadmaster.allocation.answer import FRAGMENTATION, LOAD, UNDECIDED, Infeasibility
+from loadmaster.allocation.native import packing_problem
+from loadmaster.allocation.problem import FREE, Problem, joined
 
-_NODES = 20_000
-"""Nodes of exact search for each test of whether some buffers fit."""
+_WORK = 0.5
+"""Per cent of the usual nodes of exact search, for each test of whether some buffers fit."""
 _TESTS = 2_000
 """Tests at most."""
-_CASES = 8
-"""Ways for in-place pairs to share that a test tries."""
 
 
-def explain(asked: Problem, reduced: Reduced, capacity: int) -> Infeasibility:
-    """Explain why ``asked``, which is proven not to fit, does not; ``reduced`` is what was solved.
+def explain(problem: Problem, capacity: int) -> Infeasibility:
+    """Explain why a problem that is proven not to fit does not.
 
     Where a bound exceeds the capacity, the fewest of the largest buffers behind it are named; else
     a deletion filter leaves out buffers as long as the rest is proven not to fit. O(n log^2 n), or
-    at most ``_TESTS`` searches of ``_NODES`` nodes.
+    at most ``_TESTS`` short exact searches.
     """
-    problem, own = reduced.problem, reduced.own
-    bound = packing_bound(problem)
-    if bound.bytes > capacity:
-        keep = _fewest(problem, own, bound, capacity)
-        irreducible = _is_irreducible(problem, keep, capacity)
+    whole = _Whole(problem, capacity)
+    bound = packing_problem(problem).bound(capacity)
+    if bound.bound > capacity:
+        keep = whole.fewest(bound)
+        irreducible = whole.is_irreducible(keep)
     else:
-        keep, irreducible = _irreducible(problem, capacity)
-    core = problem.only(keep)
-    required = packing_bound(core).bytes
+        keep, irreducible = whole.irreducible()
+    core = whole.only(keep)
+    required = packing_problem(core).bound(capacity).bound
     if required <= capacity:
-        required = max((irreducible and native.lowest_peak(core, _NODES)) or 0, capacity + 1)
+        lowest = _search(core, -1) if irreducible else None
+        proven = lowest is not None and lowest.status == "optimal"
+        required = max(lowest.peak if lowest is not None and proven else 0, capacity + 1)
     return Infeasibility(
         required,
         capacity,
         required - capacity,
-        _instant(core),
-        _kind(asked, reduced, keep, capacity),
-        tuple(core.name(i) for i in range(len(core))),
+        whole.instant(keep),
+        whole.kind(keep),
+        tuple(whole.name(unit) for unit in keep),
         irreducible,
     )
 
 
-def _fewest(problem: Problem, own: int, bound: Load, capacity: int) -> Ints:
-    """The largest of the buffers behind a bound, as many as exceed the capacity; reserved ranges
-    only if it takes them."""
-    named = set(bound.buffers)
-    members = np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
-
-    def exceeds(some: Ints) -> bool:
-        if bound.instant is None:
-            return int(problem.size[some].sum()) > capacity
-        return load_bound(problem.only(np.sort(some))).bytes > capacity
-
-    order = members[np.lexsort((members, -problem.size[members]))]
-    mine = order[order < own]
-    order = mine if exceeds(mine) else np.concatenate([order[order >= own], mine])
-    few, enough = 0, len(order)
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if exceeds(order[:middle]) else (middle, enough)
-    return np.sort(order[:enough])
-
-
-def _is_irreducible(problem: Problem, keep: Ints, capacity: int) -> bool:
-    """Whether what remains fits, whichever buffer is left out."""
-    size = problem.size[keep]
-    plain = not problem.features - {"conflict pairs", "gaps"}
-    if plain and int(size.sum()) - int(size.min()) <= capacity:
-        return True
-    rests = (np.delete(keep, at) for at in range(len(keep)))
-    return len(keep) <= _TESTS and all(
-        not len(rest) or _fits(problem.only(rest), capacity) is True for rest in rests
-    )
-
-
-def _irreducible(problem: Problem, capacity: int) -> tuple[Ints, bool]:
-    """Deletion filter: leave out ever smaller blocks while what remains is still proven not to
-    fit."""
-    keep = np.arange(len(problem))
-    tests, block = 0, max(1, len(problem) // 2)
-    while True:
-        sure, at = True, 0
-        while at < len(keep) and tests < _TESTS:
-            rest = np.concatenate([keep[:at], keep[at + block :]])
-            tests += 1
-            verdict = _fits(problem.only(rest), capacity) if len(rest) else True
-            if verdict is False:
-                keep = rest
-            else:
-                at, sure = at + block, sure and verdict is True
-        if block == 1:
-            return keep, sure and tests < _TESTS
-        block //= 2
-
-
-def _instant(core: Problem) -> int | None:
-    """The first instant at which all are present; without a common clock there is none."""
-    if core.conflicts is not None:
+def _search(problem: Problem, capacity: int) -> _native.Packed | None:
+    """A short exact search; None where pins of aliases overlap one another."""
+    try:
+        return packing_problem(problem).allocate(
+            capacity, _native.Effort(work=_WORK), strategy="exact"
+        )
+    except ValueError:
         return None
-    parts = core.parts
-    for instant in np.unique(parts.lower).tolist():
-        at = (parts.lower <= instant) & (instant < parts.upper)
-        if len(np.unique(parts.owner[at])) == len(core):
-            return int(instant)
-    return None
 
 
 def _fits(problem: Problem, capacity: int) -> bool | None:
-    """Whether a packing within a capacity exists, if that is quickly told; with in-place pairs case
-    by case."""
-    if not len(problem.in_place):
-        return native.fits(problem, capacity, _NODES)
-    reduced, complete = cases(problem, _CASES)
-    verdicts = [native.fits(case.problem, capacity, _NODES) for _, case in reduced]
-    return True if True in verdicts else None if None in verdicts or not complete else False
+    """Whether a packing within a capacity exists, if that is quickly told."""
+    found = _search(problem, capacity)
+    if found is None or found.status == "infeasible":
+        return False
+    return None if found.status == "unknown" else True
 
 
-def _kind(asked: Problem, reduced: Reduced, keep: Ints, capacity: int) -> str:
-    """The fewest demands without which these buffers would fit.
+@dataclass(frozen=True)
+class _Unit:
+    """What is named or left out as a whole: a buffer, an alias group or a reserved range."""
 
-    Demands are given up in the problem as it was asked: merged alias groups have alignments and
-    pins in common, of which nothing would be left to give up.
-    """
-    own = keep[keep < reduced.own]
-    merged = reduced.kept[own]
-    sub = asked.only(np.flatnonzero(np.isin(reduced.merged.place, merged)))
-    if len(own) == len(keep):
-        sub = replace(sub, reserved=())
-    give_up: dict[str, Callable[[Problem], Problem]] = {
-        "reserved ranges": lambda core: replace(core, reserved=()),
-        "pins": lambda core: replace(core, pin=np.full_like(core.pin, FREE)),
-        "alignment": lambda core: replace(core, alignment=np.ones_like(core.alignment)),
-    }
-    made = {
-        "reserved ranges": bool(sub.reserved),
-        "pins": bool((sub.pin != FREE).any()),
-        "alignment": bool((sub.alignment > 1).any()),
-    }
-    demands = [name for name in give_up if made[name]]
+    members: tuple[int, ...]
+    size: int
+    range: tuple[int, int] | None = None
 
-    def without(names: Iterable[str]) -> Problem | None:
-        core = sub
-        for name in names:
-            core = give_up[name](core)
-        try:
-            return reduce(core, capacity).problem
-        except AllocationError:
-            # Pins of aliases that overlap one another.
+
+class _Whole:
+    """A problem in units."""
+
+    def __init__(self, problem: Problem, capacity: int) -> None:
+        self.problem, self.capacity = problem, capacity
+        grouped = {member for group in problem.aliases for member, _ in group}
+        self.units = [
+            _Unit((buffer,), size)
+            for buffer, size in enumerate(problem.size.tolist())
+            if buffer not in grouped and problem.solid[buffer]
+        ]
+        for group in problem.aliases:
+            ends = [int(problem.size[member]) + up for member, up in group if problem.solid[member]]
+            if ends:
+                self.units.append(_Unit(tuple(member for member, _ in group), max(ends)))
+        ranges = joined(problem.reserved)
+        self.units += [_Unit((), high - low, (low, high)) for low, high in ranges]
+        self._of = {member: at for at, unit in enumerate(self.units) for member in unit.members}
+        first = len(self.units) - len(ranges) - len(problem)
+        self._of |= {at: at + first for at in range(len(problem), len(problem) + len(ranges))}
+
+    def name(self, unit: int) -> str:
+        it = self.units[unit]
+        if it.range is not None:
+            return "(reserved {}-{})".format(*it.range)
+        return "+".join(self.problem.name(member) for member in it.members)
+
+    def only(self, units: Sequence[int]) -> Problem:
+        """The problem of some units."""
+        some = [self.units[unit] for unit in units]
+        members = np.array(sorted(m for unit in some for m in unit.members), dtype=np.int64)
+        ranges = tuple(unit.range for unit in some if unit.range is not None)
+        return replace(self.problem.only(members), reserved=ranges)
+
+    def fits(self, units: Sequence[int]) -> bool | None:
+        return _fits(self.only(units), self.capacity) if len(units) else True
+
+    def fewest(self, bound: _native.Packed) -> list[int]:
+        """The largest of the units behind a bound, as many as exceed the capacity; reserved ranges
+        only if it takes them."""
+
+        def exceeds(some: Sequence[int]) -> bool:
+            if bound.proof == "pairs":
+                return sum(self.units[unit].size for unit in some) > self.capacity
+            sub = packing_problem(self.only(some))
+            return sub.bound(self.capacity).bound > self.capacity
+
+        units = sorted({self._of[witness] for witness in bound.witnesses.tolist()})
+        units.sort(key=lambda unit: -self.units[unit].size)
+        order = [unit for unit in units if self.units[unit].members]
+        if not exceeds(order):
+            order = [unit for unit in units if not self.units[unit].members] + order
+        few, enough = 0, len(order)
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if exceeds(order[:middle]) else (middle, enough)
+        return sorted(order[:enough])
+
+    def is_irreducible(self, keep: Sequence[int]) -> bool:
+        """Whether what remains fits, whichever unit is left out."""
+        sizes = [self.units[unit].size for unit in keep]
+        plain = not self.only(keep).features - {"conflict pairs", "gaps"}
+        if plain and sum(sizes) - min(sizes) <= self.capacity:
+            return True
+        return len(keep) <= _TESTS and all(
+            self.fits([*keep[:at], *keep[at + 1 :]]) is True for at in range(len(keep))
+        )
+
+    def irreducible(self) -> tuple[list[int], bool]:
+        """Deletion filter: leave out ever smaller blocks while what remains is still proven not to
+        fit."""
+        keep = list(range(len(self.units)))
+        tests, block = 0, max(1, len(keep) // 2)
+        while True:
+            sure, at = True, 0
+            while at < len(keep) and tests < _TESTS:
+                rest = keep[:at] + keep[at + block :]
+                tests += 1
+                verdict = self.fits(rest)
+                if verdict is False:
+                    keep = rest
+                else:
+                    at, sure = at + block, sure and verdict is True
+            if block == 1:
+                return keep, sure and tests < _TESTS
+            block //= 2
+
+    def instant(self, keep: Sequence[int]) -> int | None:
+        """The first instant at which all are present; without a common clock there is none."""
+        if self.problem.conflicts is not None:
             return None
+        parts = self.problem.parts
+        wanted = {unit for unit in keep if self.units[unit].members}
+        unit = np.array([self._of.get(owner, -1) for owner in parts.owner.tolist()])
+        mine = np.isin(unit, list(wanted))
+        for instant in np.unique(parts.lower[mine]).tolist():
+            at = mine & (parts.lower <= instant) & (instant < parts.upper)
+            if len(np.unique(unit[at])) == len(wanted):
+                return int(instant)
+        return None
 
-    plain = without(demands)
-    if plain is not None and load_bound(plain).bytes > capacity:
-        return LOAD
-    undecided = False
-    for count in range(1, len(demands) + 1):
-        for some in combinations(demands, count):
-            looser = without(some)
-            verdict = False if looser is None else _fits(looser, capacity)
-            if verdict:
-                return " and ".join(some)
-            undecided |= verdict is None
-    return UNDECIDED if undecided else FRAGMENTATION
+    def kind(self, keep: Sequence[int]) -> str:
+        """The fewest demands without which these would fit."""
+        sub = self.only(keep)
+        sub = replace(sub, reserved=self.problem.reserved if sub.reserved else ())
+        give_up: dict[str, Callable[[Problem], Problem]] = {
+            "reserved ranges": lambda core: replace(core, reserved=()),
+            "pins": lambda core: replace(core, pin=np.full_like(core.pin, FREE)),
+            "alignment": lambda core: replace(core, alignment=np.ones_like(core.alignment)),
+        }
+        demands = [name for name in give_up if name in sub.features]
+
+        def without(names: Iterable[str]) -> Problem:
+            core = sub
+            for name in names:
+                core = give_up[name](core)
+            return core
+
+        plain = packing_problem(without(demands)).bound(self.capacity)
+        clique = plain.proof == "load" or self.problem.conflicts is not None
+        if plain.bound > self.capacity and clique:
+            return LOAD
+        undecided = False
+        for count in range(1, len(demands) + 1):
+            for some in combinations(demands, count):
+                verdict = _fits(without(some), self.capacity)
+                if verdict:
+                    return " and ".join(some)
+                undecided |= verdict is None
+        return UNDECIDED if undecided else FRAGMENTATION

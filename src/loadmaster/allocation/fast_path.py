@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.allocation.answer import Allocation, Status
-from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arrays import WHOLE_LIMIT
 
@@ -57,7 +57,7 @@ def allocate_at_once(
     ):
         return None
     seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
-    proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
+    proven = (lambda: lower_bound(problem_of((lower, upper, size)))) if peak == bound else None
     status: Status = "feasible" if proven is None else "optimal"
     asked = partial(problem_of, buffers)
     return Allocation(

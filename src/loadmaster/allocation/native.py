@@ -1,44 +1,42 @@
-"""Problems as the native core takes them, and its answers as strategies want them."""
+"""Problems as the native core takes them, and its answers as records."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.search_state import Search
+from loadmaster.allocation.answer import Load
+from loadmaster.allocation.problem import Gaps, Problem, joined
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 
-HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
-"""What the native core can do beyond lifetimes and sizes."""
-
 
 def packing_problem(problem: Problem) -> _native.PackingProblem:
-    """The problem as the native core takes it; O(n)."""
-    return _native.PackingProblem(*_columns(problem), *problem.sections)
-
-
-def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
-    """Offer what one of the native strategies finds; ``in_passing``: of ``auto`` only the greedy
-    orders and the exact search."""
-    within = limits(search.seed, search.threads, search.deadline, search.effort)
-    capacity = -1 if search.capacity is None else search.capacity
-    found = packing_problem(search.problem).search(
-        strategy,
-        capacity=capacity,
-        bound=search.bound.bytes,
-        hint=_hint(search.problem),
-        effort=within,
-        in_passing=in_passing,
+    """The problem with all its demands as the native core takes it; O(n log n)."""
+    size, alignment, pin, hint = (
+        np.ascontiguousarray(column)
+        for column in (problem.size, problem.alignment, problem.pin, problem.hint)
     )
-    for name, more in found.counters.items():
-        search.count(name, more)
-    if found.offsets is not None:
-        search.offer(found.offsets)
-    search.floor = max(search.floor, found.floor)
-    search.interrupted |= found.interrupted
+    aliases = [
+        (number, member, shift)
+        for number, group in enumerate(problem.aliases)
+        for member, shift in group
+    ]
+    return _native.PackingProblem(
+        size,
+        alignment,
+        pin,
+        *problem.sections,
+        hint=hint,
+        aliases=np.array(aliases, dtype=np.int64).reshape(-1, 3),
+        reserved=np.array(problem.reserved, dtype=np.int64).reshape(-1, 2),
+        in_place=np.ascontiguousarray(problem.in_place),
+        conflicts=None if problem.conflicts is None else np.ascontiguousarray(problem.conflicts),
+    )
 
 
 def limits(seed: int, threads: int, deadline: Deadline, effort: Effort) -> _native.Effort:
@@ -48,83 +46,58 @@ def limits(seed: int, threads: int, deadline: Deadline, effort: Effort) -> _nati
     )
 
 
-def allocate(problem: Problem, capacity: int | None, effort: _native.Effort) -> _native.Packed:
-    """The whole way from demands to a checked answer, for problems without in-place pairs and
-    conflicts."""
-    members = [member for group in problem.aliases for member in group]
-    first = np.cumsum([0, *(len(group) for group in problem.aliases)], dtype=np.int64)
-    member, shift = np.array(members, dtype=np.int64).reshape(-1, 2).T
-    low, high = np.array(problem.reserved, dtype=np.int64).reshape(-1, 2).T
-    size, alignment, pin = _columns(problem)
-    return _native.allocate(
-        size,
-        alignment,
-        pin,
-        np.ascontiguousarray(problem.hint),
-        *problem.sections,
-        first,
-        np.ascontiguousarray(member),
-        np.ascontiguousarray(shift),
-        np.ascontiguousarray(low),
-        np.ascontiguousarray(high),
-        -1 if capacity is None else capacity,
-        effort,
+def load_of(problem: Problem, found: _native.Packed) -> Load:
+    """What a bound counts: buffers and reserved ranges, which are numbered on from them."""
+    ranges, count = joined(problem.reserved), len(problem)
+    names = tuple(
+        problem.name(at) if at < count else "(reserved {}-{})".format(*ranges[at - count])
+        for at in found.witnesses.tolist()
     )
+    return Load(found.bound, None if found.proof == "pairs" else found.instant, names)
 
 
-def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
-    """Offsets when buffers are placed one after another, each at its lowest gap or its tightest."""
-    return (
-        packing_problem(problem)
-        .place_in_order(np.ascontiguousarray(order, dtype=np.int64), best_fit)
-        .offsets
-    )
+def lower_bound(problem: Problem) -> Load:
+    """Bytes that any packing needs, and the instant and buffers that say so.
 
-
-def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
-    """`in_order` for buffers that conflict by pairs."""
-    return _native.place_apart(
-        *_columns(problem),
-        *problem.neighbours,
-        np.ascontiguousarray(order, dtype=np.int64),
-        best_fit,
-    ).offsets
-
-
-def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
-    """Whether a packing within a capacity exists; None if the nodes did not suffice to tell."""
-    if problem.features - HONOURS:
-        return None
-    status = packing_problem(problem).fit(capacity, nodes=nodes).status
-    if status == "infeasible":
-        return False if orderly(problem) else None
-    return True if status in ("feasible", "optimal") else None
-
-
-def lowest_peak(problem: Problem, nodes: int) -> int | None:
-    """Smallest peak, if it can be proven with so many nodes."""
-    if problem.features - HONOURS:
-        return None
-    found = packing_problem(problem).minimise(nodes=nodes)
-    return found.peak if found.status == "optimal" else None
-
-
-def orderly(problem: Problem) -> bool:
-    """Whether of two buffers that are alive together one must lie above the other throughout.
-
-    The search decides who is above once for each pair. Where windows leave a buffer's low bytes
-    free, two buffers could lie above one another in turn, and an exhausted search has not seen
-    that.
+    The load, where each reserved range counts and as many buffers share as in-place pairs permit;
+    the highest pin; or the bytes of buffers that are alive together two by two, where a limited
+    search finds more.
     """
-    return bool((problem.parts.low == 0).all())
+    return load_of(problem, packing_problem(problem).bound())
 
 
-def _columns(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    size, alignment, pin = (
-        np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin)
+def merged(problem: Problem) -> tuple[Problem, Ints, Ints]:
+    """The problem with conflicts on one clock and each alias group as one buffer; for each buffer
+    its place in that problem, and how far it lies above the one there."""
+    columns, place, lift = packing_problem(problem).merged()
+    names: list[list[str]] = [[] for _ in columns[0]]
+    for buffer, at in enumerate(place.tolist()):
+        names[at].append(problem.name(buffer))
+    return replace(problem_of_columns(columns), ids=tuple(map("+".join, names))), place, lift
+
+
+def problem_of_columns(columns: tuple[Any, ...]) -> Problem:
+    """What the native core has made of a problem: sections become lifetimes with gaps."""
+    size, alignment, pin, hint, first, begin, end, low, high, in_place, conflicts = columns
+    count = np.diff(first)
+    some = np.flatnonzero(count > 0)
+    lower, upper = np.zeros_like(size), np.zeros_like(size)
+    if len(some):
+        lower[some] = np.minimum.reduceat(begin, first[some])
+        upper[some] = np.maximum.reduceat(end, first[some])
+    owner = np.repeat(np.arange(len(size)), count)
+    # Bytes that are free while the buffer is there, and times at which it is not.
+    windows = np.flatnonzero((low > 0) | (high < size[owner]))
+    absent = np.flatnonzero((owner[:-1] == owner[1:]) & (end[:-1] < begin[1:]))
+    none = np.zeros_like(absent)
+    rows = (
+        (owner[windows], owner[absent]),
+        (begin[windows], end[absent]),
+        (end[windows], begin[absent + 1]),
+        (low[windows], none),
+        (high[windows], none),
     )
-    return size, alignment, pin
-
-
-def _hint(problem: Problem) -> Ints | None:
-    return problem.hint if (problem.hint >= 0).any() else None
+    gaps = Gaps(*map(np.concatenate, rows))
+    return Problem(
+        lower, upper, size, alignment, pin, hint, gaps=gaps, in_place=in_place, conflicts=conflicts
+    )

@@ -234,49 +234,6 @@ class Problem:
         )
         return first, lower, upper, low, high
 
-    def meet(self, one: int, other: int, shift: int = 0) -> bool:
-        """Whether two buffers that must be apart would share bytes with ``other`` at ``shift``
-        bytes above ``one``."""
-        if self.conflicts is not None:
-            touch = shift < int(self.size[one]) and -shift < int(self.size[other])
-            return touch and (min(one, other), max(one, other)) in self._conflicting
-        first, lower, upper, low, high = self._section_lists
-        mine, theirs = (range(first[buffer], first[buffer + 1]) for buffer in (one, other))
-        return any(
-            lower[a] < upper[b]
-            and lower[b] < upper[a]
-            and low[a] < high[b] + shift
-            and low[b] + shift < high[a]
-            for a in mine
-            for b in theirs
-        )
-
-    @cached_property
-    def _section_lists(self) -> tuple[list[int], ...]:
-        return tuple(column.tolist() for column in self.sections)
-
-    @cached_property
-    def neighbours(self) -> tuple[Ints, Ints]:
-        """With conflict pairs: whom each buffer must be apart from, as where each one's begin, and
-        all of them, ascending."""
-        assert self.conflicts is not None
-        one, other = self.conflicts[self.conflicts[:, 0] != self.conflicts[:, 1]].T
-        keys = np.sort(np.concatenate([one * len(self) + other, other * len(self) + one]))
-        keys = keys[np.diff(keys, prepend=-1) > 0]
-        first = np.searchsorted(keys, np.arange(len(self) + 1) * len(self)).astype(np.int64)
-        return first, np.ascontiguousarray(keys % max(len(self), 1))
-
-    @cached_property
-    def _conflicting(self) -> frozenset[tuple[int, int]]:
-        assert self.conflicts is not None
-        return frozenset(
-            zip(
-                self.conflicts.min(axis=1).tolist(),
-                self.conflicts.max(axis=1).tolist(),
-                strict=True,
-            )
-        )
-
     def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
         """Parts of one buffer with gaps, in time order."""
         rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
@@ -330,6 +287,17 @@ def _pairs_among(place: Ints, rows: Ints) -> Ints:
     renamed = rows.copy()
     renamed[:, :2] = place[rows[:, :2]]
     return renamed[(renamed[:, :2] >= 0).all(axis=1)]
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch as one, in order; without empty ones."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(span for span in ranges if span[0] < span[1]):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
 
 
 def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import index
@@ -14,6 +12,7 @@ import numpy as np
 
 from loadmaster.allocation.alias_groups import check_group, common_step
 from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Problem
+from loadmaster.allocation.verify import overlaps
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
 from loadmaster.core.errors import AllocationError
@@ -431,8 +430,6 @@ def _check_groups(problem: Problem) -> None:
 def check_pins(problem: Problem, where: Where | None = None) -> None:
     """Pins keep to alignments and reserved ranges, and no two claim one byte at one instant, unless
     they share their address or may.
-
-    O(n log n) but for pinned buffers that share an address.
     """
     place = where or _named(problem)
     off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
@@ -460,59 +457,10 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
         # Pins to different memories do not meet: each memory is looked at when it is known who
         # lives there.
         return
-    group = {
-        member: number for number, members in enumerate(problem.aliases) for member, _ in members
-    }
-    in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
-    for one, other, when in _pinned_together(problem):
-        a, b = int(problem.pin[one]), int(problem.pin[other])
-        if (
-            group.get(one, -1) != group.get(other, -2)
-            and (one, other, b - a) not in in_place
-            and (other, one, a - b) not in in_place
-        ):
-            both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
-            raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
-
-
-def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
-    """Pairs of pinned buffers that share bytes and must be apart, and when."""
-    if problem.conflicts is not None:
-        one, other = problem.conflicts.T
-        pin, top = problem.pin, problem.pin + problem.size
-        clash = (
-            (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+    for pair in overlaps(problem, problem.pin):
+        other, one = sorted(pair[:2], key=lambda buffer: (int(problem.lower[buffer]), buffer))
+        when = "" if problem.conflicts is not None else f" at instant {pair[2]}"
+        both = f"is {problem.pin[one]}, and buffer {problem.name(other)!r} is pinned to"
+        raise AllocationError(
+            f"{place(one, 'offset')} {both} {problem.pin[other]}: they overlap{when}: move one"
         )
-        clash &= problem.solid[one] & problem.solid[other]
-        yield from ((a, b, "") for a, b in problem.conflicts[clash].tolist())
-        return
-    owner, lower, upper, low, high = problem.parts
-    pinned = np.flatnonzero(problem.pin[owner] >= 0)
-    columns = (lower, upper, problem.pin[owner] + low, problem.pin[owner] + high, owner)
-    apart: list[
-        tuple[int, int, int, int]
-    ] = []  # live: first byte, end, death, owner; no two overlap
-    shared: list[tuple[int, int, int, int]] = []  # live, and overlaps one of these
-    deaths: list[tuple[int, tuple[int, int, int, int]]] = []
-    for birth, death, first, last, buffer in sorted(
-        zip(*(column[pinned].tolist() for column in columns), strict=True)
-    ):
-        while deaths and deaths[0][0] <= birth:
-            dead = heapq.heappop(deaths)[1]
-            at = bisect_left(apart, dead)
-            if at < len(apart) and apart[at] == dead:
-                del apart[at]
-            else:
-                shared.remove(dead)
-        to = bisect_left(apart, (last,))
-        since = to
-        while since > 0 and apart[since - 1][1] > first:
-            since -= 1
-        met = apart[since:to] + [other for other in shared if first < other[1] and other[0] < last]
-        yield from ((buffer, other[3], f" at instant {birth}") for other in met)
-        mine = (first, last, death, buffer)
-        if met:
-            shared.append(mine)
-        else:
-            insort(apart, mine)
-        heapq.heappush(deaths, (death, mine))

@@ -58,15 +58,7 @@ def broken_rules(
     yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
     yield from _shared(problem, offsets)
     yield from _reserved(problem, pieces)
-    loose = bool(problem.aliases) or len(problem.in_place) > 0
-    overlaps = (
-        _listed(problem, offsets)
-        if problem.conflicts is not None
-        else _pairs(problem, offsets, pieces)
-        if loose
-        else _sweep(pieces)
-    )
-    for one, other, instant in overlaps:
+    for one, other, instant in _overlaps(problem, offsets, pieces):
         yield (
             "overlap",
             (
@@ -74,6 +66,20 @@ def broken_rules(
                 f" {instant}"
             ),
         )
+
+
+def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+    """Pairs of buffers that share bytes and may not, with an instant; those at a negative offset
+    are left out."""
+    return _overlaps(problem, offsets, _pieces(problem, offsets))
+
+
+def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+    if problem.conflicts is not None:
+        return _listed(problem, offsets)
+    if problem.aliases or len(problem.in_place):
+        return _pairs(problem, offsets, pieces)
+    return _sweep(pieces)
 
 
 def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:

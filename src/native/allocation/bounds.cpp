@@ -1,9 +1,11 @@
 #include "allocation/bounds.hpp"
 
 #include "allocation/pairs.hpp"
+#include "allocation/sharing.hpp"
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -20,10 +22,11 @@ bool has_windows(const Buffers &buffers) {
 
 // The load when every section takes whole steps, less the most that a buffer alive at that instant
 // takes beyond its bytes.
-Bound load_in_steps(const Buffers &buffers, std::int64_t step) {
+Bound load_in_steps(const Buffers &buffers, std::span<const InPlace> in_place, std::int64_t step) {
     std::vector<std::int64_t> high(buffers.high.begin(), buffers.high.end());
     for (std::size_t s = 0; s < high.size(); ++s)
         high[s] = buffers.low[s] + align_up(high[s] - buffers.low[s], step);
+    if (!in_place.empty()) return shared_load(buffers, high, in_place);
     const Load load = load_bound({buffers.size, buffers.alignment, buffers.pin, buffers.first,
         buffers.begin, buffers.end, buffers.low, high});
     std::int64_t slack = 0;
@@ -34,13 +37,46 @@ Bound load_in_steps(const Buffers &buffers, std::int64_t step) {
     return {load.bytes - slack, load.instant, -1, {}};
 }
 
-Bound load_and_ends(const Buffers &buffers) {
+// The heaviest set of buffers that must be apart two by two which growing one from each of the
+// largest finds; those that may share need not be apart.
+Bound heaviest_clique(const Buffers &buffers, std::span<const InPlace> in_place) {
+    constexpr std::size_t kStarts = 64;
+    std::vector<std::int64_t> order(buffers.size.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::erase_if(order, [&](std::int64_t b) { return !buffers.matters(b); });
+    std::stable_sort(order.begin(), order.end(),
+        [&](std::int64_t a, std::int64_t b) { return buffers.size[a] > buffers.size[b]; });
+    std::set<Pair> sharing;
+    for (const InPlace &row : in_place)
+        sharing.insert({row.one, row.other}), sharing.insert({row.other, row.one});
+    Bound best;
+    for (std::size_t start = 0; start < std::min(kStarts, order.size()); ++start) {
+        std::vector<std::int64_t> members;
+        std::int64_t bytes = 0;
+        std::vector<std::size_t> met(buffers.size.size(), 0); // of the members, who are neighbours
+        const auto take = [&](std::int64_t b) {
+            members.push_back(b), bytes += buffers.size[b];
+            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k)
+                met[buffers.near[k]] += !sharing.contains({b, buffers.near[k]});
+        };
+        take(order[start]);
+        for (std::int64_t b : order)
+            if (met[b] == members.size()) take(b);
+        std::sort(members.begin(), members.end());
+        if (bytes > best.bytes) best = {bytes, 0, -1, std::move(members)};
+    }
+    return best;
+}
+
+Bound load_and_ends(const Buffers &buffers, std::span<const InPlace> in_place) {
     const Load load = load_bound(buffers);
     Bound best{load.bytes, load.instant, -1, {}};
+    if (!in_place.empty()) best = shared_load(buffers, buffers.high, in_place);
+    if (!buffers.near_first.empty()) best = heaviest_clique(buffers, in_place);
     std::int64_t step = 0;
     for (std::int64_t alignment : buffers.alignment) step = std::gcd(step, alignment);
-    if (step > 1 && !has_windows(buffers)) {
-        const Bound rounded = load_in_steps(buffers, step);
+    if (step > 1 && !has_windows(buffers) && buffers.near_first.empty()) {
+        const Bound rounded = load_in_steps(buffers, in_place, step);
         if (rounded.bytes > best.bytes) best = rounded;
     }
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
@@ -55,9 +91,9 @@ Bound load_and_ends(const Buffers &buffers) {
 
 } // namespace
 
-Bound lower_bound(const Buffers &buffers, std::int64_t enough) {
-    const Bound best = load_and_ends(buffers);
-    if (best.bytes > enough) return best;
+Bound lower_bound(const Buffers &buffers, std::span<const InPlace> in_place, std::int64_t enough) {
+    const Bound best = load_and_ends(buffers, in_place);
+    if (best.bytes > enough || !in_place.empty() || !buffers.near_first.empty()) return best;
     Together pairwise = alive_in_pairs(buffers, best.bytes);
     return pairwise.bytes > best.bytes ? Bound{pairwise.bytes, 0, -1, std::move(pairwise.buffers)}
                                        : best;

@@ -12,6 +12,9 @@ struct Buffers {
     std::span<const std::int64_t> first;      // sections of buffer i: first[i] .. first[i + 1] - 1
     std::span<const std::int64_t> begin, end; // lifetime of a section, half-open
     std::span<const std::int64_t> low, high;  // bytes of the buffer in use during it
+    // Which buffers must be apart, where lifetimes do not say: near[near_first[i]] and so on for
+    // buffer i. Empty: lifetimes do.
+    std::span<const std::int64_t> near_first = {}, near = {};
 
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
     bool occupies(std::int64_t section) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -12,26 +13,28 @@ namespace loadmaster::allocation {
 
 namespace {
 
+using Int = std::int64_t;
+
 // Sizes, alignments, shifts and the highest pin together may not exceed this, so that no sum of
 // them overflows.
-constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
+constexpr Int kLargestTotal = Int{1} << 62;
 
 void require(bool holds, const char *what) {
     if (!holds) throw std::invalid_argument(what);
 }
 
-void require(bool holds, std::int64_t buffer, const char *what) {
+void require(bool holds, Int buffer, const char *what) {
     if (!holds) throw std::invalid_argument("buffer " + std::to_string(buffer) + ": " + what);
 }
 
-void add_bytes(std::int64_t &sum, std::int64_t bytes) {
+void add_bytes(Int &sum, Int bytes) {
     if (bytes > kLargestTotal - sum)
         throw std::overflow_error("sizes: more than 2^62 bytes in all, with alignments and pins");
     sum += bytes;
 }
 
 void check_sections(const Buffers &b) {
-    const auto sections = static_cast<std::int64_t>(b.begin.size());
+    const auto sections = static_cast<Int>(b.begin.size());
     require(b.end.size() == b.begin.size() && b.low.size() == b.begin.size() &&
             b.high.size() == b.begin.size(),
         "sections: arrays of different lengths");
@@ -40,8 +43,8 @@ void check_sections(const Buffers &b) {
     for (std::size_t i = 1; i < b.first.size(); ++i)
         require(b.first[i] >= b.first[i - 1], "first: must not decrease");
     require(b.first.back() == sections, "first: must end with the number of sections");
-    for (std::int64_t i = 0; i < b.count(); ++i)
-        for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s) {
+    for (Int i = 0; i < b.count(); ++i)
+        for (Int s = b.first[i]; s < b.first[i + 1]; ++s) {
             require(b.begin[s] <= b.end[s], i, "begin: must not be after end");
             require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], i,
                 "low, high: must lie within the buffer");
@@ -50,11 +53,11 @@ void check_sections(const Buffers &b) {
 
 // Sections of one buffer are at different instants, or at the same ones and in different bytes.
 void check_overlaps(const Buffers &b) {
-    std::vector<std::array<std::int64_t, 4>> mine;
-    for (std::int64_t i = 0; i < b.count(); ++i) {
+    std::vector<std::array<Int, 4>> mine;
+    for (Int i = 0; i < b.count(); ++i) {
         if (b.first[i + 1] - b.first[i] < 2) continue;
         mine.clear();
-        for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s)
+        for (Int s = b.first[i]; s < b.first[i + 1]; ++s)
             if (b.begin[s] < b.end[s]) mine.push_back({b.begin[s], b.end[s], b.low[s], b.high[s]});
         std::sort(mine.begin(), mine.end());
         for (std::size_t k = 1; k < mine.size(); ++k) {
@@ -68,13 +71,13 @@ void check_overlaps(const Buffers &b) {
 }
 
 // Returns the sum of all bytes that addresses may be made of.
-std::int64_t check_columns(const Buffers &b) {
+Int check_columns(const Buffers &b) {
     require(b.size.size() < (std::size_t{1} << 30) && b.begin.size() < (std::size_t{1} << 30),
         "too many buffers");
     require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(),
         "buffers: arrays of different lengths");
-    std::int64_t sum = 0, highest = 0;
-    for (std::int64_t i = 0; i < b.count(); ++i) {
+    Int sum = 0, highest = 0;
+    for (Int i = 0; i < b.count(); ++i) {
         require(b.size[i] >= 0, i, "size: must not be negative");
         require(b.alignment[i] >= 1, i, "alignment: must be at least 1");
         require(b.pin[i] >= -1, i, "pin: must be an offset, or -1 for none");
@@ -86,25 +89,33 @@ std::int64_t check_columns(const Buffers &b) {
     return sum;
 }
 
-void check_group(const Buffers &buffers, const std::vector<Member> &group) {
-    const std::int64_t one = group.front().buffer;
-    require(common_residue(buffers, group).has_value(), one,
-        "group: no address suits the alignments of all its buffers");
-    std::int64_t base = -1;
-    for (const auto &[buffer, shift] : group) {
-        const std::int64_t pin = buffers.pin[buffer];
-        if (pin < 0) continue;
-        require(pin >= shift, buffer, "group: would begin below 0 where this buffer is pinned");
-        require(base < 0 || base == pin - shift, buffer,
-            "group: pinned to another address than a buffer before it");
-        base = pin - shift;
-    }
-    for (const auto &[buffer, shift] : group)
-        require(base < 0 || (base + shift) % buffers.alignment[buffer] == 0, buffer,
-            "group: not aligned where the group is pinned");
+void check_pair(const Buffers &buffers, Int one, Int other) {
+    for (Int buffer : {one, other})
+        require(
+            buffer >= 0 && buffer < buffers.count(), "pair: names a buffer that does not exist");
 }
 
 } // namespace
+
+std::optional<GroupFault> fault_of(const Buffers &buffers, const Group &group) {
+    if (!common_residue(buffers, group))
+        return GroupFault{
+            group.front().buffer, "group: no address suits the alignments of all its buffers"};
+    Int base = -1;
+    for (const auto &[buffer, shift] : group) {
+        const Int pin = buffers.pin[buffer];
+        if (pin < 0) continue;
+        if (pin < shift)
+            return GroupFault{buffer, "group: would begin below 0 where this buffer is pinned"};
+        if (base >= 0 && base != pin - shift)
+            return GroupFault{buffer, "group: pinned to another address than a buffer before it"};
+        base = pin - shift;
+    }
+    for (const auto &[buffer, shift] : group)
+        if (base >= 0 && (base + shift) % buffers.alignment[buffer] != 0)
+            return GroupFault{buffer, "group: not aligned where the group is pinned"};
+    return std::nullopt;
+}
 
 void check(const Buffers &buffers) {
     check_columns(buffers);
@@ -114,22 +125,21 @@ void check(const Buffers &buffers) {
 
 void check(const Demands &demands) {
     const Buffers &buffers = demands.buffers;
-    std::int64_t sum = check_columns(buffers);
+    Int sum = check_columns(buffers);
     check_sections(buffers);
     check_overlaps(buffers);
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (Int b = 0; b < buffers.count(); ++b)
         require(buffers.pin[b] < 0 || buffers.pin[b] % buffers.alignment[b] == 0, b,
             "offset: not a multiple of the alignment");
     std::vector<char> grouped(buffers.size.size(), 0);
-    for (const std::vector<Member> &group : demands.aliases) {
-        std::int64_t step = 1, furthest = 0;
+    for (const Group &group : demands.aliases) {
+        Int step = 1, furthest = 0;
         for (const auto &[buffer, shift] : group) {
             require(buffer >= 0 && buffer < buffers.count(),
                 "group: names a buffer that does not exist");
             require(!grouped[buffer]++, buffer, "group: in two groups");
             require(shift >= 0 && shift < kLargestTotal, buffer, "shift: must be from 0 to 2^62");
-            const std::int64_t more =
-                buffers.alignment[buffer] / std::gcd(step, buffers.alignment[buffer]);
+            const Int more = buffers.alignment[buffer] / std::gcd(step, buffers.alignment[buffer]);
             if (more > kLargestTotal / step)
                 throw std::overflow_error(
                     "group: the alignments have no common multiple below 2^62");
@@ -139,14 +149,33 @@ void check(const Demands &demands) {
         add_bytes(sum, furthest);
         add_bytes(sum, step);
         add_bytes(sum, step);
-        check_group(buffers, group);
+        if (const auto fault = fault_of(buffers, group)) require(false, fault->buffer, fault->what);
     }
+    for (const auto &[one, other, shift] : demands.in_place) {
+        check_pair(buffers, one, other);
+        require(-kLargestTotal < shift && shift < kLargestTotal, one,
+            "shift: must be between -2^62 and 2^62");
+        add_bytes(sum, std::abs(shift));
+    }
+    if (demands.conflicts)
+        for (const auto &[one, other] : *demands.conflicts) check_pair(buffers, one, other);
     for (const auto &[low, high] : demands.reserved) {
         require(0 <= low && low <= high && high < kLargestTotal,
             "reserved: a range must not be reversed, and lie between 0 and 2^62");
         if (high > kLargestTotal - sum)
             throw std::overflow_error("reserved: a range too high for the sizes of the buffers");
     }
+}
+
+void OwnedBuffers::keep_apart(std::vector<Pair> pairs) {
+    std::erase_if(pairs, [](const Pair &pair) { return pair.one == pair.other; });
+    for (std::size_t i = 0, count = pairs.size(); i < count; ++i)
+        pairs.push_back({pairs[i].other, pairs[i].one});
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    near_first.assign(size.size() + 1, 0);
+    for (const auto &[one, other] : pairs) ++near_first[one + 1], near.push_back(other);
+    std::partial_sum(near_first.begin(), near_first.end(), near_first.begin());
 }
 
 std::vector<AddressRange> joined(std::vector<AddressRange> ranges) {

@@ -4,18 +4,26 @@
 #include "allocation/buffers.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace loadmaster::allocation {
 
+struct Pair {
+    std::int64_t one, other;
+    auto operator<=>(const Pair &) const = default;
+};
+
 struct OwnedBuffers {
     std::vector<std::int64_t> size, alignment, pin, hint; // pin, hint: an offset, or -1
-    std::vector<std::int64_t> first{0}, begin, end, low, high;
+    std::vector<std::int64_t> first{0}, begin, end, low, high, near_first, near;
 
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
-    Buffers view() const { return {size, alignment, pin, first, begin, end, low, high}; }
+    Buffers view() const {
+        return {size, alignment, pin, first, begin, end, low, high, near_first, near};
+    }
     // A buffer that has no sections yet; `add_section` gives them to the one added last.
     void add(std::int64_t bytes, std::int64_t step, std::int64_t pinned, std::int64_t hinted) {
         size.push_back(bytes), alignment.push_back(step), pin.push_back(pinned),
@@ -27,6 +35,8 @@ struct OwnedBuffers {
         begin.push_back(from), end.push_back(to), low.push_back(lowest), high.push_back(highest);
         first.back() = static_cast<std::int64_t>(begin.size());
     }
+    // Each two of these must be apart, and no others.
+    void keep_apart(std::vector<Pair> pairs);
 };
 
 struct AddressRange {
@@ -36,13 +46,25 @@ struct AddressRange {
 // A buffer that lies `shift` bytes above the address of its group.
 struct Member {
     std::int64_t buffer, shift;
+    auto operator<=>(const Member &) const = default;
+};
+using Group = std::vector<Member>;
+
+// Two buffers that may lie so that `other` is `shift` bytes above `one`, instead of being apart.
+struct InPlace {
+    std::int64_t one, other, shift;
+    auto operator<=>(const InPlace &) const = default;
 };
 
 struct Demands {
-    Buffers buffers;                          // in the caller's arrays
-    std::span<const std::int64_t> hint;       // an offset for each, or -1
-    std::vector<std::vector<Member>> aliases; // no buffer is in two groups; no group is empty
-    std::vector<AddressRange> reserved;       // where nothing is ever occupied
+    Buffers buffers;                         // in the caller's arrays
+    std::span<const std::int64_t> hint;      // an offset for each, or -1
+    std::vector<Group> aliases = {};         // no buffer is in two groups; no group is empty
+    std::vector<AddressRange> reserved = {}; // where nothing is ever occupied
+    std::vector<InPlace> in_place = {};
+    // What must be apart, whatever lifetimes say: of buffers without a common clock, whose sections
+    // then only say whether they take space.
+    std::optional<std::vector<Pair>> conflicts = {};
 };
 
 // Throws std::invalid_argument or std::overflow_error, with a message that names the buffer by its
@@ -50,6 +72,13 @@ struct Demands {
 // overflows. O(n log n).
 void check(const Buffers &buffers);
 void check(const Demands &demands);
+
+// What is wrong with a group's alignments and pins, and the buffer at which it shows.
+struct GroupFault {
+    std::int64_t buffer;
+    const char *what;
+};
+std::optional<GroupFault> fault_of(const Buffers &buffers, const Group &group);
 
 // Ranges that touch as one, in order; without empty ones.
 std::vector<AddressRange> joined(std::vector<AddressRange> ranges);

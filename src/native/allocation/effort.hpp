@@ -24,11 +24,11 @@ struct Effort {
 };
 
 struct Counters {
-    std::int64_t nodes = 0, orders = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0,
-                 attempts = 0, samples = 0;
+    std::int64_t nodes = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0, attempts = 0,
+                 samples = 0;
 
     Counters &operator+=(const Counters &more) {
-        nodes += more.nodes, orders += more.orders, steps += more.steps, samples += more.samples;
+        nodes += more.nodes, steps += more.steps, samples += more.samples;
         minor_backtracks += more.minor_backtracks, major_backtracks += more.major_backtracks,
             attempts += more.attempts;
         return *this;

@@ -49,7 +49,7 @@ std::int64_t choose(std::vector<Forbidden> &taken, std::int64_t alignment, bool 
 // The placed buffers in a plain list, in order of address.
 class PlacedList {
   public:
-    explicit PlacedList(const Timeline &time) : time_(time) {}
+    PlacedList(const Buffers &, const Timeline &time) : time_(time) {}
     std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
         if (plain(b) && !best_fit) return lowest(buffers, b);
         taken_.clear();
@@ -92,10 +92,30 @@ class PlacedList {
     std::vector<Forbidden> taken_;
 };
 
+// Where each placed buffer is, for those that pairs say to keep apart.
+class PlacedPairs {
+  public:
+    PlacedPairs(const Buffers &buffers, const Timeline &) : offset_(buffers.size.size(), -1) {}
+    std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
+        taken_.clear();
+        for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k) {
+            const std::int64_t other = buffers.near[k], at = offset_[other];
+            if (at >= 0) taken_.push_back({at - buffers.size[b], at + buffers.size[other]});
+        }
+        return choose(taken_, buffers.alignment[b], best_fit);
+    }
+    void take(std::int64_t b, std::int64_t at) { offset_[b] = at; }
+    std::int64_t visits() const { return 0; }
+
+  private:
+    std::vector<std::int64_t> offset_;
+    std::vector<Forbidden> taken_;
+};
+
 // The placed buffers in a tree over time.
 class PlacedTree {
   public:
-    explicit PlacedTree(const Timeline &time) : time_(time), occupancy_(time.slots()) {}
+    PlacedTree(const Buffers &, const Timeline &time) : time_(time), occupancy_(time.slots()) {}
     std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
         cursors_.clear();
         for (const Section &mine : time_.sections(b))
@@ -183,7 +203,7 @@ class OrderBudget {
 template <typename Placed>
 Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
     bool best_fit, std::int64_t limit, OrderBudget *order_budget) {
-    Placed placed(time);
+    Placed placed(buffers, time);
     Greedy result;
     result.packed = true;
     result.offset.assign(buffers.count(), 0);
@@ -205,25 +225,36 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
     return result;
 }
 
-Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
-    bool best_fit, std::int64_t limit, OrderBudget *order_budget = nullptr) {
-    if (buffers.count() <= kPlainListLimit)
-        return run<PlacedList>(buffers, time, order, best_fit, limit, order_budget);
-    return run<PlacedTree>(buffers, time, order, best_fit, limit, order_budget);
-}
-
 template <typename Placed>
 std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time,
     std::span<const std::int64_t> order, std::int64_t capacity) {
-    Placed placed(time);
-    std::vector<std::int64_t> offset(buffers.count(), 0);
+    Placed placed(buffers, time);
+    std::vector<std::int64_t> offset(buffers.count(), -1);
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        if (time.sections(b).empty()) offset[b] = 0;
+        if (buffers.pin[b] >= 0) placed.take(b, offset[b] = buffers.pin[b]);
+    }
     for (std::int64_t b : order) {
-        if (time.sections(b).empty()) continue;
+        if (buffers.pin[b] >= 0 || time.sections(b).empty()) continue;
         const std::int64_t at = placed.place(buffers, b, false);
         offset[b] = at + buffers.size[b] <= capacity ? at : -1;
         if (offset[b] >= 0) placed.take(b, at);
     }
     return offset;
+}
+
+// Calls `body` with what keeps account of the placed buffers.
+template <typename Body> auto with_placed(const Buffers &buffers, const Body &body) {
+    if (!buffers.near_first.empty()) return body.template operator()<PlacedPairs>();
+    if (buffers.count() <= kPlainListLimit) return body.template operator()<PlacedList>();
+    return body.template operator()<PlacedTree>();
+}
+
+Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
+    bool best_fit, std::int64_t limit, OrderBudget *order_budget = nullptr) {
+    return with_placed(buffers, [&]<typename Placed>() {
+        return run<Placed>(buffers, time, order, best_fit, limit, order_budget);
+    });
 }
 
 // Two pinned buffers that overlap, so that there is no packing. O(n log n).
@@ -235,6 +266,17 @@ std::optional<PinClash> pins_clash(const Buffers &buffers, const Timeline &time)
     struct Held {
         std::int64_t high, buffer;
     };
+    if (!buffers.near_first.empty()) {
+        for (std::int64_t b = 0; b < buffers.count(); ++b)
+            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k) {
+                const std::int64_t at = buffers.pin[b], other = buffers.near[k],
+                                   there = buffers.pin[other];
+                if (at >= 0 && there >= 0 && at < there + buffers.size[other] &&
+                    there < at + buffers.size[b])
+                    return PinClash{b, other};
+            }
+        return std::nullopt;
+    }
     std::vector<Pinned> births;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0)
@@ -388,27 +430,16 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
 std::vector<std::int64_t> place_what_fits(
     const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
     const Timeline time(buffers);
-    if (buffers.count() <= kPlainListLimit)
-        return run_what_fits<PlacedList>(buffers, time, order, capacity);
-    return run_what_fits<PlacedTree>(buffers, time, order, capacity);
+    return with_placed(buffers,
+        [&]<typename Placed>() { return run_what_fits<Placed>(buffers, time, order, capacity); });
 }
 
-Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first,
-    std::span<const std::int64_t> near, std::span<const std::int64_t> order, bool best_fit) {
-    Greedy result{true, {buffers.pin.begin(), buffers.pin.end()}, 0, {}};
-    std::vector<Forbidden> taken;
-    for (std::int64_t b : order) {
-        if (buffers.pin[b] >= 0) continue;
-        taken.clear();
-        for (std::int64_t k = near_first[b]; k < near_first[b + 1]; ++k) {
-            const std::int64_t at = result.offset[near[k]];
-            if (at >= 0) taken.push_back({at - buffers.size[b], at + buffers.size[near[k]]});
-        }
-        result.offset[b] = choose(taken, buffers.alignment[b], best_fit);
-    }
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        result.peak = std::max(result.peak, result.offset[b] + buffers.size[b]);
-    return result;
+std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers) {
+    const Timeline time(buffers);
+    std::vector<std::vector<std::int64_t>> orders;
+    for (const Order &order : kOrders)
+        if (!order.best_fit) orders.push_back(sorted(buffers, time, order));
+    return orders;
 }
 
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,

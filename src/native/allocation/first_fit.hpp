@@ -29,21 +29,19 @@ struct Greedy {
 Greedy place_in_order(
     const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
 
-// Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None
-// may be pinned.
+// Each buffer of an order in turn at its lowest gap; -1 for those that would end past `capacity`
+// there, and for those that the order leaves out. Pinned ones come first, and may overlap one
+// another.
 std::vector<std::int64_t> place_what_fits(
     const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
-
-// Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours,
-// near[near_first[b] .. near_first[b + 1]) for buffer b. Lifetimes are ignored. Time grows with the
-// number of pairs.
-Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first,
-    std::span<const std::int64_t> near, std::span<const std::int64_t> order, bool best_fit);
 
 // The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never
 // before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget);
+
+// Those of the family that look for the lowest gap.
+std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers);
 
 // Two pinned buffers that overlap, so that there is no packing. O(n log n).
 std::optional<PinClash> pins_clash(const Buffers &buffers);

@@ -14,6 +14,7 @@ constexpr std::size_t kFewestBirthsPerSnapshot = 16;
 } // namespace
 
 bool Plain::possible(const Buffers &buffers) {
+    if (!buffers.near_first.empty()) return false;
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         if (buffers.pin[b] >= 0 || buffers.first[b + 1] - buffers.first[b] > 1) return false;
         const std::int64_t s = buffers.first[b];

@@ -1,10 +1,11 @@
 #include "allocation/policy.hpp"
 
 #include "allocation/first_fit.hpp"
-#include "allocation/reduction.hpp"
+#include "allocation/sharing.hpp"
 #include "allocation/verify.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -22,6 +23,8 @@ constexpr Int kNoLimit = Int{1} << 62;
 // Where several capacities are tried in turn, the search of each has the usual budget divided by
 // this.
 constexpr double kDescentShare = 8;
+// So many ways for in-place pairs to share are all tried, so that the lowest is proven to be.
+constexpr std::size_t kMostCases = 256;
 
 Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Proof::pairs; }
 
@@ -29,31 +32,28 @@ Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Pro
 class Trial {
   public:
     Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity,
-        const Effort &effort)
+        const Effort &effort, const Strategy &strategy)
         : merged_(merged),
           reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)),
-          bound_(lower_bound(reduced_.buffers(), capacity < 0 ? kNoLimit : capacity)),
-          capacity_(capacity), effort_(effort) {}
+          bound_(lower_bound(
+              reduced_.buffers(), reduced_.in_place, capacity < 0 ? kNoLimit : capacity)),
+          capacity_(capacity), effort_(effort), strategy_(strategy) {}
 
     void run() {
-        const Buffers &buffers = reduced_.buffers();
-        if (buffers.count() == 0) {
+        if (reduced_.buffers().count() == 0) {
             offset_.emplace();
             return;
         }
         if (capacity_ >= 0 && bound_.bytes > capacity_) return;
-        if (const auto clash = pins_clash(buffers))
-            throw std::invalid_argument("offset: " + called(clash->one) + " and " +
-                called(clash->other) + " are pinned to addresses that overlap");
-        const std::span<const Int> hint = reduced_.rewritten.hint();
-        const bool hinted = std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
-        Portfolio portfolio(
-            buffers, hinted ? hint : std::span<const Int>(), bound_, capacity_, effort_);
-        portfolio.run();
-        floor_ = portfolio.floor();
-        interrupted = portfolio.interrupted();
-        counters = portfolio.counters();
-        if (portfolio.found()) offset_ = portfolio.offset(), solved_peak_ = portfolio.peak();
+        if (reduced_.in_place.empty()) {
+            refuse_clash();
+            floor_ = search(reduced_, bound_, effort_, [](auto &&offset) { return offset; });
+        } else if (strategy_.own) {
+            if (cases_of(reduced_, 0).cases.empty()) refuse_clash();
+            floor_ = search(reduced_, bound_, effort_, [](auto &&offset) { return offset; });
+        } else {
+            try_cases();
+        }
     }
 
     const Bound &bound() const { return bound_; }
@@ -104,6 +104,64 @@ class Trial {
     Counters counters;
 
   private:
+    // Keeps what is found if it is lower; `whole` makes offsets of this problem of those found.
+    // Returns the bytes that any packing needs.
+    template <typename Whole>
+    Int search(
+        const Reduced &reduced, const Bound &bound, const Effort &effort, const Whole &whole) {
+        Searched found;
+        if (strategy_.own) {
+            found = strategy_.own(reduced, bound, capacity_);
+        } else {
+            const std::span<const Int> hint = reduced.rewritten.hint();
+            const bool hinted =
+                std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
+            Portfolio portfolio(reduced.buffers(), hinted ? hint : std::span<const Int>(), bound,
+                capacity_, effort);
+            portfolio.run(strategy_.name);
+            found = {portfolio.found() ? portfolio.offset() : std::vector<Int>(), portfolio.peak(),
+                portfolio.floor(), portfolio.interrupted(), portfolio.counters()};
+        }
+        interrupted |= found.interrupted;
+        counters += found.counters;
+        if (!found.offset.empty() && (!offset_ || found.peak < solved_peak_))
+            offset_ = whole(std::move(found.offset)), solved_peak_ = found.peak;
+        return std::max(bound.bytes, found.floor);
+    }
+
+    // Which pairs share, case by case: the first case has the whole search, the others orders and
+    // exact search alone. Simple strategies keep apart what pins do not join.
+    void try_cases() {
+        const bool searches =
+            strategy_.name == "auto" || strategy_.name == "exact" || strategy_.name == "telamalloc";
+        Cases found = cases_of(reduced_, searches ? kMostCases : 0);
+        if (!searches && found.cases.size() > 1) found.cases.erase(found.cases.begin());
+        if (found.cases.empty()) refuse_clash();
+        Effort effort = effort_;
+        effort.work /= static_cast<double>(std::max<std::size_t>(1, found.cases.size()));
+        Int floor = kNoLimit;
+        for (const Case &one : found.cases) {
+            if (fits() && solved_peak_ <= std::max({bound_.bytes, floor_, capacity_})) break;
+            if (interrupted || (effort_.timed() && Budget::Clock::now() >= effort_.deadline)) {
+                interrupted = true;
+                return;
+            }
+            Int lower = one.bound.bytes;
+            if (!(offset_ && lower >= solved_peak_) && !(capacity_ >= 0 && lower > capacity_))
+                lower = search(one.reduced, one.bound, effort,
+                    [&](auto &&offset) { return one.reduced.offsets(one.merged, offset); });
+            floor = std::min(floor, lower);
+            effort.in_passing = found.complete;
+        }
+        if (found.complete && floor < kNoLimit) floor_ = floor;
+    }
+
+    void refuse_clash() const {
+        if (const auto clash = pins_clash(reduced_.buffers()))
+            throw std::invalid_argument("offset: " + called(clash->one) + " and " +
+                called(clash->other) + " are pinned to addresses that overlap: move one");
+    }
+
     // What a reader of an error knows a buffer of the reduced problem by.
     std::string called(Int b) const {
         if (b >= reduced_.own) return "a reserved range";
@@ -117,14 +175,23 @@ class Trial {
     const Bound bound_;
     const Int capacity_;
     const Effort &effort_;
+    const Strategy &strategy_;
     std::optional<std::vector<Int>> offset_;
     Int solved_peak_ = 0, floor_ = 0;
 };
 
+Allocation with_load(Allocation answer, const Trial &trial) {
+    answer.load = trial.bound();
+    if (answer.proof == Proof::load || answer.proof == Proof::pairs)
+        answer.witnesses = trial.witnesses();
+    return answer;
+}
+
 class Driver {
   public:
-    Driver(const Demands &demands, const Effort &effort)
-        : merged_(merge(demands)), ranges_(joined(demands.reserved)), effort_(effort) {}
+    Driver(const Demands &demands, const Effort &effort, const Strategy &strategy)
+        : merged_(merge(demands)), ranges_(joined(demands.reserved)), effort_(effort),
+          strategy_(strategy) {}
 
     Allocation run(Int capacity) {
         if (capacity >= 0 || ranges_.empty()) return within(capacity, effort_);
@@ -132,21 +199,14 @@ class Driver {
     }
 
   private:
-    static Allocation with_load(Allocation answer, const Trial &trial) {
-        answer.load = trial.bound();
-        if (answer.proof == Proof::load || answer.proof == Proof::pairs)
-            answer.witnesses = trial.witnesses();
-        return answer;
-    }
-
     // Ranges within a capacity are taken for granted, but a packing may end below them: the bound
     // is that without any.
     Allocation within(Int capacity, const Effort &effort) const {
-        Trial trial(merged_, ranges_, capacity, effort);
+        Trial trial(merged_, ranges_, capacity, effort, strategy_);
         trial.run();
         if (trial.impossible() && !trial.fits()) return infeasible(trial, capacity);
         std::optional<Trial> without;
-        if (!ranges_.empty()) without.emplace(merged_, Ranges{}, -1, effort);
+        if (!ranges_.empty()) without.emplace(merged_, Ranges{}, -1, effort, strategy_);
         const Trial &free = without ? *without : trial;
         const Int lower = without ? free.bound().bytes : trial.lower();
         return with_load(
@@ -167,7 +227,7 @@ class Driver {
         Counters counters;
         bool interrupted = false;
         for (std::size_t count = 0;; ++count) {
-            Trial trial(merged_, {ranges_.data(), count}, -1, effort_);
+            Trial trial(merged_, {ranges_.data(), count}, -1, effort_, strategy_);
             const bool last = count == ranges_.size();
             const Int ceiling = last ? kNoLimit : ranges_[count].low;
             if (last || trial.bound().bytes <= ceiling) trial.run();
@@ -194,6 +254,7 @@ class Driver {
         for (Int pin : merged_.buffers().pin) highest = std::max(highest, pin);
         for (Int b = 0; b < merged_.buffers().count(); ++b)
             highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
+        for (const InPlace &row : merged_.in_place) highest += std::abs(row.shift);
         Allocation best = within(highest, effort);
         if (best.offset.empty()) return best;
         Int low = best.bound, proven = best.bound;
@@ -224,13 +285,31 @@ class Driver {
     const Merged merged_;
     const Ranges ranges_;
     const Effort &effort_;
+    const Strategy &strategy_;
 };
 
 } // namespace
 
-Allocation allocate(const Demands &demands, Int capacity, const Effort &effort) {
-    check(demands);
-    Allocation answer = Driver(demands, effort).run(capacity);
+Clocked::Clocked(const Demands &demands) : demands_(demands) {
+    if (!demands.conflicts || !(made_ = on_one_clock(demands))) return;
+    demands_.buffers = made_->view(), demands_.hint = made_->hint;
+    demands_.conflicts.reset();
+}
+
+Allocation bound_of(const Demands &demands, Int capacity) {
+    const Clocked clocked(demands);
+    const Merged merged = merge(clocked.demands());
+    const Trial trial(merged, joined(demands.reserved), capacity, {}, {});
+    Allocation answer = trial.without_packing(trial.bound().bytes);
+    answer.proof = by(trial.bound());
+    return with_load(std::move(answer), trial);
+}
+
+Allocation allocate(
+    const Demands &demands, Int capacity, const Effort &effort, const Strategy &strategy) {
+    const Clocked clocked(demands);
+    Allocation answer = Driver(clocked.demands(), effort, strategy).run(capacity);
+    if (demands.conflicts) answer.load.instant = 0; // of no clock that the caller knows
     const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
     if (!packed)
         answer.offset.clear();

@@ -1,18 +1,24 @@
 #include "allocation/portfolio.hpp"
 
+#include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/orders.hpp"
-#include "allocation/placing_orders.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
+#include "common/deep_thread.hpp"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -45,9 +51,11 @@ constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
 // far.
 constexpr std::array kMostEmpty{0.003, 0.01, 0.03, 0.1, 0.3};
 // Per cent of the usual budgets for the blocks of a first attempt and of further ones, and how many
-// of these there are.
-constexpr double kSurveyWork = 2, kBlockWork = 12;
-constexpr std::int64_t kBlockAttempts = 8;
+// of these there are where each engine has its whole budget.
+constexpr double kSurveyWork = 2, kBlockWork = 12, kBlockAttempts = 9;
+// The first slices of the engines' budgets, and how much larger the next is of the engine that made
+// the best packing; or, where none made a better one, of all.
+constexpr double kFirstSlice = 0.125, kFirstEjections = 0.03125, kWinnerGrowth = 4, kGrowth = 2;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
 // Local search: buffers placed over all samples, and samples for every pair of buffers, because
@@ -101,36 +109,148 @@ std::vector<std::int64_t> Portfolio::placed(
         .offset;
 }
 
-void Portfolio::run() {
-    const bool small = buffers_.count() <= kLarge;
-    if (!effort_.in_passing) at_once();
-    if (!done()) first_fits();
-    if (small && !effort_.in_passing && !over()) search(kShortNodes);
-    if (!effort_.in_passing && !over()) best_fit();
-    if (!effort_.in_passing && small && !over()) greedy_orders();
-    if (!effort_.in_passing && !small && !over() && far_from_bound()) eject_largest_first();
-    const bool searchable = buffers_.count() <= kHuge,
-               thorough = small && !effort_.in_passing && effort_.work >= 100;
-    if (thorough && !over()) search(exact_nodes() / 8);
-    if (thorough && !over()) survey_blocks();
-    if (thorough && !over()) search_blocks(kBlockAttempts);
-    if (searchable && !over()) search(exact_nodes());
-    if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) eject_largest_first();
-    if (thorough && !over()) eject_at_random(1);
-    if (thorough && !over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
-    if (thorough && !over()) local_search();
-    if (effort_.timed() && searchable) until_deadline(thorough);
+// The first key decides, then the second; of equals, the lower number comes first.
+template <typename KeyOf>
+std::vector<std::int64_t> Portfolio::sorted_by(const KeyOf &key_of) const {
+    std::vector<std::int64_t> order(buffers_.size.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+        [&](std::int64_t a, std::int64_t b) { return key_of(a) < key_of(b); });
+    return order;
 }
 
-// What is left of the time is shared between search for a proof and for a lower peak. A search that
-// ends by itself would end so again.
-void Portfolio::until_deadline(bool thorough) {
-    bool open = true;
-    for (std::int64_t times = 2; open && !over(); times *= 2) {
-        if (thorough) search_blocks(times * kBlockAttempts);
-        if (thorough && !over()) eject_at_random(times);
-        if (!over()) open = search(thorough ? times * exact_nodes() : -1);
+void Portfolio::run() {
+    if (!buffers_.near_first.empty()) { // no lifetimes, of which the others think
+        first_fits();
+        if (!over()) best_fit();
+        if (!over()) local_search();
+        return;
     }
+    const bool small = buffers_.count() <= kLarge, searchable = buffers_.count() <= kHuge,
+               whole = !effort_.in_passing;
+    if (whole) at_once();
+    if (!done()) first_fits();
+    if (small && whole && !over()) search(kShortNodes);
+    if (whole && !over()) best_fit();
+    if (whole && !small && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
+    if (small && whole && effort_.work >= 100)
+        take_turns();
+    else if (searchable && !over())
+        open_ = search(exact_nodes());
+    while (effort_.timed() && searchable && open_ && !over()) open_ = search(-1);
+}
+
+// The engines work side by side, each with a slice of its budget from the best packing so far. The
+// slices grow: that of the engine which made it, or all of them if none did. Of the limits on what
+// may be empty in a block the one goes on that did best.
+void Portfolio::take_turns() {
+    std::vector<Turn> turns;
+    for (const double most_empty : kMostEmpty)
+        turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
+    std::array<double, 3> slice{kFirstSlice, kFirstSlice, kFirstEjections}, left{1, 1, 1};
+    for (std::uint64_t round = 0; open_ && !over(); ++round) {
+        for (std::size_t e = 0; e < slice.size(); ++e) {
+            const auto engine = static_cast<Engine>(e);
+            const double share = effort_.timed() ? slice[e] : std::min(slice[e], left[e]);
+            left[e] -= share;
+            if (engine == Engine::blocks)
+                for (auto n = most_empty_ > 0 ? std::lround(kBlockAttempts * share) : 0; n > 0; --n)
+                    turns.push_back(
+                        {engine, effort_.seed + ++block_attempts_, kBlockWork, most_empty_});
+            else if (share > 0)
+                turns.push_back({engine, effort_.seed + round, share, 0});
+        }
+        if (turns.empty()) return;
+        const auto winner = play(turns);
+        turns.clear();
+        for (std::size_t e = 0; e < slice.size(); ++e)
+            slice[e] *= winner == static_cast<Engine>(e) ? kWinnerGrowth : winner ? 1 : kGrowth;
+    }
+}
+
+// Turns run on so many threads as there may be. The first, by number, that leaves nothing to gain
+// is the last that counts, so that the number of threads changes nothing. Returns the engine that
+// made a lower packing, if one did.
+std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns) {
+    std::vector<std::optional<Portfolio>> played(turns.size());
+    std::atomic<std::size_t> next = 0, settled = turns.size();
+    std::atomic<bool> signalled = false;
+    const auto main_thread = std::this_thread::get_id();
+    const auto threads =
+        std::min<std::int64_t>(effort_.threads, static_cast<std::int64_t>(turns.size()));
+    const auto work = [&] {
+        for (std::size_t taken; (taken = next++) < turns.size() && !signalled;) {
+            // Side by side the longest, which are the last, begin first.
+            const std::size_t i = threads > 1 ? turns.size() - 1 - taken : taken;
+            if (settled < i) continue;
+            Effort effort = effort_;
+            effort.threads = 1, effort.seed = turns[i].seed;
+            effort.poll = [&, i] {
+                if (std::this_thread::get_id() == main_thread && effort_.poll && effort_.poll())
+                    signalled = true;
+                return signalled || settled < i;
+            };
+            played[i].emplace(buffers_, hint_, bound_, capacity_, effort);
+            played[i]->play(turns[i], *this);
+            if (!played[i]->done()) continue;
+            for (std::size_t first = settled;
+                i < first && !settled.compare_exchange_weak(first, i);) {
+            }
+        }
+    };
+    {
+        std::deque<DeepThread> others;
+        for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(work);
+        work();
+    }
+    std::optional<Engine> winner;
+    std::int64_t lowest = std::numeric_limits<std::int64_t>::max(); // of the blocks
+    for (std::size_t i = 0; i < turns.size() && i <= settled; ++i) {
+        if (!played[i]) continue;
+        Portfolio &part = *played[i];
+        counters_ += part.counters_;
+        interrupted_ |= part.interrupted_;
+        floor_ = std::max(floor_, part.floor_);
+        if (turns[i].engine == Engine::exact) open_ = part.open_;
+        if (!part.found()) continue;
+        if (turns[i].engine == Engine::blocks && part.peak_ < lowest)
+            lowest = part.peak_, most_empty_ = turns[i].most_empty;
+        if (offer(std::move(part.offset_))) winner = turns[i].engine;
+    }
+    interrupted_ |= signalled;
+    sink();
+    return winner;
+}
+
+// Each buffer in turn, from the lowest up, falls as far as it can.
+void Portfolio::sink() {
+    while (offer(placed(upwards(), false))) {
+    }
+}
+
+void Portfolio::play(const Turn &turn, const Portfolio &from) {
+    if (turn.engine == Engine::blocks) {
+        pack_blocks(turn);
+        return;
+    }
+    offset_ = from.offset_, peak_ = from.peak_, floor_ = from.floor_;
+    if (turn.engine == Engine::exact)
+        open_ = search(std::max<std::int64_t>(
+            1, std::llround(static_cast<double>(exact_nodes()) * turn.share)));
+    else
+        eject(Ejections::at_random, turn.share);
+}
+
+// Packs blocks in place of buffers, with few of them left.
+void Portfolio::pack_blocks(const Turn &turn) {
+    const Blocks blocks(buffers_, {std::max(bound_.bytes, capacity_), turn.most_empty, turn.seed});
+    if (blocks.buffers().count() == buffers_.count()) return;
+    Effort effort = effort_;
+    effort.work = turn.share;
+    Portfolio packed(blocks.buffers(), {}, bound_, capacity_, effort);
+    packed.run();
+    interrupted_ = packed.interrupted_, counters_ = packed.counters_;
+    if (packed.found()) offer(blocks.offsets(packed.offset_));
 }
 
 // Few plain buffers are mostly settled within microseconds.
@@ -151,12 +271,15 @@ void Portfolio::first_fits() {
 }
 
 void Portfolio::run(std::string_view strategy) {
+    if (!buffers_.near_first.empty() && (strategy == "exact" || strategy == "telamalloc"))
+        throw std::invalid_argument(
+            "conflicts: too many for this strategy: use auto, or a simple one");
     if (strategy == "auto")
         run();
     else if (strategy == "best-fit")
         best_fit();
     else if (strategy == "greedy")
-        greedy_orders();
+        first_fits();
     else if (strategy == "exact")
         search(effort_.timed() ? -1 : exact_nodes());
     else if (strategy == "telamalloc")
@@ -205,65 +328,34 @@ bool Portfolio::far_from_bound() const {
         (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
 }
 
-void Portfolio::survey_blocks() {
-    std::vector<BlockAttempt> attempts;
-    for (const double most_empty : kMostEmpty)
-        attempts.push_back({most_empty, effort_.seed, kSurveyWork});
-    pack_blocks(attempts);
-}
-
-// With the limit that has done best.
-void Portfolio::search_blocks(std::int64_t count) {
-    std::vector<BlockAttempt> attempts;
-    for (; most_empty_ > 0 && count > 0; --count)
-        attempts.push_back({most_empty_, effort_.seed + ++block_attempts_, kBlockWork});
-    pack_blocks(attempts);
-}
-
-void Portfolio::pack_blocks(const std::vector<BlockAttempt> &attempts) {
-    PackedBlocks packed = allocation::pack_blocks(
-        buffers_, bound_, capacity_, std::max(bound_.bytes, capacity_), attempts, effort_);
-    counters_ += packed.counters;
-    interrupted_ |= packed.interrupted;
-    if (packed.offset.empty()) return;
-    most_empty_ = attempts[packed.attempt].most_empty;
-    offer(std::move(packed.offset));
-}
-
-void Portfolio::eject_largest_first() {
-    const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours,
-                       each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
-    lower_ceilings(
-        Ejections::largest_first, effort_.seed, scaled(std::min(most, each * buffers_.count())));
-}
-
-void Portfolio::eject_at_random(std::int64_t times) {
-    const std::int64_t work =
-        scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
-    lower_ceilings(
-        Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), times * work);
-}
-
-void Portfolio::lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work) {
+void Portfolio::eject(Ejections ejections, double share) {
     if (!found()) return;
+    const bool at_random = ejections == Ejections::at_random;
+    const std::int64_t each = at_random ? kRandomNeighboursPerBuffer
+        : plain_                        ? kPlainNeighboursPerBuffer
+                                        : kNeighboursPerBuffer,
+                       most = at_random ? kRandomNeighbours
+        : plain_                        ? kPlainNeighbours
+                                        : kNeighbours;
+    const double work = share * static_cast<double>(std::min(most, each * buffers_.count()));
     Budget budget = effort_.budget(-1);
-    offer(allocation::lower_ceilings(
-        buffers_, offset_, std::max(bound_.bytes, capacity_), ejections, seed, work, budget));
+    offer(lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), ejections,
+        effort_.seed, scaled(std::llround(work)), budget));
     note(budget);
 }
 
-void Portfolio::best_fit() { offer(placed(by_birth(buffers_), true)); }
+std::vector<std::int64_t> Portfolio::upwards() const {
+    return sorted_by([&](std::int64_t b) { return offset_[b]; });
+}
 
-void Portfolio::greedy_orders() {
-    Budget budget = effort_.budget(-1);
-    bool first = true;
-    for (const PlacingOrder &order : allocation::greedy_orders(buffers_, hint_)) {
-        if (done() || (!first && (!budget.look() || buffers_.count() > kOrdersBelow))) break;
-        offer(placed(order, false));
-        ++counters_.orders;
-        first = false;
-    }
-    note(budget);
+// By birth; of those born together, the largest first.
+void Portfolio::best_fit() {
+    const auto birth = [&](std::int64_t b) {
+        const std::int64_t first = buffers_.first[b];
+        return first < buffers_.first[b + 1] ? buffers_.begin[first] : 0;
+    };
+    offer(placed(
+        sorted_by([&](std::int64_t b) { return std::pair(birth(b), -buffers_.size[b]); }), true));
 }
 
 // Asks for the bound first, then for ever more, up to just below the best so far.
@@ -294,21 +386,14 @@ void Portfolio::telamalloc(std::int64_t steps) {
     }
 }
 
-// Starts from the best greedy order; a buffer that reaches the peak moves forward in the order,
+// Starts from the best of the family; a buffer that reaches the peak moves forward in the order,
 // sometimes any two change places, and what is no worse is kept.
 void Portfolio::local_search() {
+    if (!found()) first_fits();
+    if (!found()) return;
     Budget budget = effort_.budget(-1);
-    PlacingOrder order;
-    std::vector<std::int64_t> offset;
-    std::int64_t peak = std::numeric_limits<std::int64_t>::max();
-    for (PlacingOrder &candidate : allocation::greedy_orders(buffers_, hint_)) {
-        std::vector<std::int64_t> there = placed(candidate, false);
-        ++counters_.samples;
-        if (peak_of(buffers_, there) >= peak) continue;
-        peak = peak_of(buffers_, there), offset = there, order = std::move(candidate);
-        offer(std::move(there));
-        if (done() || !budget.look()) break;
-    }
+    std::vector<std::int64_t> order = upwards(), offset = offset_;
+    std::int64_t peak = peak_;
     const std::int64_t count = buffers_.count();
     Random random(effort_.seed);
     std::vector<std::int64_t> tops(offset.size());
@@ -323,7 +408,7 @@ void Portfolio::local_search() {
         high.clear();
         for (std::size_t i = 0; i < order.size(); ++i)
             if (tops[order[i]] >= *rank) high.push_back(i);
-        PlacingOrder moved = order;
+        std::vector<std::int64_t> moved = order;
         const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);
         std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to),
             moved.begin() + static_cast<std::ptrdiff_t>(at),

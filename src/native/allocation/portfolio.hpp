@@ -1,15 +1,15 @@
-// The strategy `auto`: every search in turn, from the quickest on, until a bound is met or the
-// budget is spent.
+// The strategy `auto`: orders, a short exact search, then three engines in turn (exact search,
+// blocks, ejections) with slices of work that grow, until a bound is met or the budget is spent.
 //
 // Only ever a lower peak is kept, so that the answer is never worse than that of any search alone.
 #pragma once
 
-#include "allocation/block_packing.hpp"
 #include "allocation/bounds.hpp"
 #include "allocation/effort.hpp"
 #include "allocation/lower_ceilings.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -28,7 +28,6 @@ class Portfolio {
     void run(std::string_view strategy);
     // The searches, each of which offers what it finds.
     void best_fit();
-    void greedy_orders();
     void local_search();
     void telamalloc(std::int64_t steps);
 
@@ -50,13 +49,21 @@ class Portfolio {
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);
-    void survey_blocks();
-    void search_blocks(std::int64_t attempts);
-    void pack_blocks(const std::vector<BlockAttempt> &attempts);
-    void eject_largest_first();
-    void eject_at_random(std::int64_t times);
-    void lower_ceilings(Ejections ejections, std::uint64_t seed, std::int64_t work);
-    void until_deadline(bool thorough);
+    enum class Engine { blocks, exact, ejections };
+    struct Turn {
+        Engine engine;
+        std::uint64_t seed;
+        double share;      // of the engine's budget; of blocks in per cent of all budgets
+        double most_empty; // part of a block that may be empty
+    };
+    void take_turns();
+    std::optional<Engine> play(const std::vector<Turn> &turns);
+    void play(const Turn &turn, const Portfolio &from);
+    void pack_blocks(const Turn &turn);
+    void sink();
+    std::vector<std::int64_t> upwards() const; // the order of the best packing's addresses
+    template <typename KeyOf> std::vector<std::int64_t> sorted_by(const KeyOf &key_of) const;
+    void eject(Ejections ejections, double share);
     std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;
     void note(const Budget &budget);
@@ -66,7 +73,7 @@ class Portfolio {
     const std::vector<std::int64_t> hint_;
     const Bound bound_;
     const std::int64_t capacity_;
-    const Effort &effort_;
+    const Effort effort_;
     const bool orderly_;
     const bool plain_;
     std::vector<std::int64_t> offset_;
@@ -74,6 +81,7 @@ class Portfolio {
     double most_empty_ = 0; // part of the blocks that did best
     std::uint64_t block_attempts_ = 0;
     bool interrupted_ = false;
+    bool open_ = true; // exact search was cut short, and may find more
     Counters counters_;
 };
 

@@ -70,7 +70,7 @@ struct Merger {
     std::vector<Int> places, lifts;
 };
 
-void merge_group(const Demands &demands, const std::vector<Member> &group, Merger &merged) {
+void merge_group(const Demands &demands, const Group &group, Merger &merged) {
     const Buffers &buffers = demands.buffers;
     const Int residue = common_residue(buffers, group).value(), place = merged.buffers.count();
     Int lowest = std::numeric_limits<Int>::max(), size = 0, step = 1, pin = -1, hint = -1;
@@ -89,8 +89,57 @@ void merge_group(const Demands &demands, const std::vector<Member> &group, Merge
                     buffers.high[s] + lift});
     }
     merged.buffers.add(size, step, pin, hint);
+    if (demands.conflicts && size > 0) parts = {{0, 1, 0, size}};
     for (const Part &part : united(parts))
         merged.buffers.add_section(part.begin, part.end, part.low, part.high);
+}
+
+template <typename Row> void make_distinct(std::vector<Row> &rows) {
+    std::erase_if(rows, [](const Row &row) { return row.one == row.other; });
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+}
+
+// In-place pairs and conflicts of what groups have become. Two may share an address if all their
+// members that must be apart may.
+void merge_pairs(const Demands &demands, Merged &merged) {
+    std::optional<std::vector<Pair>> asked = demands.conflicts;
+    const auto paired = [&](const auto &place) {
+        std::vector<Pair> found;
+        for (const auto &[one, other] : *demands.conflicts)
+            found.push_back(
+                {std::min(place(one), place(other)), std::max(place(one), place(other))});
+        make_distinct(found);
+        return found;
+    };
+    if (asked) {
+        asked = paired([](Int b) { return b; });
+        merged.conflicts = paired([&](Int b) { return merged.place(b); });
+    }
+    if (demands.in_place.empty()) return;
+    std::vector<InPlace> allowed;
+    for (const InPlace &row : demands.in_place) {
+        allowed.push_back(in_order(row));
+        merged.in_place.push_back(in_order({merged.place(row.one), merged.place(row.other),
+            row.shift + merged.lift(row.one) - merged.lift(row.other)}));
+    }
+    make_distinct(allowed);
+    make_distinct(merged.in_place);
+    std::vector<std::vector<Int>> members(merged.buffers().size.size());
+    for (Int b = 0; b < demands.buffers.count(); ++b)
+        if (demands.buffers.matters(b)) members[merged.place(b)].push_back(b);
+    std::erase_if(merged.in_place, [&](const InPlace &row) {
+        bool any = false;
+        for (Int a : members[row.one])
+            for (Int b : members[row.other]) {
+                const Int up = row.shift + merged.lift(b) - merged.lift(a);
+                if (!meet(demands.buffers, asked, a, b, up)) continue;
+                any = true;
+                if (!std::binary_search(allowed.begin(), allowed.end(), in_order({a, b, up})))
+                    return true;
+            }
+        return !any;
+    });
 }
 
 // Whether every buffer takes space, and each of its sections does.
@@ -105,7 +154,7 @@ bool all_occupy(const Buffers &buffers) {
 } // namespace
 
 // One congruence after another (Chinese remainders of moduli that need not be coprime).
-std::optional<Int> common_residue(const Buffers &buffers, const std::vector<Member> &group) {
+std::optional<Int> common_residue(const Buffers &buffers, const Group &group) {
     Int lowest = std::numeric_limits<Int>::max(), found = 0, step = 1;
     for (const Member &member : group) lowest = std::min(lowest, member.shift);
     for (const auto &[buffer, shift] : group) {
@@ -134,13 +183,35 @@ bool Merged::hollow() const {
     return false;
 }
 
+InPlace in_order(const InPlace &row) {
+    return row.one <= row.other ? row : InPlace{row.other, row.one, -row.shift};
+}
+
+bool meet(const Buffers &buffers, const std::optional<std::vector<Pair>> &conflicts, Int one,
+    Int other, Int up) {
+    if (conflicts)
+        return up < buffers.size[one] && -up < buffers.size[other] &&
+            std::binary_search(conflicts->begin(), conflicts->end(),
+                Pair{std::min(one, other), std::max(one, other)});
+    for (Int s = buffers.first[one]; s < buffers.first[one + 1]; ++s)
+        for (Int t = buffers.first[other]; t < buffers.first[other + 1]; ++t)
+            if (buffers.begin[s] < buffers.end[t] && buffers.begin[t] < buffers.end[s] &&
+                buffers.low[s] < buffers.high[t] + up && buffers.low[t] + up < buffers.high[s])
+                return true;
+    return false;
+}
+
 Merged merge(const Demands &demands) {
     const Buffers &buffers = demands.buffers;
-    if (demands.aliases.empty()) return {buffers, {buffers, demands.hint}, {}, {}};
+    if (demands.aliases.empty()) {
+        Merged same{buffers, {buffers, demands.hint}, {}, {}};
+        merge_pairs(demands, same);
+        return same;
+    }
     Merger merged;
     merged.places.assign(buffers.size.size(), -1);
     merged.lifts.assign(buffers.size.size(), 0);
-    for (const std::vector<Member> &group : demands.aliases)
+    for (const Group &group : demands.aliases)
         for (const Member &member : group) merged.places[member.buffer] = -2;
     for (Int b = 0; b < buffers.count(); ++b) {
         if (merged.places[b] == -2) continue;
@@ -148,20 +219,23 @@ Merged merge(const Demands &demands) {
         merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.hint[b]);
         copy_sections(buffers, b, merged.buffers);
     }
-    for (const std::vector<Member> &group : demands.aliases) merge_group(demands, group, merged);
-    return {buffers, Rewritten(std::move(merged.buffers)), std::move(merged.places),
+    for (const Group &group : demands.aliases) merge_group(demands, group, merged);
+    Merged done{buffers, Rewritten(std::move(merged.buffers)), std::move(merged.places),
         std::move(merged.lifts)};
+    merge_pairs(demands, done);
+    return done;
 }
 
 Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges, Int limit) {
     const Buffers &buffers = merged.buffers();
-    if (ranges.empty() && all_occupy(buffers))
-        return {{buffers, merged.rewritten.hint()}, buffers.count(), {}};
+    if (ranges.empty() && all_occupy(buffers) && !merged.conflicts)
+        return {{buffers, merged.rewritten.hint()}, buffers.count(), {}, merged.in_place, {}};
     OwnedBuffers made;
-    std::vector<Int> kept;
+    std::vector<Int> kept, place(buffers.size.size(), -1);
     Int begin = std::numeric_limits<Int>::max(), end = 1;
     for (Int b = 0; b < buffers.count(); ++b) {
         if (!buffers.matters(b)) continue;
+        place[b] = made.count();
         kept.push_back(b);
         made.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], merged.rewritten.hint()[b]);
         copy_sections(buffers, b, made);
@@ -175,7 +249,22 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
         made.add_section(std::min(begin, Int{0}), end, 0, bytes);
     }
     const auto own = static_cast<Int>(kept.size());
-    return {Rewritten(std::move(made)), own, std::move(kept)};
+    std::vector<InPlace> in_place;
+    for (const auto &[one, other, shift] : merged.in_place)
+        in_place.push_back({place[one], place[other], shift});
+    std::optional<std::vector<Pair>> conflicts;
+    if (merged.conflicts) {
+        conflicts.emplace();
+        for (const auto &[one, other] : *merged.conflicts)
+            if (place[one] >= 0 && place[other] >= 0)
+                conflicts->push_back({place[one], place[other]});
+        for (Int range = own; range < made.count(); ++range)
+            for (Int b = 0; b < range; ++b) conflicts->push_back({b, range});
+        std::sort(conflicts->begin(), conflicts->end());
+        made.keep_apart(*conflicts);
+    }
+    return {Rewritten(std::move(made)), own, std::move(kept), std::move(in_place),
+        std::move(conflicts)};
 }
 
 std::vector<Int> Reduced::offsets(const Merged &merged, std::span<const Int> solved) const {

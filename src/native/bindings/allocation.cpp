@@ -1,9 +1,7 @@
 // Python bindings of the allocation kernels. Arguments are checked here, so that no kernel reads
 // out of bounds or overflows.
 #include "allocation/first_fit.hpp"
-#include "allocation/demands.hpp"
-#include "allocation/pairs.hpp"
-#include "allocation/portfolio.hpp"
+#include "allocation/policy.hpp"
 #include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
@@ -51,12 +49,58 @@ struct TelamallocPacking {
     bool interrupted;
 };
 
-struct Searched {
+struct Packed {
+    const char *status;
     nb::object offsets; // or None
-    std::int64_t floor;
-    Counters counters;
+    std::int64_t peak, bound;
+    const char *proof;
+    std::int64_t instant;
+    nb::object witnesses;
+    nb::dict counters;
     bool interrupted;
 };
+
+struct PlacedInOrder {
+    nb::object offsets;
+    std::int64_t peak;
+};
+
+Packed packed(Allocation &&answer) {
+    const bool found = answer.status == Status::optimal || answer.status == Status::feasible;
+    const char *proof = answer.proof == Proof::load ? "load"
+        : answer.proof == Proof::pairs              ? "pairs"
+        : answer.proof == Proof::exhausted          ? "exhausted"
+                                                    : "";
+    return {name_of(answer.status), found ? column(std::move(answer.offset)) : nb::none(),
+        answer.peak, answer.bound, proof, answer.load.instant, column(std::move(answer.witnesses)),
+        counted(answer.counters), answer.interrupted};
+}
+
+template <typename Row> void read_rows(const std::optional<Rows> &rows, std::vector<Row> &to) {
+    constexpr std::size_t width = sizeof(Row) / sizeof(std::int64_t);
+    require(!rows || rows->shape(1) == width, "rows: of another width");
+    to.resize(rows ? rows->shape(0) : 0);
+    if (rows) std::copy_n(rows->data(), rows->size(), reinterpret_cast<std::int64_t *>(to.data()));
+}
+
+template <typename Row> nb::object rows_of(const std::vector<Row> &rows) {
+    constexpr std::size_t width = sizeof(Row) / sizeof(std::int64_t);
+    const auto *cells = reinterpret_cast<const std::int64_t *>(rows.data());
+    return to_numpy(
+        std::vector<std::int64_t>(cells, cells + rows.size() * width), {rows.size(), width});
+}
+
+// Reduced or merged buffers as Python takes them: columns, sections, in-place pairs, conflicts.
+nb::tuple columns_of(const Buffers &buffers, std::span<const std::int64_t> hint,
+    const std::vector<InPlace> &in_place, const std::optional<std::vector<Pair>> &conflicts) {
+    const auto copied = [](std::span<const std::int64_t> values) {
+        return column(std::vector<std::int64_t>(values.begin(), values.end()));
+    };
+    return nb::make_tuple(copied(buffers.size), copied(buffers.alignment), copied(buffers.pin),
+        copied(hint), copied(buffers.first), copied(buffers.begin), copied(buffers.end),
+        copied(buffers.low), copied(buffers.high), rows_of(in_place),
+        conflicts ? rows_of(*conflicts) : nb::none());
+}
 
 struct RecordedBacktracks {
     nb::object features, cost, group;
@@ -97,50 +141,102 @@ class RegressionTrees {
     Reals reals_[2];
 };
 
-// A set of buffers, checked once, to be packed in many ways. It keeps the arrays that it views
-// alive.
+// A set of buffers with their demands, checked once, to be packed in many ways. It keeps the arrays
+// that it views alive. `aliases` has rows of group, member and shift, group after group.
 class PackingProblem {
   public:
-    PackingProblem(
-        Ints size, Ints alignment, Ints pin, Ints first, Ints begin, Ints end, Ints low, Ints high)
-        : arrays_{size, alignment, pin, first, begin, end, low, high},
-          buffers_{view(size), view(alignment), view(pin), view(first), view(begin), view(end),
-              view(low), view(high)} {
-        check(buffers_);
+    PackingProblem(Ints size, Ints alignment, Ints pin, Ints first, Ints begin, Ints end, Ints low,
+        Ints high, const std::optional<Ints> &hint, const std::optional<Rows> &aliases,
+        const std::optional<Rows> &reserved, const std::optional<Rows> &in_place,
+        const std::optional<Rows> &conflicts)
+        : arrays_{size, alignment, pin, first, begin, end, low, high, hint ? *hint : Ints()},
+          none_(hint ? 0 : size.size(), -1),
+          demands_{{view(size), view(alignment), view(pin), view(first), view(begin), view(end),
+                       view(low), view(high)},
+              hint ? view(*hint) : none_} {
+        require(!hint || hint->size() == size.size(), "hint: must have an element per buffer");
+        std::vector<InPlace> members;
+        read_rows(aliases, members);
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            if (i == 0 || members[i].one != members[i - 1].one) demands_.aliases.emplace_back();
+            demands_.aliases.back().push_back({members[i].other, members[i].shift});
+        }
+        read_rows(reserved, demands_.reserved);
+        read_rows(in_place, demands_.in_place);
+        if (conflicts) read_rows(conflicts, demands_.conflicts.emplace());
+        check(demands_);
     }
 
-    Load load_bound() const { return allocation::load_bound(buffers_); }
-
-    nb::object alive_in_pairs(std::int64_t enough) const {
-        Together found;
+    // The whole way to a checked answer. `capacity`: -1 for none. `own` packs in place of a
+    // strategy of the portfolio.
+    Packed allocate(std::int64_t capacity, const PythonEffort &effort, const std::string &strategy,
+        const nb::object &own) const {
+        require(capacity >= -1, "capacity: must not be negative");
+        const Effort limits = effort.native();
+        Strategy chosen{strategy};
+        if (!own.is_none())
+            chosen.own = [&](const Reduced &reduced, const Bound &bound, std::int64_t most) {
+                const nb::gil_scoped_acquire lock;
+                const nb::tuple said =
+                    nb::cast<nb::tuple>(own(columns_of(reduced.buffers(), reduced.rewritten.hint(),
+                                                reduced.in_place, reduced.conflicts),
+                        bound.bytes, most));
+                Searched found;
+                if (!said[0].is_none()) {
+                    const Ints offset = nb::cast<Ints>(said[0]);
+                    require(offset.size() == reduced.buffers().size.size(),
+                        "strategy: not as many offsets as buffers");
+                    found.offset.assign(view(offset).begin(), view(offset).end());
+                    found.peak = peak_of(reduced.buffers(), found.offset);
+                }
+                found.floor = nb::cast<std::int64_t>(said[1]);
+                found.interrupted = nb::cast<bool>(said[2]);
+                return found;
+            };
+        Allocation answer;
         {
             nb::gil_scoped_release release;
-            found = allocation::alive_in_pairs(buffers_, enough);
+            answer =
+                allocation::allocate(demands_, std::min(capacity, kLargestTotal), limits, chosen);
         }
-        return nb::make_tuple(found.bytes, column(std::move(found.buffers)));
+        return packed(std::move(answer));
     }
+
+    Packed bound(std::int64_t capacity) const { return packed(bound_of(demands_, capacity)); }
+
+    // Groups as one buffer each, then for each buffer its place among these and how far it lies
+    // above that one.
+    nb::tuple merged() const {
+        const Clocked clocked(demands_);
+        const Merged merged = merge(clocked.demands());
+        std::vector<std::int64_t> place, lift;
+        for (std::int64_t b = 0; b < buffers().count(); ++b)
+            place.push_back(merged.place(b)), lift.push_back(merged.lift(b));
+        return nb::make_tuple(columns_of(merged.buffers(), merged.rewritten.hint(), merged.in_place,
+                                  merged.conflicts),
+            column(std::move(place)), column(std::move(lift)));
+    }
+
+    nb::object orders() const {
+        nb::list found;
+        for (auto &order : first_fit_orders(buffers())) found.append(column(std::move(order)));
+        return found;
+    }
+
+    Load load_bound() const { return allocation::load_bound(buffers()); }
 
     PlacedInOrder place_in_order(const Ints &order, bool best_fit) const {
-        require_order(order, buffers_);
-        Greedy greedy;
-        {
-            nb::gil_scoped_release release;
-            greedy = allocation::place_in_order(
-                buffers_, view(order), best_fit, std::numeric_limits<std::int64_t>::max());
-        }
-        require(greedy.packed, "pin: pinned buffers overlap");
-        return {column(std::move(greedy.offset)), greedy.peak};
+        require(order.size() == buffers().size.size(), "order: must name every buffer once");
+        return placed(order, std::numeric_limits<std::int64_t>::max(),
+            [&](const Buffers &buffers, std::span<const std::int64_t> mine, std::int64_t most) {
+                Greedy greedy = allocation::place_in_order(buffers, mine, best_fit, most);
+                require(greedy.packed, "pin: pinned buffers overlap");
+                return std::move(greedy.offset);
+            });
     }
 
     nb::object place_what_fits(const Ints &order, std::int64_t capacity) const {
-        require_order(order, buffers_);
-        for (std::int64_t at : buffers_.pin) require(at < 0, "pin: no buffer may be pinned");
-        std::vector<std::int64_t> offset;
-        {
-            nb::gil_scoped_release release;
-            offset = allocation::place_what_fits(buffers_, view(order), capacity);
-        }
-        return column(std::move(offset));
+        return placed(order, capacity, allocation::place_what_fits).offsets;
     }
 
     GreedyPacking greedy(
@@ -151,10 +247,10 @@ class PackingProblem {
         std::int64_t bound = 0;
         {
             nb::gil_scoped_release release;
-            bound = simple_bound(buffers_);
-            found = best_first_fit(buffers_, hints, std::max(bound, enough), budget);
+            bound = simple_bound(buffers());
+            found = best_first_fit(buffers(), hints, std::max(bound, enough), budget);
         }
-        if (!found.packed) found.offset.assign(buffers_.size.size(), -1);
+        if (!found.packed) found.offset.assign(buffers().size.size(), -1);
         const Status status = !found.packed ? Status::infeasible
             : found.peak == bound           ? Status::optimal
                                             : Status::feasible;
@@ -168,7 +264,7 @@ class PackingProblem {
         return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
             [&](auto hints, const Settings &settings, Budget &budget) {
                 return allocation::fit(
-                    buffers_, hints, std::min(capacity, kLargestTotal), settings, budget);
+                    buffers(), hints, std::min(capacity, kLargestTotal), settings, budget);
             });
     }
 
@@ -176,7 +272,7 @@ class PackingProblem {
         std::uint64_t seed, const SearchRules *rules, std::int64_t threads) const {
         return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
             [&](auto hints, const Settings &settings, Budget &budget) {
-                return allocation::minimise(buffers_, hints, settings, budget);
+                return allocation::minimise(buffers(), hints, settings, budget);
             });
     }
 
@@ -191,7 +287,7 @@ class PackingProblem {
             nb::gil_scoped_release release;
             const TelamallocOptions options{features ? *features : TelamallocFeatures{}, patience,
                 steps, trees ? &trees->forest : nullptr};
-            Telamalloc search(buffers_, std::min(capacity, kLargestTotal), options, budget);
+            Telamalloc search(buffers(), std::min(capacity, kLargestTotal), options, budget);
             found = search.run();
             counts = search.counts();
             offset = search.offsets();
@@ -208,7 +304,7 @@ class PackingProblem {
             nb::gil_scoped_release release;
             TelamallocOptions options;
             options.steps = steps;
-            Telamalloc(buffers_, std::min(capacity, kLargestTotal), options, budget)
+            Telamalloc(buffers(), std::min(capacity, kLargestTotal), options, budget)
                 .run_with_oracle(every, horizon, samples);
         }
         const std::size_t rows = samples.cost.size();
@@ -217,33 +313,15 @@ class PackingProblem {
             budget.interrupted()};
     }
 
-    // One strategy, from scratch. `capacity`: -1 for none.
-    Searched search(const std::string &strategy, std::int64_t capacity, std::int64_t bound,
-        const std::optional<Ints> &hint, const PythonEffort &effort, bool in_passing) const {
-        const auto hints = checked_hint(hint);
-        require(capacity >= -1 && bound >= 0, "capacity, bound: must not be negative");
-        Effort limits = effort.native();
-        limits.in_passing = in_passing;
-        require(!pins_clash(buffers_), "pin: pinned buffers overlap");
-        Portfolio portfolio(buffers_, hints, {bound}, std::min(capacity, kLargestTotal), limits);
-        {
-            nb::gil_scoped_release release;
-            if (buffers_.count() > 0) portfolio.run(strategy);
-        }
-        nb::object offsets =
-            portfolio.found() ? column(std::vector<std::int64_t>(portfolio.offset())) : nb::none();
-        return {offsets, portfolio.floor(), portfolio.counters(), portfolio.interrupted()};
-    }
-
     Conflict first_conflict(std::int64_t capacity, const Ints &order, const Ints &offset) const {
         require(offset.size() == order.size(), "order, offset: arrays of different lengths");
-        const Timeline timeline(buffers_);
-        Skyline sky(buffers_, timeline, std::min(capacity, kLargestTotal));
+        const Timeline timeline(buffers());
+        Skyline sky(buffers(), timeline, std::min(capacity, kLargestTotal));
         bool fits = sky.root_feasible(true);
         std::vector<std::int64_t> at;
         for (std::size_t i = 0; fits && i < order.size(); ++i) {
             const std::int64_t b = order.data()[i];
-            require(0 <= b && b < buffers_.count() && sky.waiting(static_cast<std::int32_t>(b)),
+            require(0 <= b && b < buffers().count() && sky.waiting(static_cast<std::int32_t>(b)),
                 "order: must name buffers that wait for an offset");
             at.push_back(std::max(sky.lowest(static_cast<std::int32_t>(b)), offset.data()[i]));
             fits = sky.place(static_cast<std::int32_t>(b), at.back(), true);
@@ -255,9 +333,41 @@ class PackingProblem {
 
   private:
     std::span<const std::int64_t> checked_hint(const std::optional<Ints> &hint) const {
-        require(
-            !hint || hint->size() == buffers_.size.size(), "hint: must have an element per buffer");
+        require(!hint || hint->size() == buffers().size.size(),
+            "hint: must have an element per buffer");
         return hint ? view(*hint) : std::span<const std::int64_t>();
+    }
+
+    const Buffers &buffers() const { return demands_.buffers; }
+
+    // Calls `place` for the buffers that take space and the reserved ranges.
+    template <typename Place>
+    PlacedInOrder placed(const Ints &order, std::int64_t capacity, const Place &place) const {
+        std::vector<std::int64_t> at(buffers().size.size(), -1);
+        for (std::int64_t b : view(order)) {
+            require(
+                b >= 0 && b < buffers().count() && at[b] < 0, "order: must name every buffer once");
+            at[b] = 0;
+        }
+        PlacedInOrder result{{}, 0};
+        std::vector<std::int64_t> offset;
+        {
+            nb::gil_scoped_release release;
+            const Merged merged = merge({buffers(), demands_.hint, {}, {}, {}, demands_.conflicts});
+            const Reduced reduced = without_empty(merged, joined(demands_.reserved), capacity);
+            std::fill(at.begin(), at.end(), -1);
+            for (std::int64_t b = 0; b < reduced.own; ++b) at[reduced.merged(b)] = b;
+            std::vector<std::int64_t> mine;
+            for (std::int64_t b : view(order))
+                if (at[b] >= 0) mine.push_back(at[b]);
+            for (std::int64_t b = reduced.own; b < reduced.buffers().count(); ++b)
+                mine.push_back(b);
+            offset = place(reduced.buffers(), std::span<const std::int64_t>(mine), capacity);
+            result.peak = reduced.peak(offset);
+            offset = reduced.offsets(merged, offset);
+        }
+        result.offsets = column(std::move(offset));
+        return result;
     }
 
     template <typename Solve>
@@ -275,8 +385,9 @@ class PackingProblem {
             budget.nodes(), budget.interrupted()};
     }
 
-    Ints arrays_[8];
-    const Buffers buffers_;
+    Ints arrays_[9];
+    const std::vector<std::int64_t> none_;
+    Demands demands_;
 };
 
 } // namespace
@@ -336,11 +447,19 @@ void bind_allocation(nb::module_ &module) {
             [](const TelamallocPacking &run) { return run.counts.major_backtracks; })
         .def_prop_ro("attempts", [](const TelamallocPacking &run) { return run.counts.attempts; })
         .def_ro("interrupted", &TelamallocPacking::interrupted);
-    nb::class_<Searched>(module, "Searched")
-        .def_ro("offsets", &Searched::offsets)
-        .def_ro("floor", &Searched::floor)
-        .def_prop_ro("counters", [](const Searched &run) { return counted(run.counters); })
-        .def_ro("interrupted", &Searched::interrupted);
+    nb::class_<PlacedInOrder>(module, "PlacedInOrder")
+        .def_ro("offsets", &PlacedInOrder::offsets)
+        .def_ro("peak", &PlacedInOrder::peak);
+    nb::class_<Packed>(module, "Packed")
+        .def_ro("status", &Packed::status)
+        .def_ro("offsets", &Packed::offsets)
+        .def_ro("peak", &Packed::peak)
+        .def_ro("bound", &Packed::bound)
+        .def_ro("proof", &Packed::proof)
+        .def_ro("instant", &Packed::instant)
+        .def_ro("witnesses", &Packed::witnesses)
+        .def_ro("counters", &Packed::counters)
+        .def_ro("interrupted", &Packed::interrupted);
     nb::class_<RecordedBacktracks>(module, "RecordedBacktracks")
         .def_ro("features", &RecordedBacktracks::features)
         .def_ro("cost", &RecordedBacktracks::cost)
@@ -352,11 +471,20 @@ void bind_allocation(nb::module_ &module) {
         .def_ro("levels", &Conflict::levels)
         .def_ro("victim", &Conflict::victim);
     nb::class_<PackingProblem>(module, "PackingProblem")
-        .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>(), nb::arg("size"),
-            nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-            nb::arg("end"), nb::arg("low"), nb::arg("high"))
+        .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, const std::optional<Ints> &,
+                 const std::optional<Rows> &, const std::optional<Rows> &,
+                 const std::optional<Rows> &, const std::optional<Rows> &>(),
+            nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"),
+            nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::kw_only(),
+            nb::arg("hint") = nb::none(), nb::arg("aliases") = nb::none(),
+            nb::arg("reserved") = nb::none(), nb::arg("in_place") = nb::none(),
+            nb::arg("conflicts") = nb::none())
+        .def("allocate", &PackingProblem::allocate, nb::arg("capacity"), nb::arg("effort"),
+            nb::kw_only(), nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
+        .def("bound", &PackingProblem::bound, nb::arg("capacity") = -1)
+        .def("merged", &PackingProblem::merged)
+        .def("orders", &PackingProblem::orders)
         .def("load_bound", &PackingProblem::load_bound)
-        .def("alive_in_pairs", &PackingProblem::alive_in_pairs, nb::arg("enough"))
         .def("place_in_order", &PackingProblem::place_in_order, nb::arg("order"),
             nb::arg("best_fit") = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, nb::arg("order"),
@@ -372,9 +500,6 @@ void bind_allocation(nb::module_ &module) {
         .def("telamalloc", &PackingProblem::telamalloc, nb::arg("capacity"), nb::kw_only(),
             nb::arg("steps"), nb::arg("features") = nb::none(), nb::arg("patience") = 200,
             nb::arg("seconds") = kForever, nb::arg("trees") = nb::none())
-        .def("search", &PackingProblem::search, nb::arg("strategy"), nb::kw_only(),
-            nb::arg("capacity"), nb::arg("bound"), nb::arg("hint") = nb::none(), nb::arg("effort"),
-            nb::arg("in_passing") = false)
         .def("record_backtracks", &PackingProblem::record_backtracks, nb::arg("capacity"),
             nb::kw_only(), nb::arg("steps"), nb::arg("every"), nb::arg("horizon"))
         .def("first_conflict", &PackingProblem::first_conflict, nb::arg("capacity"),

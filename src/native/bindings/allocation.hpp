@@ -11,14 +11,7 @@
 namespace loadmaster::allocation {
 
 using Ints = Array<std::int64_t, 1>;
-
-inline void require_order(const Ints &order, const Buffers &buffers) {
-    require(static_cast<std::int64_t>(order.size()) == buffers.count(),
-        "order: must name every buffer once");
-    std::vector<char> seen(order.size(), 0);
-    for (std::int64_t b : view(order))
-        require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
-}
+using Rows = Array<std::int64_t, 2>;
 
 inline const char *name_of(Status status) {
     switch (status) {
@@ -45,7 +38,6 @@ inline nanobind::dict counted(const Counters &counters) {
         if (count > 0) found[name] = count;
     };
     set("nodes", counters.nodes);
-    set("orders", counters.orders);
     set("steps", counters.steps);
     set("minor_backtracks", counters.minor_backtracks);
     set("major_backtracks", counters.major_backtracks);
@@ -53,11 +45,6 @@ inline nanobind::dict counted(const Counters &counters) {
     set("samples", counters.samples);
     return found;
 }
-
-struct PlacedInOrder {
-    nanobind::object offsets;
-    std::int64_t peak;
-};
 
 // `Effort` as Python states it: seconds from the call on instead of a deadline.
 struct PythonEffort {

@@ -40,6 +40,8 @@ void require_arrays(const loadmaster_problem &problem) {
     require(problem.buffers || problem.buffer_count == 0, "problem: buffers is null");
     require(problem.gaps || problem.gap_count == 0, "problem: gaps is null");
     require(problem.reserved || problem.reserved_count == 0, "problem: reserved is null");
+    require(problem.in_place || problem.in_place_count == 0, "problem: in_place is null");
+    require(problem.conflicts || problem.conflict_count == 0, "problem: conflicts is null");
     require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40),
         "problem: alignment must be from 0 to 2^40");
     require(problem.capacity >= 0 && problem.capacity < kFarthest,
@@ -113,13 +115,26 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
         owned.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
         const auto first = gap;
         while (gap != end && gap->buffer == b) ++gap;
-        add_sections(buffer, first, gap, owned);
+        const auto seen = problem.without_clock ? first : gap;
+        add_sections(buffer, first, seen, owned);
     }
     demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)
         for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
     for (std::size_t r = 0; r < problem.reserved_count; ++r)
         demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
+    const auto index = [&](std::size_t buffer) {
+        require(buffer < problem.buffer_count, "pair: names a buffer that does not exist");
+        return static_cast<std::int64_t>(buffer);
+    };
+    for (std::size_t i = 0; i < problem.in_place_count; ++i) {
+        const loadmaster_pair &pair = problem.in_place[i];
+        demands.in_place.push_back({index(pair.one), index(pair.other), pair.shift});
+    }
+    if (problem.without_clock) demands.conflicts.emplace();
+    for (std::size_t i = 0; demands.conflicts && i < problem.conflict_count; ++i)
+        demands.conflicts->push_back(
+            {index(problem.conflicts[i].one), index(problem.conflicts[i].other)});
     return demands;
 }
 
@@ -220,6 +235,7 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
         require(offsets || problem->buffer_count == 0, "offsets: is null");
         OwnedBuffers owned;
         const Demands demands = demands_of(*problem, owned);
+        check(demands);
         std::fill_n(offsets, problem->buffer_count, -1);
         if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
         const Effort effort = effort_of(limits);

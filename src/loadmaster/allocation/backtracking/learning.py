@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
-from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocation.native import packing_problem
+from loadmaster.allocation.native import lower_bound, packing_problem
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
@@ -203,7 +202,7 @@ def at_limits(
     chosen = tuple(limits)
     for problem in problems:
         for limit in chosen:
-            yield problem, int(load_bound(problem).bytes * limit)
+            yield problem, int(lower_bound(problem).bytes * limit)
 
 
 def bundled() -> Trees:

@@ -29,8 +29,8 @@ from loadmaster.allocation.memories.problem import (
 from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
+from loadmaster.allocation.native import merged
 from loadmaster.allocation.problem import Buffer, Problem
-from loadmaster.allocation.reduction.reduce import Merged, Reduced, merge, without_empty
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Array, Ints
@@ -146,31 +146,49 @@ class _Settings:
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
     """Aliases become one buffer, which lives where all of them may."""
-    merged = merge(problem)
-    costs_of_blocks = np.zeros((len(merged.problem), len(banks)), dtype=np.int64)
-    np.add.at(costs_of_blocks, merged.place, np.maximum(costs, 0))
+    blocks, place, lift = merged(problem)
+    costs_of_blocks = np.zeros((len(blocks), len(banks)), dtype=np.int64)
+    np.add.at(costs_of_blocks, place, np.maximum(costs, 0))
     forbidden = np.zeros(costs_of_blocks.shape, dtype=bool)
-    np.logical_or.at(forbidden, merged.place, costs == FORBIDDEN)
+    np.logical_or.at(forbidden, place, costs == FORBIDDEN)
     costs_of_blocks[forbidden] = FORBIDDEN
-    _check_residues(problem, merged, banks)
-    _check_homes(merged.problem, banks, costs_of_blocks)
-    reduced = without_empty(merged)
-    block_costs = costs_of_blocks[reduced.kept]
+    _check_residues(problem, lift, banks)
+    _check_homes(blocks, banks, costs_of_blocks)
+    kept = np.flatnonzero(blocks.solid)
+    solid, block_costs = blocks.only(kept), costs_of_blocks[kept]
     return _Task(
-        reduced,
+        solid,
         banks,
         block_costs,
-        relax(reduced.problem, banks, block_costs),
+        relax(solid, banks, block_costs),
         settings,
-        _cheapest(costs_of_blocks),
+        _Blocks(place, lift, kept, np.maximum(blocks.pin, 0), _cheapest(costs_of_blocks)),
     )
 
 
-def _check_residues(problem: Problem, merged: Merged, banks: tuple[Bank, ...]) -> None:
+@dataclass(frozen=True)
+class _Blocks:
+    """What buffers became: each a block, and so far above it; of the blocks those that take space,
+    and where the others are."""
+
+    place: Ints
+    lift: Ints
+    kept: Ints
+    offsets: Ints
+    homes: Ints
+
+    def of(self, chosen: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+        """Memory and offset of each buffer."""
+        homes, at = self.homes.copy(), self.offsets.copy()
+        homes[self.kept], at[self.kept] = chosen, offsets
+        return homes[self.place], at[self.place] + self.lift
+
+
+def _check_residues(problem: Problem, lift: Ints, banks: tuple[Bank, ...]) -> None:
     """A memory's alignment is one of a group's address, which then must suit the alignments within
     the group."""
     for group in problem.aliases if any(bank.alignment > 1 for bank in banks) else ():
-        if min(int(merged.lift[member]) for member, _ in group):
+        if min(int(lift[member]) for member, _ in group):
             names = ", ".join(repr(problem.name(member)) for member, _ in group)
             what = (
                 "the alignments of all members must hold for a group that begins at an aligned"
@@ -201,15 +219,14 @@ def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None
 
 @dataclass
 class _Task:
-    """The search: blocks, costs, the relaxation, the memory that each merged buffer prefers, and
-    the best so far."""
+    """The search: blocks, costs, the relaxation, what buffers became, and the best so far."""
 
-    reduced: Reduced
+    problem: Problem
     banks: tuple[Bank, ...]
     costs: Ints
     relaxation: Relaxation
     settings: _Settings
-    wishes: Ints
+    blocks: _Blocks
     chosen: Ints | None = None
     offsets: Ints | None = None
     cost: int | None = None
@@ -317,7 +334,7 @@ class _Task:
         return True
 
     def _spill(self, start: Ints) -> None:
-        found = spill(self.reduced.problem, self.banks, self.relaxation, start, self._pack)
+        found = spill(self.problem, self.banks, self.relaxation, start, self._pack)
         if found is not None:
             self._keep(*found)
 
@@ -337,7 +354,7 @@ class _Task:
 
     def _allocate(self, bank: int, members: Ints) -> Allocation:
         settings = self.settings
-        part = in_bank(self.reduced.problem, members, self.banks[bank])
+        part = in_bank(self.problem, members, self.banks[bank])
         divisor = _BUDGET_DIVISOR + len(members) // 8
         answer = solve(
             part,
@@ -356,7 +373,7 @@ class _Task:
         if not isinstance(answer.certificate, Infeasibility):
             return
         core = set(answer.certificate.buffers)
-        names = self.reduced.problem.name
+        names = self.problem.name
         together = np.array(
             [buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64
         )
@@ -407,10 +424,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     )
     if task.chosen is None or task.offsets is None or task.cost is None:
         return empty
-    homes = task.wishes.copy()
-    homes[task.reduced.kept] = task.chosen
-    home = homes[task.reduced.merged.place]
-    offsets = task.reduced.offsets(task.offsets)
+    home, offsets = task.blocks.of(task.chosen, task.offsets)
     memory = tuple(names[at] for at in home.tolist())
     for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
         raise LoadmasterError(

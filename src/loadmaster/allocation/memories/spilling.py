@@ -8,16 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
-from loadmaster.allocation.reduction.reduce import reduce
-from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.arrays import Floats, Ints, Mask
 
-_PASSES = 4
-"""Attempts to fill the gaps, each without the buffers that found none in the one before."""
 _CLOSE = 5_000
 """Buffers up to which packings are searched for, not only gaps filled."""
 
@@ -122,14 +118,14 @@ def _keep(
     saved = np.where(np.isfinite(gain), gain, 0.0) * _area(relaxation, len(problem))[members]
     nothing = np.where(pinned, part.pin, FREE)
     stay = _by_load(relaxation, at, members, order) | pinned
-    family = list(orders(part))
+    family = packing_problem(part).orders()
     candidates = []
     if len(members) <= _CLOSE:
         packed = nothing.copy()
         _pack_most(at, members, packed, order[stay[order]], int(pinned.sum()), pack)
         candidates = [packed]
     else:
-        family = family[3:6]
+        family = family[:3]
     candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
     filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
     return max(
@@ -183,32 +179,6 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
 
 def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
     """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide
-    enough, without moving the others."""
-    wanted = np.unique(np.concatenate([order, np.flatnonzero(offsets != FREE)]))
-    # Pairs may share where they are already; no more of them do.
-    sharing = len(part.in_place) > 0 and bool(
-        (offsets[part.in_place[:, :2]] != FREE).all(axis=1).any()
-    )
-    filled = np.full(len(part), FREE, dtype=np.int64)
-    for _ in range(_PASSES):
-        some = part.only(wanted)
-        some = some if sharing else replace(some, in_place=NO_IN_PLACE)
-        everyone = reduce(
-            replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))
-        ).problem
-        rank = np.full(len(part), len(part), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        trial = place(
-            everyone,
-            np.argsort(
-                np.append(rank[wanted], np.full(len(everyone) - len(wanted), len(part))),
-                kind="stable",
-            ),
-        )
-        inside = trial[: len(wanted)] + some.size <= capacity
-        filled[:] = FREE
-        filled[wanted[inside]] = trial[: len(wanted)][inside]
-        if inside.all() or int(inside.sum()) <= int((offsets != FREE).sum()):
-            break
-        offsets = filled.copy()
-    return filled
+    enough, without moving the others; in-place pairs share where they are already."""
+    pinned = replace(part, pin=offsets, in_place=NO_IN_PLACE)
+    return packing_problem(pinned).place_what_fits(order, capacity)

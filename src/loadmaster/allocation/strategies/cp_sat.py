@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.search_state import Search, Strategy
-from loadmaster.allocation.strategies.greedy import orders
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.packages import package
 
@@ -22,7 +22,8 @@ _ADDRESS_LIMIT = 2**50
 def run(search: Search) -> None:
     """Build the model, start from greedy, and solve."""
     solver_library: Any = package("ortools.sat.python.cp_model", "strategy 'cp-sat'")
-    search.offer(place(search.problem, next(orders(search.problem))))
+    simple = packing_problem(search.problem)
+    search.offer(simple.place_what_fits(simple.orders()[0], WHOLE_LIMIT - 1))
     if search.done:
         return
     model, offsets = _model(solver_library, search)
@@ -32,7 +33,7 @@ def run(search: Search) -> None:
     solver.parameters.random_seed = search.seed % 2**31
     solver.parameters.max_deterministic_time = _WORK * search.effort.work / 100
     if search.deadline.is_set:
-        solver.parameters.max_time_in_seconds = search.remaining()
+        solver.parameters.max_time_in_seconds = search.deadline.left()
     status = solver.solve(model)
     search.count("branches", solver.num_branches)
     search.expired()
@@ -46,7 +47,7 @@ def run(search: Search) -> None:
 
 def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
     """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by
-    pair where lifetimes do not say."""
+    pair where some may."""
     problem, model = search.problem, library.CpModel()
     ceiling = search.capacity if search.capacity is not None else (search.peak or 0) - 1
     if ceiling >= _ADDRESS_LIMIT:
@@ -66,9 +67,8 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
             offsets.append(
                 align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}")
             )
-    pairwise = problem.conflicts is not None or len(problem.in_place) > 0
-    (_apart if pairwise else _rectangles)(model, search, offsets)
-    peak = model.new_int_var(min(search.bound.bytes, ceiling), ceiling, "peak")
+    (_apart if len(problem.in_place) else _rectangles)(model, search, offsets)
+    peak = model.new_int_var(min(search.bound, ceiling), ceiling, "peak")
     for offset, size in zip(offsets, problem.size.tolist(), strict=True):
         model.add(offset + size <= peak)
     if search.capacity is None:
@@ -91,22 +91,16 @@ def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
 
 
 def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
-    """Every conflicting pair: one below the other, or, if it may share, both at one address."""
+    """Every pair alive at once: one below the other, or, if it may share, both at one address."""
     problem, parts = search.problem, search.problem.parts
     sharing: dict[tuple[int, int], list[int]] = {}
     for one, other, shift in problem.in_place.tolist():
         sharing.setdefault((one, other), []).append(shift)
         sharing.setdefault((other, one), []).append(-shift)
-    listed = (
-        None
-        if problem.conflicts is None
-        else {frozenset(pair) for pair in problem.conflicts.tolist()}
-    )
     rows = list(zip(*(column.tolist() for column in parts), strict=True))
     for at, (one, a, b, low, high) in enumerate(rows):
         for other, c, d, first, last in rows[:at]:
-            pair = frozenset((one, other))
-            if one == other or not (pair in listed if listed is not None else (a < d and c < b)):
+            if one == other or not (a < d and c < b):
                 continue
             shifts = sharing.get((one, other), [])
             ways = [model.new_bool_var("") for _ in range(2 + len(shifts))]
@@ -117,6 +111,4 @@ def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
             model.add_bool_or(ways)
 
 
-STRATEGY = Strategy(
-    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run
-)
+STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs"}), run)

@@ -14,31 +14,12 @@ STRATEGIES: Registry[Strategy] = Registry(
     "loadmaster.allocation.strategies", "STRATEGY", "strategy", AllocationError
 )
 
-_ALWAYS = {"reserved ranges", "aliases"}
-"""What is taken care of before any strategy sees a problem."""
 
-
-def able_strategy(name: str, features: frozenset[str]) -> Strategy:
-    """The strategy of a name, for a problem with some features.
-
-    Raises
-    ------
-    AllocationError
-        If there is none of that name, or it cannot honour a feature; then with the strategies that
-        can.
-    """
-    chosen = STRATEGIES.find(name)
-    beyond = sorted(features - chosen.honours - _ALWAYS)
+def require_able(name: str, features: frozenset[str]) -> None:
+    """Raise `AllocationError` if a strategy cannot honour a feature, with those that can."""
+    beyond = sorted(features - STRATEGIES.find(name).honours)
     if beyond:
-        able = [
-            other
-            for other in STRATEGIES.names
-            if features <= STRATEGIES.find(other).honours | _ALWAYS
-        ]
-        use = (
-            f"use {' or '.join(able)}"
-            if able
-            else "no strategy honours all that is asked for: leave some of it out"
+        able = [other for other in STRATEGIES.names if features <= STRATEGIES.find(other).honours]
+        raise AllocationError(
+            f"strategy {name!r} cannot honour {' and '.join(beyond)}: use {' or '.join(able)}"
         )
-        raise AllocationError(f"strategy {name!r} cannot honour {' and '.join(beyond)}: {use}")
-    return chosen

@@ -15,7 +15,7 @@ from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.search_state import Search, Strategy
+from loadmaster.allocation.search_state import NATIVE
 from loadmaster.core.arrays import Ints
 
 
@@ -118,9 +118,4 @@ class TelaMalloc:
         return found.offsets if found.found else None
 
 
-def run(search: Search) -> None:
-    """Find any packing; then ask for less: first the bound, then ever closer to the best so far."""
-    native.run(search, "telamalloc")
-
-
-STRATEGY = Strategy(native.HONOURS, run)
+STRATEGY = NATIVE

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmaster.allocation.allocate import solve
+from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.answer import Allocation
 from loadmaster.allocation.problem import Buffer
-from loadmaster.allocation.rules import problem_of as packing_problem_of
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import BudgetError, CapacityError
@@ -497,14 +496,7 @@ def _pack(
 
 
 def _packing(buffers: list[Buffer], capacity: int | None) -> Allocation:
-    return solve(
-        packing_problem_of(buffers),
-        capacity,
-        "auto",
-        seed=0,
-        threads=1,
-        effort=Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR),
-    )
+    return allocate(buffers, capacity, effort=Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR))
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:

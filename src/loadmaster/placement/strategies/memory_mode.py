@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
@@ -123,9 +123,9 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     problem = Problem(
         begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
     )
-    return [
-        max(0, offset) for offset in place(problem, np.lexsort((np.arange(count), begin))).tolist()
-    ]
+    in_turn = np.lexsort((np.arange(count), begin))
+    offsets: list[int] = packing_problem(problem).place_in_order(in_turn).offsets.tolist()
+    return offsets
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct Buffer {
 
 using Gap = loadmaster_gap;
 using AddressRange = loadmaster_range;
+using Pair = loadmaster_pair;
 
 struct Limits {
     double seconds = 0; // see the C header, also for the others
@@ -42,6 +44,8 @@ struct PackingProblem {
     std::vector<AddressRange> reserved;
     std::int64_t alignment = 1;
     std::int64_t capacity = 0;
+    std::vector<Pair> in_place = {};
+    std::optional<std::vector<Pair>> conflicts = {}; // instead of lifetimes
 };
 
 // A problem as C takes it, which views this one.
@@ -53,9 +57,12 @@ class ProblemView {
                 b.group, b.shift});
     }
     loadmaster_problem get() const {
+        static const std::vector<Pair> none;
+        const std::vector<Pair> &conflicts = problem_.conflicts ? *problem_.conflicts : none;
         return {buffers_.data(), buffers_.size(), problem_.gaps.data(), problem_.gaps.size(),
             problem_.reserved.data(), problem_.reserved.size(), problem_.alignment,
-            problem_.capacity};
+            problem_.capacity, problem_.in_place.data(), problem_.in_place.size(),
+            problem_.conflicts.has_value(), conflicts.data(), conflicts.size()};
     }
 
   private:

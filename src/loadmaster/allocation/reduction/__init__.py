@@ -1,2 +1,0 @@
-"""Rewrites a problem with aliases, conflicts, reserved ranges or in-place pairs as one that every
-strategy can pack."""

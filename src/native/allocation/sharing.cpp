@@ -1,0 +1,243 @@
+#include "allocation/sharing.hpp"
+
+#include "allocation/first_fit.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+using Int = std::int64_t;
+using Groups = std::set<Group>; // without those that move alone
+
+// Buffers of a component up to which the fewest bytes are found; beyond, those of a set of which
+// no two may share are a bound.
+constexpr std::size_t kExact = 10;
+
+class Partitions {
+  public:
+    Partitions(const Reduced &reduced, std::size_t most) : reduced_(reduced) {
+        const Buffers &buffers = reduced.buffers();
+        pairs_ = reduced.in_place;
+        const auto smaller = [&](const InPlace &row) {
+            return std::min(buffers.size[row.one], buffers.size[row.other]);
+        };
+        std::stable_sort(pairs_.begin(), pairs_.end(),
+            [&](const InPlace &a, const InPlace &b) { return smaller(a) > smaller(b); });
+        Groups start, joint;
+        for (const InPlace &row : pairs_)
+            if (buffers.pin[row.one] >= 0 && buffers.pin[row.other] >= 0 &&
+                buffers.pin[row.one] + row.shift == buffers.pin[row.other])
+                join(start, row);
+        joint = start;
+        for (const InPlace &row : pairs_) join(joint, row);
+        found = {start};
+        std::set<Groups> seen{start};
+        for (std::size_t at = 0; at < found.size() && found.size() <= most; ++at)
+            for (const InPlace &row : pairs_) {
+                Groups larger = found[at];
+                if (join(larger, row) && seen.insert(larger).second) found.push_back(larger);
+            }
+        complete = found.size() <= most;
+        if (!complete) found = {joint, start};
+    }
+    std::vector<Groups> found;
+    bool complete;
+
+  private:
+    static Group group_of(const Groups &groups, Int buffer) {
+        for (const Group &group : groups)
+            for (const Member &member : group)
+                if (member.buffer == buffer) return group;
+        return {{buffer, 0}};
+    }
+    static Int shift_of(const Group &group, Int buffer) {
+        return std::find_if(group.begin(), group.end(), [&](const Member &member) {
+            return member.buffer == buffer;
+        })->shift;
+    }
+    // Joins the groups of a pair; not if they are one, or pins, alignments or two that must be
+    // apart forbid it.
+    bool join(Groups &groups, const InPlace &row) const {
+        const Group mine = group_of(groups, row.one), theirs = group_of(groups, row.other);
+        if (mine == theirs) return false;
+        const Int up = row.shift + shift_of(mine, row.one) - shift_of(theirs, row.other);
+        Group whole = mine;
+        for (const auto &[b, shift] : theirs) {
+            for (const auto &[a, below] : mine) {
+                const InPlace together{a, b, shift + up - below};
+                if (meet(reduced_.buffers(), reduced_.conflicts, a, b, together.shift) &&
+                    !std::binary_search(
+                        reduced_.in_place.begin(), reduced_.in_place.end(), in_order(together)))
+                    return false;
+            }
+            whole.push_back({b, shift + up});
+        }
+        std::sort(whole.begin(), whole.end());
+        Int lowest = 0;
+        for (const Member &member : whole) lowest = std::min(lowest, member.shift);
+        for (Member &member : whole) member.shift -= lowest;
+        if (fault_of(reduced_.buffers(), whole)) return false;
+        groups.erase(mine), groups.erase(theirs);
+        groups.insert(std::move(whole));
+        return true;
+    }
+
+    const Reduced &reduced_;
+    std::vector<InPlace> pairs_;
+};
+
+// Buffers that hang together by pairs, the largest first, and a mark for each two that may share.
+struct Component {
+    std::vector<Int> bytes;
+    std::vector<std::vector<char>> linked;
+};
+
+// The cheapest partition into sets whose members are all linked; a set costs what its largest
+// member does, which comes first.
+Int fewest(const Component &component) {
+    const std::size_t count = component.bytes.size(), sets = std::size_t{1} << count;
+    std::vector<std::size_t> links(count, 0);
+    for (std::size_t a = 0; a < count; ++a)
+        for (std::size_t b = 0; b < count; ++b)
+            if (component.linked[a][b]) links[a] |= std::size_t{1} << b;
+    std::vector<char> whole(sets, 1);
+    std::vector<Int> cost(sets, 0);
+    for (std::size_t left = 1; left < sets; ++left) {
+        const auto first = static_cast<std::size_t>(std::countr_zero(left));
+        const std::size_t rest = left & (left - 1), near = rest & links[first];
+        whole[left] = near == rest && whole[rest];
+        Int least = std::numeric_limits<Int>::max();
+        for (std::size_t some = near;; some = (some - 1) & near) {
+            if (whole[some]) least = std::min(least, cost[rest & ~some]);
+            if (some == 0) break;
+        }
+        cost[left] = component.bytes[first] + least;
+    }
+    return cost[sets - 1];
+}
+
+// Bytes of a set of which no two are linked: greedily, the largest first, or those that bar the
+// least.
+Int apart(const Component &component) {
+    const std::size_t count = component.bytes.size();
+    std::vector<std::size_t> order(count), degree(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t a = 0; a < count; ++a)
+        degree[a] = static_cast<std::size_t>(
+            std::count(component.linked[a].begin(), component.linked[a].end(), 1));
+    Int best = 0;
+    for (int turn = 0; turn < 2; ++turn) {
+        std::vector<char> barred(count, 0);
+        Int total = 0;
+        for (std::size_t a : order) {
+            if (barred[a]) continue;
+            total += component.bytes[a];
+            for (std::size_t b = 0; b < count; ++b) barred[b] |= component.linked[a][b];
+        }
+        best = std::max(best, total);
+        std::stable_sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return degree[a] < degree[b]; });
+    }
+    return best;
+}
+
+// A lower bound on the bytes of buffers that are alive together. `nested`: all that share an
+// address have its lowest byte in common. Then they are all linked, and take what the largest of
+// them takes; else two may lie apart in a third, and only those that are not linked count.
+Int least_bytes(
+    const std::map<Int, Int> &bytes, const std::map<Int, std::set<Int>> &near, bool nested) {
+    Int total = 0;
+    std::map<Int, Int> open = bytes;
+    while (!open.empty()) {
+        std::vector<std::pair<Int, Int>> members; // bytes, negative, and buffer
+        std::vector<Int> front{open.begin()->first};
+        open.erase(open.begin());
+        while (!front.empty()) {
+            const Int b = front.back();
+            front.pop_back();
+            members.emplace_back(-bytes.at(b), b);
+            if (const auto found = near.find(b); found != near.end())
+                for (Int other : found->second)
+                    if (open.erase(other)) front.push_back(other);
+        }
+        std::sort(members.begin(), members.end());
+        Component component;
+        for (const auto &[negative, b] : members) {
+            component.bytes.push_back(-negative);
+            auto &row = component.linked.emplace_back();
+            const auto found = near.find(b);
+            for (const auto &member : members)
+                row.push_back(found != near.end() && found->second.contains(member.second));
+        }
+        total += nested && members.size() <= kExact ? fewest(component) : apart(component);
+    }
+    return total;
+}
+
+} // namespace
+
+Cases cases_of(const Reduced &reduced, std::size_t most) {
+    const Partitions partitions(reduced, most);
+    Cases found{{}, partitions.complete};
+    for (const Groups &groups : partitions.found) {
+        Demands demands{reduced.buffers(), reduced.rewritten.hint()};
+        demands.aliases.assign(groups.begin(), groups.end());
+        demands.conflicts = reduced.conflicts;
+        Merged merged = merge(demands);
+        if (pins_clash(merged.buffers())) continue;
+        Reduced made = without_empty(merged, {}, std::numeric_limits<Int>::max());
+        Bound bound = lower_bound(made.buffers(), {}, std::numeric_limits<Int>::max());
+        found.cases.push_back({std::move(merged), std::move(made), std::move(bound)});
+    }
+    std::stable_sort(found.cases.begin(), found.cases.end(),
+        [](const Case &a, const Case &b) { return a.bound.bytes < b.bound.bytes; });
+    return found;
+}
+
+Bound shared_load(
+    const Buffers &buffers, std::span<const Int> high, std::span<const InPlace> in_place) {
+    std::map<Int, Int> change; // of the bytes alive
+    bool nested = true;
+    for (Int s = 0; s < static_cast<Int>(high.size()); ++s) {
+        if (!buffers.occupies(s)) continue;
+        change[buffers.begin[s]] += high[s] - buffers.low[s];
+        change[buffers.end[s]] -= high[s] - buffers.low[s];
+        nested &= buffers.low[s] == 0;
+    }
+    std::map<Int, std::set<Int>> near;
+    for (const auto &[one, other, shift] : in_place) {
+        near[one].insert(other), near[other].insert(one);
+        nested &= shift == 0;
+    }
+    std::vector<std::pair<Int, Int>> levels; // and instants
+    Int level = 0;
+    for (const auto &[instant, bytes] : change) levels.emplace_back(level += bytes, instant);
+    std::stable_sort(levels.begin(), levels.end(),
+        [](const auto &a, const auto &b) { return a.first > b.first; });
+    Bound best;
+    for (const auto &[most, instant] : levels) {
+        if (most <= best.bytes) break;
+        std::map<Int, Int> bytes;
+        Int slack = 0;
+        for (Int b = 0; b < buffers.count(); ++b)
+            for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+                if (buffers.occupies(s) && buffers.begin[s] <= instant &&
+                    instant < buffers.end[s]) {
+                    bytes[b] += high[s] - buffers.low[s];
+                    slack = std::max(slack, high[s] - buffers.high[s]);
+                }
+        const Int total = least_bytes(bytes, near, nested) - slack;
+        if (total > best.bytes) best = {total, instant, -1, {}};
+    }
+    return best;
+}
+
+} // namespace loadmaster::allocation
