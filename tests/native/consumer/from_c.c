@@ -11,7 +11,7 @@ int main(void) {
         {800, 64, 5, 9, 0, 0, 0, 0},
     };
     const size_t count = sizeof buffers / sizeof *buffers;
-    const loadmaster_problem problem = {buffers, count, NULL, 0, NULL, 0, 0, 0};
+    const loadmaster_problem problem = {.buffers = buffers, .buffer_count = count};
     int64_t offsets[3];
     loadmaster_result result;
 
@@ -20,7 +20,8 @@ int main(void) {
         fprintf(stderr, "%s: %s\n", loadmaster_status_name(result.status), result.message);
         return 1;
     }
-    printf("peak %lld, at least %lld, %s\n", (long long)result.peak, (long long)result.bound, loadmaster_status_name(result.status));
+    printf("peak %lld, at least %lld, %s\n", (long long)result.peak, (long long)result.bound,
+        loadmaster_status_name(result.status));
     for (size_t i = 0; i < count; ++i) printf("buffer %zu at %lld\n", i, (long long)offsets[i]);
     return loadmaster_verify(&problem, offsets, NULL) ? 0 : 1;
 }
