@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.support.few_kinds import search_of_few_kinds
 from tests.support.networks import npu, residual_chain
 from tests.support.tiny_plans import best_makespan, every_cut, tiny_machine, tiny_network
 
@@ -24,9 +25,6 @@ import loadmaster as lm
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.integrations.tflite.bands.shrink import shrink_model
-from loadmaster.mapping.bounds.group_bounds import group_bound
-from loadmaster.mapping.group import Group, queues_of
-from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.strategies import auto
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
@@ -143,14 +141,7 @@ def even_demand() -> float:
 
 def few_samples() -> float:
     """Jobs of few kinds, with two hundred samples left for annealing, over their bound."""
-    random = np.random.default_rng(0)
-    kinds = random.integers(0, 6, 24)
-    latency = random.lognormal(0.0, 1.0, (6, 2))[kinds]
-    demand = random.uniform(0.1, 0.6, (6, 2))[kinds]
-    group = Group(np.repeat(latency, 3, axis=1), np.repeat(demand, 3, axis=1))
-    search = Search(group, group_bound(group), samples=60_000)
-    search.offer(queues_of(np.zeros(24, dtype=np.int64), np.arange(24), 6))
-    search.taken = 59_800
+    search = search_of_few_kinds()
     auto.go_on(search)
     return search.score / search.bound.score
 

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.support.few_kinds import search_of_few_kinds
 
 from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.mapping.bounds.group_bounds import group_bound, loads
-from loadmaster.mapping.group import Group, queues_of
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.bounds.group_bounds import loads
+from loadmaster.mapping.group import Group
 from loadmaster.mapping.strategies import auto
 from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
@@ -54,14 +54,8 @@ def test_what_is_no_better_or_too_large_is_left_alone() -> None:
 
 def test_auto_goes_on_from_what_every_core_can_hold() -> None:
     """Few samples are left: what annealing starts from must be good."""
-    random = np.random.default_rng(0)
-    kinds = random.integers(0, 6, 24)
-    latency = random.lognormal(0.0, 1.0, (6, 2))[kinds]
-    demand = random.uniform(0.1, 0.6, (6, 2))[kinds]
-    group = Group(np.repeat(latency, 3, axis=1), np.repeat(demand, 3, axis=1))
-    search = Search(group, group_bound(group), samples=60_000)
-    search.offer(queues_of(np.zeros(24, dtype=np.int64), np.arange(24), 6))
-    search.taken, before = 59_800, search.score
+    search = search_of_few_kinds()
+    before = search.score
     auto.go_on(search)
     assert search.bound.cores
     assert search.bound.score <= search.score < before / 2

@@ -60,7 +60,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     alive = Alive.of(graph)
     memory = [Section("Memory over the operators", [alive.chart()])] if alive.steps else []
     sections = [
-        Section("", [warning, Figures(_figures(graph)), Notes(_notes(graph))]),
+        Section("", [warning, Figures(_figures(graph, alive)), Notes(_notes(graph))]),
         *memory,
         *roofline,
         Section("Operators by kind", [_kinds(graph)]),
@@ -123,13 +123,11 @@ def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Poi
     return sorted(known, key=lambda point: (-point.work, point.name))
 
 
-def _figures(graph: Graph) -> list[Figure]:
+def _figures(graph: Graph, alive: Alive) -> list[Figure]:
     """List operators, multiply-accumulates, and bytes by kind of tensor."""
     count, macs = f"{len(graph.ops):,}", format_count(graph.macs)
     how = f"{graph.precision}, batch {graph.batch}"
-    alive = Alive.of(graph)
-    at_most = f"at most {alive.at_peak}" if alive.steps else ""
-    beside = {TensorKind.ACTIVATION: at_most}
+    beside = {TensorKind.ACTIVATION: f"at most {alive.at_peak}" if alive.steps else ""}
     return [
         Figure("Operators", count, "", how),
         Figure("Multiply-accumulates", macs),
@@ -260,7 +258,7 @@ def inspection_summary(graph: Graph) -> list[Part]:
     return [
         Line(uncounted(graph.unknown_kinds), "strong"),
         Line(f"{graph.name} ({graph.source})"),
-        Figures(_figures(graph)),
+        Figures(_figures(graph, Alive.of(graph))),
         Table(("", "~"), ends),
         _kinds(graph),
         Notes(_notes(graph)),
@@ -313,7 +311,7 @@ def view(graph: Graph) -> View:
     warning = f"{line}. " if (line := uncounted(graph.unknown_kinds)) else ""
 
     def pictures() -> Iterable[Curve]:
-        yield Curve("activations", "", Alive.of(graph).steps)
+        yield Curve("activations", "", alive.steps)
 
     def rows() -> Iterable[Mapping[str, Any]]:
         for op in graph.ops:
@@ -332,8 +330,8 @@ def view(graph: Graph) -> View:
         " order of the file."
     )
     title = f"Network {clipped(printable(graph.name), 60)} at {graph.precision}"
-    headline = f"{warning}{count}, {macs} MACs, {weights} of weights"
-    return View(title, headline, _figures(graph), pictures, rows, (about, *graph.notes))
+    headline, alive = f"{warning}{count}, {macs} MACs, {weights} of weights", Alive.of(graph)
+    return View(title, headline, _figures(graph, alive), pictures, rows, (about, *graph.notes))
 
 
 @dataclass(frozen=True)
