@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import loadmaster as lm
 from loadmaster.planning.joint import moves
-from loadmaster.planning.joint.policy import policy_values
+from loadmaster.planning.joint.state import policy_values
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOBILENET, BERT, NCF = (

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.cost_rivals.answers import Answers
 from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
-from loadmaster.cost.analytical.tiling_front import front_tables
+from loadmaster.cost.analytical.job_costs import front_tables
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.core.provenance import Label
+from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.job_costs import job_costs
-from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.workloads.graph import LoopNest

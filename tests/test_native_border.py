@@ -15,8 +15,8 @@ from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
 def arguments_of(name: str, make, monkeypatch) -> dict:

@@ -24,9 +24,9 @@ from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.overlapping import paths_of
 from loadmaster.placement.autotm.sequence_arrays import placement_of, sequence_arrays, total_seconds
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
+from loadmaster.planning.assessor import replay
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.planning.replay import replay
 from loadmaster.workloads.lowering.instantiate import lower
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.integrations.iree.tools import TARGET, tool
+from loadmaster.integrations.iree.export import TARGET, tool
 
 PASS = "iree-stream-layout-slices"
 

@@ -22,7 +22,7 @@ from tests.support.onnx_builder import constant, model, save
 import loadmaster as lm
 import loadmaster.planning
 from loadmaster.core.record_json import json_schema
-from loadmaster.planning.plan_json import plan_to_text
+from loadmaster.planning.plan import plan_to_text
 from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 ROOT = Path(__file__).parents[2]

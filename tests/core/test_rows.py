@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadmaster.core.rows import distinct_rows, ranges
+from loadmaster.core.arrays import distinct_rows, ranges
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (1, 3), (40, 1), (60, 3), (5, 0)])

@@ -17,8 +17,8 @@ from tests.support.json_schema import conforms
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError, LoadmasterError
-from loadmaster.cost.analytical.efficiency import kind_of
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.calibration.answer import Calibration, Standing
 from loadmaster.cost.job_times import link_seconds
 from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_work

@@ -13,7 +13,7 @@ from tests.support.networks import RATES, residual_chain
 
 from loadmaster.core.errors import TargetError
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Workload

@@ -12,16 +12,17 @@ from tests.support.layers import machine, nests, one_job, operand_bytes
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.deliveries import least_delivered
-from loadmaster.cost.analytical.job_costs import job_costs, job_table
-from loadmaster.cost.analytical.nests import nest_table
-from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, tilings_for
-from loadmaster.cost.analytical.tiling_front import (
+from loadmaster.cost.analytical.divisible import least_delivered
+from loadmaster.cost.analytical.job_costs import (
     front_tables,
+    job_costs,
+    job_table,
     least_table,
     mixed_table,
     table_as_planned,
 )
+from loadmaster.cost.analytical.nests import nest_table
+from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.lowering.instantiate import lower

@@ -14,7 +14,7 @@ from loadmaster.cli.commands.map import _Times
 from loadmaster.core.errors import MappingError, UnitError
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
-from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming, network_timings
+from loadmaster.workloads.job import MiniBatch, NetworkTiming, network_timings
 
 NETWORKS = ("net", "aux")
 

@@ -10,7 +10,7 @@ from tests.support.random_networks import Builder
 
 import loadmaster as lm
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 TARGET = npu(scratchpad=16 * 1024)
 

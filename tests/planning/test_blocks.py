@@ -11,10 +11,9 @@ import loadmaster as lm
 from loadmaster.planning import contest
 from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from tests.support.summed_networks import summed_plan
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedOperand, PlannedTransfer
 from loadmaster.planning.verify.plan import RULES, verify
-from loadmaster.workloads.network_timing import NetworkTiming
+from loadmaster.workloads.job import NetworkTiming
 
 SCRATCH_CURVE = SHARED.links["scratchpad"]
 HOST_CURVE = COPYING.links["host"]

@@ -17,15 +17,14 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times
+from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.planning.replay import replay
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 pytestmark = pytest.mark.slow
 

@@ -23,10 +23,10 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.cutting.band_cuts import stacked
 from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style, Target

@@ -16,9 +16,8 @@ from loadmaster.core.errors import PlanError
 from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import Candidate, candidates
 from loadmaster.planning.sweep.axes import parse_axes
-from loadmaster.planning.sweep.heirs import Heirs
 from loadmaster.planning.sweep.points import DesignPoint
-from loadmaster.planning.sweep.sweep import sweep
+from loadmaster.planning.sweep.sweep import Heirs, sweep
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.graph import Graph
 

@@ -17,9 +17,9 @@ from tests.support.tiny_plans import (
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.tiling_front import least_table
-from loadmaster.planning.cutting.chain_bound import Demands, chain_bound
+from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.cutting.piece_bound import Demands, chain_bound
 from loadmaster.planning.cutting.precedence import Need, Precedence
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal, goal_of

@@ -11,7 +11,7 @@ from tests.support.fuzzing import fuzz
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
-from loadmaster.planning.address_reuse import reuse_pairs
+from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import Packings, most_alive, pack, pack_all
 
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)

@@ -9,8 +9,7 @@ from tests.support.plan_problems import problem
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_json import plan_from_text, plan_to_text
+from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.support.hand_plan import copying_plan, long_plan, shared_plan, tensor
 
 from loadmaster.core.errors import OutputError, PlanError
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_json import plan_from_text, plan_to_text
+from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
 from loadmaster.planning.plan_records import Cost, Rate
 
 PLANS = {"shared": shared_plan(), "copying": copying_plan(), "long": long_plan(5)}

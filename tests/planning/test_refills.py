@@ -5,9 +5,9 @@ from dataclasses import replace
 import loadmaster as lm
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.banding import Network
-from loadmaster.planning.cutting.refills import Refills
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.planning.cutting.stacks import Refills
 from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
 def test_whole_operators_are_refilled_as_the_cost_model_says() -> None:

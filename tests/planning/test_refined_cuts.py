@@ -10,10 +10,9 @@ import pytest
 from tests.planning.test_cut_choice import choice_of, unlike
 from tests.support.cut_networks import convolutions
 
-from loadmaster.planning.cutting.candidates import _explored
+from loadmaster.planning.cutting.candidates import _explored, refined
 from loadmaster.planning.cutting.choice import Chosen, CutChoice
 from loadmaster.planning.cutting.options import costed_grids
-from loadmaster.planning.cutting.refined import refined
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.window import shared, volume
 

@@ -12,7 +12,7 @@ import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
-from loadmaster.planning.replay import replay
+from loadmaster.planning.assessor import replay
 from loadmaster.planning.residency.resident import keep_resident, resident
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs

@@ -13,8 +13,8 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
 from loadmaster.mapping.priorities import upward_rank
+from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
-from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.resident import resident
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound

@@ -15,9 +15,8 @@ from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.core.progress import Progress
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.lower_bounds import lower_bounds
 from loadmaster.planning.sweep.orders import order_of
-from loadmaster.planning.sweep.size import Sizing, Verdict, size
+from loadmaster.planning.sweep.size import Sizing, Verdict, lower_bounds, size
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sizing import answer
 from loadmaster.workloads.graph import TensorKind

@@ -16,15 +16,13 @@ from loadmaster.core.arrays import Ints
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_table import JobTable
-from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands
-from loadmaster.planning.cutting.band_work import BandWork
-from loadmaster.planning.cutting.banding import Network, Stack
-from loadmaster.planning.cutting.stacking import stacked
+from loadmaster.cost.job_times import JobTable
+from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands, stacked
+from loadmaster.planning.cutting.banding import BandWork, Network, Stack
 from loadmaster.planning.cutting.stacks import StackModel
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.state import policy_values
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload

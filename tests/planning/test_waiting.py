@@ -7,9 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmaster.planning.address_reuse import reuse_pairs
+from loadmaster.planning.addresses import as_timed, reuse_pairs, waits
 from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Schedule, Timeline
-from loadmaster.planning.dependencies import as_timed, waits
 from loadmaster.workloads.job import Job
 
 boxes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), st.integers(1, 6)), max_size=9)

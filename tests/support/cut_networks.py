@@ -19,10 +19,9 @@ from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.plan import Plan
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 
 def convolutions(

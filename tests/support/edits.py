@@ -17,8 +17,7 @@ from tests.support.hand_plan import (
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedOperand
-from loadmaster.workloads.job import OperatorInfo
-from loadmaster.workloads.network_timing import NetworkTiming
+from loadmaster.workloads.job import NetworkTiming, OperatorInfo
 
 SHARED, COPYING = shared_plan(), copying_plan()
 

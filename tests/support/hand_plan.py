@@ -28,8 +28,7 @@ from loadmaster.planning.plan_records import (
     Rate,
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.workloads.job import NetworkInfo, OperatorInfo
-from loadmaster.workloads.network_timing import MiniBatch
+from loadmaster.workloads.job import MiniBatch, NetworkInfo, OperatorInfo
 
 Reads = Iterable[tuple[str, str, int]]
 Operators = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loadmaster.integrations.tflite.arena import Request, online_offsets
 from loadmaster.integrations.tflite.lifetimes import lifetimes
-from loadmaster.integrations.tflite.online_planner import Request, online_offsets
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -14,7 +14,7 @@ from tests.support.networks import npu
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyRates
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph

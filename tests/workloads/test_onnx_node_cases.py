@@ -11,8 +11,8 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.file import inline_functions
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
-from loadmaster.workloads.frontends.onnx.inline import inline_functions
 from loadmaster.workloads.graph import OpClass
 
 REASONS = {

@@ -47,7 +47,7 @@ def analyse(
     cost : str
         A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that
         takes a table, such as MAESTRO's of energies
-        (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv``
+        (:func:`~loadmaster.cost.models.maestro.read_layer_energies`); or the path of a ``.csv``
         table of measured costs (:class:`~loadmaster.cost.models.measured.Measured`).
     cache : str or Path
         An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without

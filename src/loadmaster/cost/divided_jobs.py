@@ -17,10 +17,9 @@ from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import least_share
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
 from loadmaster.workloads.lowering.split import WHOLE
 
 _LENGTHS = (2, 4, 8, 16)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Int32s, Mask
-from loadmaster.core.grouped_sums import grouped_sums
+from loadmaster.core.arrays import Floats, Int32s, Mask, grouped_sums
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 
 
 @dataclass(frozen=True)

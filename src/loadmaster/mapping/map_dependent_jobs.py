@@ -4,25 +4,239 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.core.arrays import Floats
-from loadmaster.core.deadline import Deadline
+from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.task_graph import task_graph
+from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.job_times import rounded_up, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound, tightened
-from loadmaster.mapping.dependent_jobs import Order, OrderedSchedule, longest_path, schedule
 from loadmaster.mapping.exact import is_proven
-from loadmaster.mapping.group import OBJECTIVES, Group, group_of, queues_of
+from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
+from loadmaster.mapping.local_search import Walk, late_acceptance
 from loadmaster.mapping.map_options import MapOptions, require_objective
+from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.mapping.search_groups import is_frugal
+
+_EXACT_PICOSECONDS = 2**52
+"""Picoseconds: a quarter of this is the most that all work together may take, so that sums are
+exact in double precision."""
+_PICOSECOND = 1.0 / PICOSECONDS
+"""Seconds in a picosecond."""
+_MEMORY = 50
+"""How many steps back a neighbour may be as bad as."""
+_SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
+"""How much more than its least energy a job may take, relatively, in the first schedules of an
+objective of energy."""
+
+
+Value = tuple[float, float, float]
+_Start = tuple[Floats, Mask]
+"""Priorities, and the cores that jobs may run on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What holds jobs back, and when they are late.
+
+    Attributes
+    ----------
+    after
+        For every job, indices of the jobs that it waits for, all smaller than its own.
+    release
+        Seconds before which a job may not start.
+    due
+        Seconds by which it should have ended; infinite where nobody cares.
+    weight
+        How much a second of lateness counts.
+    """
+
+    after: Sequence[Sequence[int]]
+    release: Floats
+    due: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedSchedule:
+    """Core, start and end (seconds) of every job; ``value`` is weighted lateness, the group's
+    score, and the makespan."""
+
+    core: Cores
+    start: Floats
+    end: Floats
+    value: Value
+    samples: int
+    history: tuple[tuple[int, float], ...]
+    interrupted: bool
+
+
+def schedule(
+    group: Group,
+    order: Order,
+    *,
+    samples: int | None,
+    seed: int,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress = no_progress,
+) -> OrderedSchedule:
+    """Make late jobs as little late as possible, weighted, and then the score of the group small,
+    and then the makespan.
+
+    List schedules come first: by the longest path to the end, by the earliest due date, and, where
+    energy counts, on frugal cores only. From the best of them a local search changes priorities, or
+    the cores that few jobs may run on. Whenever a core is idle, it takes the ready job of highest
+    priority that would finish first there. Times are whole picoseconds.
+
+    Raises
+    ------
+    MappingError
+        If the work takes longer than what picoseconds can count in double precision.
+    """
+    problem = _Problem(group, order)
+    starts = [
+        (rank, problem.spending(extra))
+        for rank in problem.ranks()
+        for extra in (_SPENDING if group.weights[1] else (np.inf,))
+    ]
+    tried = [(problem.evaluate(*start), start) for start in starts]
+    found, start = min(tried, key=lambda pair: pair[0].value)
+    generator = np.random.default_rng(seed)
+
+    def told(walk: Walk[_Start, _Attempt]) -> None:
+        progress(
+            "mapping", max(deadline.spent(), 0.0 if samples is None else walk.evaluations / samples)
+        )
+
+    walk = Walk(start, found, len(starts))
+    late_acceptance(
+        walk,
+        lambda start: problem.neighbour(*start, generator),
+        lambda start: problem.evaluate(*start),
+        lambda found: found.value,
+        memory=_MEMORY,
+        samples=samples,
+        expired=deadline.passed,
+        progress=told,
+    )
+    best = walk.best
+    begin, finish = (
+        np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end)
+    )
+    history = tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements)
+    return OrderedSchedule(
+        best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """A schedule in whole picoseconds."""
+
+    value: Value
+    core: Cores
+    start: Ints
+    end: Ints
+
+
+class _Problem:
+    """What the event engine takes, and what to change of it."""
+
+    def __init__(self, group: Group, order: Order) -> None:
+        self.group, self.order = group, order
+        self.duration, self.never = _durations(group)
+        edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
+        self.graph = task_graph(edges, group.jobs)
+        self.release = rounded_up(order.release)
+        self.demand = np.ascontiguousarray(group.demand[:, :, None])
+
+    def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
+        """The list schedule of these priorities, with jobs on allowed cores only."""
+        duration = np.where(allowed, self.duration, self.never)
+        found = self.graph.dispatch(
+            priority=priority, duration=duration, demand=self.demand, release=self.release
+        )
+        late = float(
+            (np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum()
+        )
+        seconds = found.makespan * _PICOSECOND
+        score = self.group.score(seconds, self.group.energy_of(found.core))
+        return _Attempt((late, score, seconds), found.core, found.start, found.end)
+
+    def ranks(self) -> list[Floats]:
+        """Priorities to begin with."""
+        ranks = [
+            np.array(
+                upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64
+            )
+        ]
+        if np.isfinite(self.order.due).any():
+            ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
+        return ranks
+
+    def spending(self, extra: float) -> Mask:
+        """Cores on which jobs take no more than so much above their least energy."""
+        if self.group.energy is None or np.isinf(extra):
+            return self.group.allowed
+        energy = np.where(self.group.allowed, self.group.energy, np.inf)
+        return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
+
+    def neighbour(
+        self, priority: Floats, allowed: Mask, generator: np.random.Generator
+    ) -> tuple[Floats, Mask]:
+        """Other priorities, or other cores for one job, two or three: one of them, or any."""
+        if self.group.cores == 1 or generator.random() < 0.5:
+            return perturbed(priority, generator), allowed
+        allowed = allowed.copy()
+        for job in generator.integers(0, self.group.jobs, generator.integers(1, 4)).tolist():
+            cores = np.flatnonzero(self.group.allowed[job])
+            allowed[job] = self.group.allowed[job]
+            if generator.random() < 0.7:
+                allowed[job] = np.arange(self.group.cores) == generator.choice(cores)
+        return priority, allowed
+
+
+def longest_path(group: Group, order: Order) -> float:
+    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest,
+    from its release on."""
+    alone = np.where(group.allowed, group.latency, np.inf) * np.maximum(1.0, group.demand)
+    least = alone.min(axis=1)
+    end = np.empty(group.jobs)
+    for job in range(group.jobs):
+        end[job] = (
+            max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
+        )
+    return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
+
+
+def _durations(group: Group) -> tuple[Ints, int]:
+    """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work
+    together, so that nobody goes there."""
+    seconds = np.where(group.allowed, group.latency, 0.0)
+    # A job takes at least a picosecond, and with others that ask for much of the bandwidth a
+    # multiple of it.
+    longest = (
+        float((np.maximum(seconds, _PICOSECOND) * np.maximum(1.0, group.demand)).max(axis=1).sum())
+        * PICOSECONDS
+        * group.cores
+    )
+    if not longest < _EXACT_PICOSECONDS / 4:
+        raise MappingError(
+            "with dependencies or deadlines, the work of all jobs one after another may take at"
+            " most 18 minutes: map fewer jobs at once"
+        )
+    never = int(longest) + group.jobs + 1
+    return np.where(group.allowed, whole_picoseconds(seconds), never), never
 
 
 def map_dependent_jobs(
@@ -47,7 +261,7 @@ def map_dependent_jobs(
 
     ``release`` and ``due`` are seconds before which a job may not start and by which it should have
     ended; how late jobs are together, each times its ``weight``, comes before the objective. Found
-    by list scheduling and local search (:mod:`loadmaster.mapping.dependent_jobs`), the same for
+    by list scheduling and local search (:mod:`loadmaster.mapping.map_dependent_jobs`), the same for
     ``auto`` and ``list``; other options are those of :func:`map_jobs`.
 
     Raises

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
-from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
+from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 
 def job_times_of(

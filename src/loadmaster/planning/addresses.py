@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,91 @@ from loadmaster.planning.decisions import (
     Solution,
     Timeline,
 )
-from loadmaster.planning.dependencies import as_timed, waits
-from loadmaster.planning.packing import Packings, most_alive, pack, pack_all
-from loadmaster.planning.stays import Stays, retimed
+from loadmaster.planning.packing import Packings, Stays, most_alive, pack, pack_all, retimed
+from loadmaster.workloads.job import Job
+
+
+def reuse_pairs(
+    start: Sequence[int], offset: Sequence[int], size: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Pairs ``(earlier, later)`` of buffers such that ``later`` takes over bytes whose last owner
+    was ``earlier``.
+
+    Buffers take their addresses in order of ``start``. Earlier owners of the same bytes are not
+    listed again: they were done before the last owner came. O(n log n) but for shifting the list of
+    ranges in use.
+    """
+    # Ranges of addresses by address, disjoint: first byte, the one after the last, and owner.
+    lows: list[int] = []
+    highs: list[int] = []
+    owners: list[int] = []
+    for buffer in sorted(range(len(start)), key=lambda i: (start[i], i)):
+        low, high = offset[buffer], offset[buffer] + size[buffer]
+        first = bisect_left(highs, low)
+        if first < len(highs) and highs[first] == low:
+            first += 1
+        last = first
+        kept = []
+        while last < len(lows) and lows[last] < high:
+            yield owners[last], buffer
+            if lows[last] < low:
+                kept.append((lows[last], low, owners[last]))
+            if highs[last] > high:
+                kept.append((high, highs[last], owners[last]))
+            last += 1
+        kept.append((low, high, buffer))
+        kept.sort(key=itemgetter(0))
+        lows[first:last], highs[first:last], owners[first:last] = zip(*kept, strict=True)
+
+
+After = tuple[tuple[int, ...], ...]
+
+
+def waits(
+    jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed: Sequence[Packed]
+) -> After:
+    """For every task (jobs, then copies) the tasks that must have ended before it starts, beside
+    those before it on its core.
+
+    With these the decisions hold whatever the times turn out to be: bytes pass from one stay to the
+    next only when all users of the first have ended. O(tasks + n log n) for n stays.
+    """
+    after = [set(job.after) for job in jobs] + [set(copy.after) for copy in placement.copies]
+    for number, copy in enumerate(placement.copies):
+        for job in copy.before:
+            after[job].add(len(jobs) + number)
+    # A copy runs on no core of a job.
+    core = [*schedule.core.tolist(), *range(-1, -1 - len(placement.copies), -1)]
+    for part in packed:
+        for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
+            waiting, before = part.residences[later].writer, part.residences[earlier]
+            here = core[waiting]
+            # What the order on its own core puts before a task need not be waited for.
+            after[waiting].update(
+                [
+                    task
+                    for task in (before.writer, *before.users)
+                    if task >= 0 and core[task] != here
+                ]
+            )
+    return tuple([tuple(sorted(tasks)) for tasks in after])
+
+
+def as_timed(after: After, timeline: Timeline) -> After:
+    """Waits with which no task starts before it does in a timeline that keeps them: each waits for
+    one that ends as it starts, too.
+
+    Tasks that start as early as they may can get into each other's way on the links, and all end
+    later than in the timeline.
+    """
+    ends = timeline.end.tolist()
+    ending = {end: task for task, end in reversed(list(enumerate(ends)))}
+    return tuple(
+        tuple(sorted({*tasks, ending[start]}))
+        if start in ending and all(ends[task] < start for task in tasks)
+        else tasks
+        for tasks, start in zip(after, timeline.start.tolist(), strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ place."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
-from loadmaster.planning.decisions import Packing
+from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Timeline
+from loadmaster.workloads.job import Workload
 
 _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
@@ -219,3 +220,66 @@ def most_alive(start: Ints, end: Ints, size: Ints) -> int:
     times = np.concatenate([np.maximum(end, start + 1), start])
     order = np.argsort(times, kind="stable")
     return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Stays:
+    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
+
+    residences: tuple[Residence, ...]
+    start: Ints
+    end: Ints
+    sizes: Ints
+
+    @staticmethod
+    def of(
+        workload: Workload, placement: Placement, timeline: Timeline, memory_index: int
+    ) -> Stays:
+        """Those of a placement in one memory, with the times that a timeline gives them."""
+        residences = tuple(r for r in placement.residences if r.memory == memory_index)
+        columns = (
+            *_lifetimes(residences, timeline),
+            [workload.tensors[r.tensor].bytes for r in residences],
+        )
+        return Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
+
+    def packed(self, result: Packing) -> Packed:
+        """The stays with the addresses that they were given."""
+        return Packed(
+            self.residences,
+            self.start.tolist(),
+            self.end.tolist(),
+            result.offsets.tolist(),
+            self.sizes.tolist(),
+            result.load,
+        )
+
+
+def retimed(packed: Packed, timeline: Timeline) -> Packed:
+    """The same addresses over the lifetimes of another timeline."""
+    start, end = _lifetimes(packed.residences, timeline)
+    return replace(
+        packed,
+        start=start,
+        end=end,
+        load=most_alive(
+            *(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes))
+        ),
+    )
+
+
+def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[list[int], list[int]]:
+    """Picoseconds at which stays begin and end; a tensor that nobody reads is there while it is
+    written."""
+    starts, ends, makespan = timeline.start.tolist(), timeline.end.tolist(), timeline.makespan
+    begin = [starts[residence.writer] if residence.writer >= 0 else 0 for residence in residences]
+    over = []
+    for residence in residences:
+        written = ends[residence.writer] if residence.writer >= 0 else 0
+        last = (
+            makespan
+            if residence.to_the_end
+            else max(map(ends.__getitem__, residence.users), default=0)
+        )
+        over.append(max(written, last))
+    return begin, over

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from loadmaster.core.provenance import Provenance
 from loadmaster.core.shown import Shown
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import NetworkInfo, Ranges
-from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
+from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 
 SCHEMA_VERSION = 6
 """Version of plan files."""

@@ -15,21 +15,19 @@ from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
-from loadmaster.cost.analytical.tiling_front import least_table
+from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
-from loadmaster.planning.goal import Goal, overflow
+from loadmaster.planning.goal import Goal, overflow, refusal, require_room
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
-from loadmaster.planning.main_memory import refusal, require_room
-from loadmaster.planning.packing import Packings
+from loadmaster.planning.packing import Packings, Stays
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
-from loadmaster.planning.stays import Stays
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 

@@ -47,7 +47,7 @@ from loadmaster.report.view import (
     View,
     bounded,
 )
-from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
+from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 _CORES_SHOWN = 32
 _JOBS_SHOWN = 4

@@ -71,7 +71,7 @@ class Core:
     multiplications (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass
     before each job: fetching its description, synchronising. ``efficiency`` is the share of the
     array's and the lanes' rate that jobs reach, by kind of operator
-    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A
+    (:func:`loadmaster.cost.analytical.nests.kind_of`); 1 for kinds that are not listed. A
     partial sum has ``accumulator`` bytes. ``energy`` holds what is known of joules: of a
     multiply-accumulate (``mac_int8``, ``mac_fp16``, ``mac_fp32``) and a scalar operation
     (``scalar_int8``, ...), and of a byte read or written in an element's memory (``local``), moved

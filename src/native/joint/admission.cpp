@@ -85,7 +85,7 @@ class Simulation {
 
     // Fetches in the order in which they are admitted: by position, then by first use; after them
     // what goes to main memory. Times as
-    // `_copy_times` in loadmaster/planning/replay.py; tests/test_twins.py holds the two together.
+    // `_copy_times` in loadmaster/planning/assessor.py; tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].fetched) copies_.push_back(static_cast<std::int64_t>(s));

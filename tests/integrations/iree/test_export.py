@@ -19,7 +19,7 @@ from tests.support.onnx_builder import constant, info, model, save
 pytest.importorskip("iree.compiler", reason=TOOLCHAIN)
 pytest.importorskip("iree.runtime", reason=TOOLCHAIN)
 
-from loadmaster.integrations.iree.tools import TARGET, tool
+from loadmaster.integrations.iree.export import TARGET, tool
 
 BATCH = 2
 

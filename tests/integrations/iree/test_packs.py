@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
-from loadmaster.integrations.iree import tools
+from loadmaster.integrations.iree import export
 from loadmaster.integrations.iree.export import PlannedPack, _rewritten, export_program
 from loadmaster.integrations.iree.packs import Slice, find_packs
 
@@ -107,31 +107,31 @@ def test_what_cannot_be_packed_is_refused_by_line(old: str, new: str, words: str
 def test_another_release_is_refused_with_what_to_do(
     found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "version", lambda package: found)
+    monkeypatch.setattr(export, "version", lambda package: found)
     with pytest.raises(
         MissingPackageError,
         match=(
             rf"{found} is installed: pip install 'loadmaster\[iree\]' \(iree-base-compiler 3.13\)"
         ),
     ):
-        tools.require_version()
+        export.require_version()
 
 
 def test_without_the_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(package: str) -> str:
-        raise tools.PackageNotFoundError(package)
+        raise export.PackageNotFoundError(package)
 
-    monkeypatch.setattr(tools, "version", absent)
+    monkeypatch.setattr(export, "version", absent)
     with pytest.raises(
         MissingPackageError, match=r"not installed: pip install 'loadmaster\[iree\]'"
     ):
-        tools.require_version()
+        export.require_version()
 
 
 def test_files_and_flags_that_cannot_be_are_refused_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "version", lambda package: "3.13.0")
+    monkeypatch.setattr(export, "version", lambda package: "3.13.0")
     model = tmp_path / "m.mlir"
     with pytest.raises(ModelError, match=r"m\.mlir: is no \.mlir or \.onnx file"):
         export_program(model, tmp_path / "o.vmfb")

@@ -9,10 +9,15 @@ import pytest
 from tests.support.tflite_models import Model, Subgraph, b, i
 from tests.support.tflm import same_outputs
 
-from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import (
+    Request,
+    head_of,
+    online_offsets,
+    plan_arena,
+    plan_entries,
+)
 from loadmaster.integrations.tflite.interpreter import Measured, measure_each
 from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
-from loadmaster.integrations.tflite.online_planner import Request, head_of, online_offsets
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.scratch import UNKNOWN

@@ -7,7 +7,7 @@ from torch import nn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.in_place import IN_PLACE  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.versions import IN_PLACE  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 aten = torch.ops.aten

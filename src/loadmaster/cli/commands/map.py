@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from loadmaster.mapping.answer import JobMapping
     from loadmaster.report.view import Part
     from loadmaster.targets.hardware import Target
-    from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
+    from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
@@ -318,7 +318,7 @@ class _Times(NamedTuple):
 
     def timings(self, pool: JobPool) -> dict[str, NetworkTiming]:
         """When every network of a pool comes and is due."""
-        from loadmaster.workloads.network_timing import network_timings, require_network
+        from loadmaster.workloads.job import network_timings, require_network
 
         for name in self.priorities:
             require_network("priority", name, dict.fromkeys(pool.network), MappingError)

@@ -7,13 +7,79 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Mask
-from loadmaster.cost.analytical.deliveries import least_delivered
-from loadmaster.cost.analytical.efficiency import efficiencies
-from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
-from loadmaster.cost.analytical.nests import NestTable, nest_table
+from loadmaster.cost.analytical.energy import Amounts, inside_energy
+from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
 from loadmaster.cost.base import kinds_of
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
+
+_Counts = tuple[Floats, Floats, Floats]
+"""Elements of weights and of inputs that go to the array, and passes in which sums leave it."""
+
+
+def least_delivered(nests: NestTable, core: Core) -> Floats:
+    """Bytes over the on-chip network for every nest, shape (nests,), that its pieces take in
+    proportion to their work at least.
+
+    What the table of deliveries in docs/costs.md counts for a tile, for the piece that suits the
+    array best: pieces have all input channels and taps, and any part of the groups, the output
+    channels and the positions. The deliveries of a tiling are computed in
+    ``src/native/cost/tiling.cpp``; tests hold them to this.
+    """
+    # A flexible array may have all of its elements in one row or one column.
+    rows, columns = (
+        (float(core.rows * core.columns),) * 2
+        if core.flexible
+        else (float(core.rows), float(core.columns))
+    )
+    weights, inputs, passes = _COUNTS[core.style](nests, core, rows, columns)
+    sums = nests.outputs * (nests.element_bytes + 2 * core.accumulator * (passes - 1))
+    return np.asarray(((weights + inputs) * nests.element_bytes + sums) * nests.repeats)
+
+
+def _kept(core: Core, item: Floats | int) -> Floats:
+    """Items of so many bytes that an element holds."""
+    return np.maximum(1.0, np.floor(core.local_buffer / np.asarray(item, dtype=np.float64)))
+
+
+def _deliveries_weight_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
+    inputs = n.groups * n.positions * n.c * n.taps * np.maximum(1.0, n.k / rows)
+    return (
+        n.weights,
+        inputs,
+        np.ceil(np.ceil(n.c / columns) * n.taps / _kept(core, n.element_bytes)),
+    )
+
+
+def _deliveries_output_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
+    weights = n.weights * np.maximum(1.0, n.positions / (rows * _kept(core, core.accumulator)))
+    return (
+        weights,
+        n.groups * n.positions * n.c * n.taps * np.maximum(1.0, n.k / columns),
+        np.ones_like(n.k),
+    )
+
+
+def _deliveries_row_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
+    filters = np.maximum(1.0, np.floor(rows / np.minimum(n.r, rows)))
+    passes = np.ceil(n.c / _kept(core, 2 * n.s * n.element_bytes)) * np.ceil(n.r / rows)
+    return (
+        n.weights * n.batch * np.maximum(1.0, n.y / columns),
+        n.inputs * np.maximum(1.0, n.k / filters),
+        passes,
+    )
+
+
+def _deliveries_roofline(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
+    return n.weights, n.inputs, np.ones_like(n.k)
+
+
+_COUNTS: dict[Style, Callable[[NestTable, Core, float, float], _Counts]] = {
+    Style.WEIGHT_STATIONARY: _deliveries_weight_stationary,
+    Style.OUTPUT_STATIONARY: _deliveries_output_stationary,
+    Style.ROW_STATIONARY: _deliveries_row_stationary,
+    Style.ROOFLINE: _deliveries_roofline,
+}
 
 
 def divisible_costs(
@@ -29,7 +95,7 @@ def divisible_costs(
     all of what starting a job takes, and filling and draining the array, which count once. The time
     of the on-chip network is left out; flexible arrays take any shape, and no time to fill. Energy
     counts what goes over the network at least
-    (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). Pieces that divide input
+    (:func:`~loadmaster.cost.analytical.divisible.least_delivered`). Pieces that divide input
     channels have as many passes of sums between them, but for those between two pieces, where the
     sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """

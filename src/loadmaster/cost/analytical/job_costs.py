@@ -9,16 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.errors import TargetError
-from loadmaster.core.rows import ranges
+from loadmaster.core.arrays import Floats, Ints, Mask, ranges
+from loadmaster.core.errors import JobError, TargetError
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.analytical.efficiency import efficiencies
-from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
-from loadmaster.cost.analytical.nests import NestTable, nest_table
-from loadmaster.cost.analytical.tiling import STREAMED, Tilings, tilings_for
+from loadmaster.cost.analytical.energy import Amounts, inside_energy
+from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
+from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, Tilings, tilings_for
 from loadmaster.cost.base import kinds_of
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 
@@ -291,3 +289,61 @@ def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats
     whole = np.stack([nests.input_bytes, nests.weight_bytes, nests.output_bytes, one])
     pad = ((0, 0), (0, 1))
     return np.pad(times, pad), np.pad(tiles, pad), np.pad(whole, pad)
+
+
+def front_tables(workload: Workload, target: Target) -> list[JobTable]:
+    """The job table with the tilings of each of
+    :data:`~loadmaster.cost.analytical.tiling.EXPECTED`."""
+    return job_tables(workload, target, list(EXPECTED))
+
+
+def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
+    """The table in which job ``j`` has its row of ``tables[chosen[j]]``. O(operands x cores x
+    tables)."""
+    of_operand = chosen[tables[0].operand_job]
+    parts = {
+        name: np.stack([getattr(table, name) for table in tables])
+        for name in ("compute", "energy", "moved", "tile")
+    }
+    rows = {"compute": chosen, "energy": chosen, "moved": of_operand, "tile": of_operand}
+    return replace(
+        tables[0],
+        **{name: part[rows[name], np.arange(part.shape[1])] for name, part in parts.items()},
+    )
+
+
+def least_table(workload: Workload, target: Target) -> JobTable:
+    """What each job takes at least of time, energy and each operand's bytes, whichever of its
+    tilings it has: for bounds."""
+    tables = front_tables(workload, target)
+    least = {
+        name: np.minimum.reduce([getattr(table, name) for table in tables])
+        for name in ("compute", "energy", "moved", "tile")
+    }
+    return replace(tables[0], **least)
+
+
+def table_as_planned(workload: Workload, target: Target, tilings: Sequence[str]) -> JobTable:
+    """The table of jobs with the tilings that a plan names, one for each.
+
+    Raises
+    ------
+    JobError
+        If there is no such tiling.
+    """
+    names = list(EXPECTED)
+    for job, name in zip(workload.jobs, tilings, strict=True):
+        if name not in EXPECTED:
+            raise JobError(f"job {job.name} is tiled for {name!r}: there are {', '.join(names)}")
+    return tiled_table(
+        workload, target, np.array([names.index(name) for name in tilings], dtype=np.int64)
+    )
+
+
+def tiled_table(workload: Workload, target: Target, chosen: Ints) -> JobTable:
+    """The table in which job ``j`` has tiling ``chosen[j]``; only tilings that some job has are
+    costed."""
+    names, (used, rows) = list(EXPECTED), np.unique(chosen, return_inverse=True)
+    return mixed_table(
+        job_tables(workload, target, [names[number] for number in used.tolist() or [0]]), rows
+    )

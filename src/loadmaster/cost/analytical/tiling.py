@@ -10,8 +10,7 @@ import numpy as np
 
 from loadmaster._native import choose_tilings
 from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.nests import NestTable
-from loadmaster.cost.analytical.shapes import shapes_of
+from loadmaster.cost.analytical.nests import NestTable, shapes_of
 from loadmaster.targets.hardware import Core, Style, Target
 
 _NEST = (

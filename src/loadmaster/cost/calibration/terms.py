@@ -11,8 +11,8 @@ import numpy as np
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.efficiency import kind_of
 from loadmaster.cost.analytical.job_costs import job_costs
+from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.calibration.observations import CopyTime, Observation, Observations
 from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
 from loadmaster.targets.hardware import Core, Memory, Style, Target

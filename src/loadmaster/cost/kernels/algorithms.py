@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from loadmaster.cost.analytical.efficiency import kind_of
-from loadmaster.cost.analytical.nests import WIDTHS
+from loadmaster.cost.analytical.nests import WIDTHS, kind_of
 from loadmaster.cost.kernels.work import KernelWork
 from loadmaster.placement.sequence import Algorithm
 from loadmaster.targets.hardware import Core, Memory

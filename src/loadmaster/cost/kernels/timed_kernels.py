@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loadmaster.cost.analytical.efficiency import kind_of
+from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.kernels.kernel_costs import kernel_work
 from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of
 from loadmaster.cost.kernels.measured_kernels import measured_seconds

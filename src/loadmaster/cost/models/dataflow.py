@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.energy import refill_energy
+from loadmaster.cost.analytical.energy import Amounts, inside_energy, refill_energy
 from loadmaster.cost.analytical.job_costs import KindCosts, job_costs
-from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import WIDTHS
 from loadmaster.cost.base import CostModel, flops_of, shared_clock
 from loadmaster.cost.job_analysis import JobAnalysis

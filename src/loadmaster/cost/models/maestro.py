@@ -5,18 +5,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.nests import NestTable, nest_table
-from loadmaster.cost.analytical.shapes import shapes_of
+from loadmaster.cost.analytical.nests import NestTable, nest_table, shapes_of
 from loadmaster.cost.base import CostModel, flops_of, kinds_of, shared_clock
 from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
-from loadmaster.cost.tables.maestro_csv import read_layer_energies
 from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.workloads.frontends.job_list import COLUMNS, layer_of
 from loadmaster.workloads.job import Workload
+
+_STYLES = {"dla": Style.WEIGHT_STATIONARY, "eye": Style.ROW_STATIONARY}
+_NEEDED = (*COLUMNS, "style", "pes", "energy_nj")
+_TRAFFIC = tuple(
+    f"{operand}_l2_{way}" for way in ("write", "read") for operand in ("input", "weight", "output")
+)
+_OPTIONAL = ("cycles", "macs", "l1_bytes", "l2_bytes", "noc_bw", "offchip_bw", *_TRAFFIC, "avg_pes")
+_MOST_ELEMENTS = 2**40
+
+
+def read_layer_energies(path: str | Path) -> LayerEnergies:
+    """Read the energies of layers that MAESTRO has computed.
+
+    The columns are those of a job list, then ``style`` (``dla`` for weight-stationary, ``eye`` for
+    row-stationary), ``pes`` (elements of the array, which is 64 wide) and ``energy_nj``
+    (nanojoules); the other columns that MAESTRO fills may be there and are not read.
+
+    Raises
+    ------
+    JobError
+        Naming file, line and column.
+    """
+    energies: dict[tuple[tuple[int, ...], Style, int], float] = {}
+    for row in rows_of(read_text(path), str(path), _NEEDED, _OPTIONAL):
+        style = row.text("style")
+        if style not in _STYLES:
+            raise JobError(
+                f"{row.where('style')} is {style[:30]!r}: write one of {', '.join(_STYLES)}"
+            )
+        nest = layer_of(row)[1]
+        layer = (nest.groups, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s)
+        energies[layer, _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)] = (
+            row.number("energy_nj") * 1e-9
+        )
+    return LayerEnergies(str(path), energies)
+
 
 _WIDTH = 64
 """Columns of the arrays in tables of layer energies."""
@@ -125,7 +162,7 @@ class Maestro(CostModel):
 
     def with_table(self, path: str) -> Maestro:
         """The model with the energies of a table, see
-        :func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`."""
+        :func:`~loadmaster.cost.models.maestro.read_layer_energies`."""
         return Maestro(read_layer_energies(path))
 
     def _energy(

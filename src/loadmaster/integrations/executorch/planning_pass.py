@@ -2,16 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
+import torch
+from executorch.exir.memory_planning import (
+    MemoryAlgoResult,
+    MemoryPlanningAlgorithmSuite,
+    get_node_tensor_specs,
+)
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 
+from loadmaster.allocation.memories.allocate import allocate_banks
+from loadmaster.allocation.memories.problem import Bank, BankAllocation
 from loadmaster.core.arguments import takes
-from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.executorch.arenas import Arenas
-from loadmaster.integrations.executorch.banks import Banks, MemoryBank
+from loadmaster.core.errors import AllocationError, CapacityError
+from loadmaster.integrations.executorch.arenas import (
+    LOG,
+    Arenas,
+    buffers_of,
+    held_in,
+    move_held,
+    place,
+    share_storage,
+)
+from loadmaster.integrations.executorch.in_place import in_place_pairs
+from loadmaster.integrations.executorch.requests import (
+    Held,
+    Request,
+    held_by_subgraphs,
+    requests_of,
+)
+
+
+@dataclass(frozen=True)
+class MemoryBank:
+    """A memory that tensors may lie in: its bytes for this model, and the arena (``mem_id``, from 1
+    on) that the runtime sets it up as.
+
+    ``alignment`` is a multiple of the pass's; None: the same.
+    """
+
+    name: str
+    size: int
+    mem_id: int
+    alignment: int | None = None
+
+
+class Banks:
+    """An algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite``, which must be the only one in
+    it: the suite adds up all arenas."""
+
+    __name__ = "loadmaster"
+
+    def __init__(
+        self, banks: Sequence[MemoryBank], in_place: bool, time_limit: float | None
+    ) -> None:
+        self._banks, self._in_place, self._time_limit = banks, in_place, time_limit
+
+    @staticmethod
+    def of(banks: Any, in_place: bool, time_limit: float | None) -> Banks:
+        """Take a sequence of banks, or a ``TargetMemoryMap`` of ExecuTorch.
+
+        Raises
+        ------
+        AllocationError
+            If two have the same name or arena, or one has no bytes.
+        """
+        given = list(getattr(banks, "banks", banks))
+        found = [MemoryBank(bank.name, bank.size, bank.mem_id, bank.alignment) for bank in given]
+        arenas = [bank.mem_id for bank in found]
+        if (
+            not found
+            or len(set(arenas)) < len(found)
+            or min(arenas) < 1
+            or min(bank.size for bank in found) < 1
+        ):
+            raise AllocationError(
+                "banks: give at least one, each with bytes and a mem_id of its own from 1 on"
+                " (ExecuTorch keeps 0 for constants)"
+            )
+        return Banks(found, in_place, time_limit)
+
+    def __call__(
+        self,
+        alignment: int,
+        specs: Iterable[Any],
+        graph_module: torch.fx.GraphModule,
+        graph_signature: Any = None,
+        extra_padding: int = 0,
+    ) -> MemoryAlgoResult:
+        """Plan one graph; called by ExecuTorch, which writes the result into the tensors."""
+        requests = requests_of(list(specs), alignment)
+        held = held_by_subgraphs(graph_module)
+        names = {bank.mem_id: bank.name for bank in self._banks}
+        uses = uses_of(graph_module)
+        buffers = [
+            replace(
+                buffer,
+                memory=self._pinned(request, names),
+                accesses=max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors)),
+            )
+            for buffer, request in zip(buffers_of(requests), requests, strict=True)
+        ]
+        for arena, name in names.items():
+            buffers += [
+                replace(buffer, id=f"{buffer.id} in {name}", memory=name)
+                for buffer in held_in(held, arena)
+            ]
+        pairs = in_place_pairs(graph_module, requests) if self._in_place else []
+        memories = [
+            Bank(bank.name, bank.size - extra_padding, bank.alignment or alignment)
+            for bank in self._banks
+        ]
+        answer = allocate_banks(
+            buffers, memories, alignment=alignment, time_limit=self._time_limit, in_place=pairs
+        )
+        if answer.memory is None or answer.offsets is None:
+            raise CapacityError(self._refusal(answer, requests))
+        result = MemoryAlgoResult({}, [0] * (max(names) + 1))
+        addresses = answer.offsets.tolist()
+        for arena, name in names.items():
+            here = [at for at, memory in enumerate(answer.memory) if memory == name]
+            tensors = [at for at in here if at < len(requests)]
+            place(
+                result, [requests[at] for at in tensors], [addresses[at] for at in tensors], arena
+            )
+            within = [at for at in here if at >= len(requests)]
+            move_held(held, [addresses[at] for at in within], arena)
+            ends = [addresses[at] + buffers[at].size for at in here]
+            result.bufsizes[arena] = max(ends, default=0) + (extra_padding if tensors else 0)
+        if self._in_place:
+            share_storage(result, graph_module, requests)
+        self._tell(answer, requests, uses, held)
+        return result
+
+    def _pinned(self, request: Request, names: dict[int, str]) -> str | None:
+        chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
+        if chosen - names.keys():
+            raise AllocationError(
+                f"a tensor of shape {list(request.spec.shape)} is in arena {chosen.pop()}, which is"
+                " none of the banks: add it to them"
+            )
+        return names[chosen.pop()] if chosen else None
+
+    def _refusal(self, answer: BankAllocation, requests: list[Request]) -> str:
+        proof = (
+            "no packing exists, which is proven"
+            if answer.status == "infeasible"
+            else "none was found within the limits"
+        )
+        room = ", ".join(f"{bank.name} {bank.size}" for bank in self._banks)
+        return (
+            f"ExecuTorch's {len(requests)} tensors do not fit into the banks ({room} bytes):"
+            f" {proof}. {answer.reason or ''}".strip()
+        )
+
+    def _tell(
+        self, answer: BankAllocation, requests: list[Request], uses: Counter[int], held: list[Held]
+    ) -> None:
+        moved, slow = 0, 0
+        for request, memory in zip(requests, answer.memory or (), strict=False):
+            traffic = request.size * max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors))
+            moved += traffic
+            slow += traffic if memory != self._banks[0].name else 0
+        proof = (
+            "proven to be the least"
+            if answer.status == "optimal"
+            else f"at least {answer.lower_bound} by the bound"
+        )
+        LOG.info(
+            "%d of %d bytes of traffic are outside %s: cost %s, %s",
+            slow,
+            moved,
+            self._banks[0].name,
+            answer.cost,
+            proof,
+        )
+
+
+def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
+    """How many nodes read or write each tensor, by the tensor's identity."""
+    uses: Counter[int] = Counter()
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function":
+            touched = [
+                spec
+                for other in (node, *node.all_input_nodes)
+                for spec in get_node_tensor_specs(other)
+            ]
+            uses.update({id(spec) for spec in touched})
+    return uses
 
 
 @takes(AllocationError, in_place=bool, alignment=int)

@@ -3,6 +3,7 @@ been checked."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
     plan_entries,
 )
-from loadmaster.integrations.tflite.c_struct import buffer_plan
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.interpreter import CannotLoad, Measured, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
@@ -28,6 +28,64 @@ from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets,
 from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
+
+_TEMPLATE = """\
+// Written by Loadmaster for {title}: {head} bytes of arena.
+// Planned tensors in the order of the file, then scratch buffers in the order in which kernels ask
+// for them.
+#include "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
+
+const struct BufferPlan k{symbol}Plan = {{
+    {count},
+    {{
+{entries}
+    }},
+}};
+"""
+
+
+def buffer_plan(title: str, found: Lifetimes, scratch: Scratch, plan: ArenaPlan) -> str:
+    """The source of one C or C++ file; ``title`` names the model, and the constant after it.
+
+    Raises
+    ------
+    AllocationError
+        If it is not known which scratch buffers kernels ask for one by one: probing finds how many
+        bytes an operator's take together.
+    """
+    if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
+        raise AllocationError(
+            f"{title}: --c-struct lists every scratch buffer that kernels ask for: give the log of"
+            " a target's build with --scratch FILE"
+        )
+    owners = [
+        *(tensor.name for tensor in found.tensors),
+        *(buffer.name for buffer in scratch.buffers),
+    ]
+    lines = (
+        f"        {{{offset}}},  // {_comment(owner)}"
+        for owner, offset in zip(owners, (*plan.offsets, *plan.scratch_offsets), strict=True)
+    )
+    return _TEMPLATE.format(
+        title=_comment(title),
+        head=plan.head,
+        symbol=_symbol(title),
+        count=len(owners),
+        entries="\n".join(lines),
+    )
+
+
+def _symbol(title: str) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", title)
+    return "".join(word[:1].upper() + word[1:] for word in words) or "Model"
+
+
+def _comment(text: str) -> str:
+    """Text that cannot end a line of comment early or go on after it."""
+    return "".join(
+        char if char.isascii() and char.isprintable() and char != "\\" else "?" for char in text
+    )
+
 
 PROBE, NONE = "probe", "none"
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
-from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues

@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.rows import distinct_rows
+from loadmaster.core.arrays import Floats, Ints, distinct_rows
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, distinct_rows
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.packages import package
-from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.bounds.group_bounds import loads
 from loadmaster.mapping.group import Group
 

@@ -10,20 +10,17 @@ from operator import itemgetter
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
-from loadmaster.core.grouped_sums import grouped_sums
+from loadmaster.core.arrays import Floats, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.tiling import WEIGHTS_STREAMED
-from loadmaster.planning.cutting.alike import first_alike
-from loadmaster.planning.cutting.band_work import until_all_end
-from loadmaster.planning.cutting.piece_costs import Pieces, piece_workload
+from loadmaster.planning.cutting.banding import until_all_end
+from loadmaster.planning.cutting.piece_costs import Pieces, first_alike, piece_workload
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
 from loadmaster.workloads.lowering.split import WHOLE, sizes_for
 
 _WORTH_OF_A_PIECE = 1e-5

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.rows import ranges
+from loadmaster.core.arrays import Floats, Ints, Mask, ranges
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
-from loadmaster.cost.analytical.tiling_front import least_table
+from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.energy_model import EnergyRates
-from loadmaster.cost.job_table import JobTable
-from loadmaster.planning.cutting.chain_bound import (
+from loadmaster.cost.job_times import JobTable
+from loadmaster.planning.cutting.pairing import Pairing, pairings
+from loadmaster.planning.cutting.piece_bound import (
     MOST_OPERATORS,
     Demands,
+    Pieces,
     chain_bound,
+    piece_bound,
     sums_by_operator,
 )
-from loadmaster.planning.cutting.pairing import Pairing, pairings
-from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
@@ -39,11 +39,10 @@ from loadmaster.planning.scheduling.makespan_bound import (
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
-from loadmaster.workloads.lowering.divisible_network import divides_sums
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, divides_sums
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
 
@@ -135,7 +134,7 @@ def network_bounds(
       comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run
       side by side with those that it can overlap
-      (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`);
+      (:func:`~loadmaster.planning.cutting.piece_bound.chain_bound`);
     - what pieces take to start, and to be waited for, however many there are
       (:func:`~loadmaster.planning.cutting.piece_bound.piece_bound`).
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.alike import signature
-from loadmaster.planning.cutting.piece_costs import PieceCosts, Pieces, piece_costs
+from loadmaster.planning.cutting.piece_costs import PieceCosts, Pieces, piece_costs, signature
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.grouped_sums import grouped_sums
+from loadmaster.core.arrays import Floats, Ints, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_table import JobTable
-from loadmaster.cost.job_times import link_seconds
+from loadmaster.cost.job_times import JobTable, link_seconds
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
@@ -20,6 +18,43 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, needed_boxes, piece_of
 from loadmaster.workloads.lowering.pieces import operand_roles
 from loadmaster.workloads.window import volumes
+
+
+def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
+    """What the costs of an operator's pieces follow from, names left out."""
+    names: dict[str, str] = {}
+
+    def alias(name: str) -> str:
+        return names.setdefault(name, str(len(names)))
+
+    nests = tuple(
+        replace(n, input=alias(n.input), weight=alias(n.weight), output=alias(n.output))
+        for n in group.nests
+    )
+    reads = tuple(
+        (
+            alias(storage),
+            graph.tensors[storage].bytes,
+            tuple((graph.tensors[name].shape, windows) for name, windows in uses),
+        )
+        for storage, uses in form.uses.items()
+    )
+    writes = tuple(
+        (alias(access.tensor), graph.tensors[access.tensor].bytes) for access in group.writes
+    )
+    return form.shape, form.step, group.elements, group.main.bits, nests, reads, writes
+
+
+def first_alike(
+    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
+) -> list[int]:
+    """For every operator the first that is like it; one that does not divide is like no other.
+    O(operators + operands)."""
+    known: dict[object, int] = {}
+    return [
+        number if form is None else known.setdefault(signature(graph, group, form), number)
+        for number, (group, form) in enumerate(zip(fused, forms, strict=True))
+    ]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,35 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, order_of
-from loadmaster.planning.joint.policy import first_policies
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.planning.joint.state import State, keys_of
-from loadmaster.planning.joint.timed_orders import timed_keys
+from loadmaster.planning.joint.state import State, first_policies, keys_of
+
+
+def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:
+    """Keys by which to sort jobs, as shares of the time until all is due.
+
+    Each job belongs to work of ``own`` seconds that comes and is due together (a mini-batch, or a
+    network whose mini-batches all do), of which ``done`` are before it. Jobs are sorted by the date
+    when they are due; by the latest time at which they may start for that; evenly over the time
+    that their work has; and by release. What is never due may take until the end.
+    """
+    counts = np.diff(goal.first)
+    dated = np.array([goal.is_due(b) for b in range(len(counts))])
+    came = goal.job_release / PICOSECONDS
+    last = max(float((came + own).max()), float((goal.due[dated] / PICOSECONDS).max(initial=0.0)))
+    until = np.repeat(np.where(dated, goal.due / PICOSECONDS, last), counts)
+    for keys in (
+        until,
+        until - (own - done),
+        came + done / own * np.maximum(0.0, until - came),
+        came,
+    ):
+        # A job that stands before its release would hold room and do nothing.
+        yield np.maximum(keys, came) / last + 1e-9 * done / own
+
 
 LAGS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Shares of a network's work by which each of its mini-batches is behind the one before."""

@@ -2,14 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.planning.joint.orders import Block, Chain, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
+
+ENERGY_ONLY = 1e6
+"""Weight of energy at which each job goes to the core of least energy, whatever time it takes
+there."""
+_SLIGHT_WAIT = 0.25
+"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is
+many times slower are refused."""
+_LEADS = (0.02, 0.1, 0.3)
+"""Shares of all jobs' time by which fetches are early at least before they give way."""
+
+
+def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
+    """The values that are tried for every number of the policy on this problem."""
+    cores, goal = problem.table.compute.shape[1], problem.goal
+    values: dict[str, tuple[Any, ...]] = {
+        "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
+        "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
+        if problem.near_limits
+        else (0.0, math.inf),
+        "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
+        "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
+        "occupancy_exponent": (1.0, 0.7, 0.3),
+        "retained_fraction": (0.8, 0.9, 1.0),
+        "link_load_limit": (1.5, 2.0, 3.0, math.inf),
+    }
+    if problem.fetches_may_wait:
+        values["fetch_lead"] = (*_LEADS, math.inf)
+    if goal.needs_energy:
+        values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
+        values["fast_link_price"] = (0.0, problem.energy_price)
+    if goal.pressing:
+        values["urgent_networks_first"] = (False, True)
+    return values
+
+
+def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
+    """The policies with which every start is tried."""
+    cores, goal = problem.table.compute.shape[1], problem.goal
+    if goal.objective == "energy":
+        for delay, weight in itertools.product((0, cores), (0.0, 1.0, ENERGY_ONLY)):
+            yield JointOptions(
+                release_delay_positions=delay,
+                streamed_share=math.inf,
+                fast_link_price=problem.energy_price,
+                energy_weight=weight,
+            )
+        return
+    share = 1.0 if problem.near_limits else math.inf
+    waiting = JointOptions(release_delay_positions=cores, core_wait_ratio=_SLIGHT_WAIT)
+    every = [
+        JointOptions(),
+        waiting,
+        JointOptions(release_delay_positions=4 * cores, streamed_share=math.inf),
+        JointOptions(release_delay_positions=4 * cores, streamed_share=share, link_load_limit=1.5),
+        replace(waiting, release_delay_positions=4 * cores, streamed_share=share),
+    ]
+    if problem.fetches_may_wait:
+        every.append(replace(waiting, fetch_lead=_LEADS[1]))
+    if goal.pressing:
+        every += [replace(policy, urgent_networks_first=True) for policy in every]
+    yield from every
 
 
 @dataclass(frozen=True, eq=False)

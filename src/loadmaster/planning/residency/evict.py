@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.workloads.job import TensorInstance
 

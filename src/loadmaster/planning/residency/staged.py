@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.decisions import Copy, Placement, Residence
-from loadmaster.planning.residency.occupancy import Occupancy
+from loadmaster.planning.residency.resident import Occupancy
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 

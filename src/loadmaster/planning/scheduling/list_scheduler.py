@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, edges_of
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
-from loadmaster.core.edges import edges_of
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes

@@ -9,12 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.packages import package
-from loadmaster.core.rows import distinct_rows
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.job_table import JobTable
-from loadmaster.cost.job_times import link_seconds, whole_picoseconds
+from loadmaster.cost.job_times import JobTable, link_seconds, whole_picoseconds
 from loadmaster.mapping.priorities import upward_rank
 from loadmaster.planning.decisions import MakespanBound
 from loadmaster.targets.hardware import Memory, Target

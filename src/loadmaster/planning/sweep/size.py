@@ -14,15 +14,43 @@ from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Provenance, costs_json
 from loadmaster.core.quantity import Quantity
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import least_table
+from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.decisions import Bounds
+from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import plan
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.lower_bounds import lower_bounds
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.points import DesignPoint, frames_of, no_plan, point_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+def lower_bounds(
+    graphs: Sequence[Graph],
+    target: Target,
+    mini_batches: int,
+    deadlines: Mapping[str, float],
+    periods: Mapping[str, float],
+) -> Bounds:
+    """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
+    jobs where nothing can be cut."""
+
+    def goal_for(workload: Workload) -> Goal:
+        return goal_of(workload, "throughput", None, deadlines, periods)
+
+    rates = energy_rates(target)
+    found = network_bounds(graphs, target, mini_batches, goal_for, rates)
+    if found is not None:
+        return found
+    workload = lower(graphs, target, mini_batches=mini_batches)
+    return goal_bounds(workload, least_table(workload, target), target, rates, goal_for(workload))
 
 
 class Verdict(StrEnum):

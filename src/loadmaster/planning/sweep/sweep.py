@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
@@ -19,14 +19,51 @@ from loadmaster.cost.analytical.energy import area
 from loadmaster.planning.planner import plan
 from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, machine, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
-from loadmaster.planning.sweep.heirs import Heirs
 from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.orders import order_of
+from loadmaster.planning.sweep.orders import is_no_better, order_of
 from loadmaster.planning.sweep.points import DesignPoint, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
+
+_SAME = 1e-12
+"""Relative difference of makespans that counts as none."""
+
+
+@dataclass
+class Heirs:
+    """Points that have been planned with the plan of a smaller machine as a candidate: ``source``
+    is whose plan each was offered last.
+
+    ``orders`` say along which axes machines become better
+    (:func:`~loadmaster.planning.sweep.orders.order_of`), in the order of points' values.
+    """
+
+    orders: Sequence[int]
+    source: dict[str, str] = field(default_factory=dict)
+    offered: set[tuple[str, str]] = field(default_factory=set)
+
+    def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
+        """Points slower than one with no better machine, each with the point whose plan the fastest
+        of those has.
+
+        No plan is offered to a point twice, so that asking again and again comes to an end.
+        O(points^2).
+        """
+        found = {}
+        spans = {key: point.makespan for key, point in points.items() if point.makespan is not None}
+        at = {key: tuple(points[key].at.values()) for key in spans}
+        for key, makespan in spans.items():
+            within = [other for other in spans if is_no_better(at[other], at[key], self.orders)]
+            fastest = min(within, key=lambda other: (spans[other], str(at[other])))
+            source = self.source.get(fastest, fastest)
+            if spans[fastest] < makespan * (1 - _SAME) and (key, source) not in self.offered:
+                found[key] = source
+        self.offered |= set(found.items())
+        self.source |= found
+        return found
+
 
 Loader = Callable[[int], Sequence[Graph]]
 """Reads the networks with so many samples a batch."""

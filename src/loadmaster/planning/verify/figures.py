@@ -5,15 +5,245 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.units import PICOSECONDS, format_rate
-from loadmaster.planning.plan_records import PlannedJob, Rate
-from loadmaster.planning.verify.facts import Facts, ps, quoted, when
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.units import (
+    FEMTOJOULES,
+    PICOSECONDS,
+    format_bytes,
+    format_rate,
+    format_seconds,
+)
+from loadmaster.planning.plan_records import LinkSegment, PlannedJob, Rate
+from loadmaster.planning.verify.columns import distinct, spans_of
+from loadmaster.planning.verify.energy import fj
+from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
 from loadmaster.planning.verify.pieces import volume
+from loadmaster.targets.hardware import Memory
+
+
+def curves(facts: Facts) -> Iterator[str]:
+    """Curves of link use are in order, never above what the link can carry, and agree with the
+    transfers at all times. O(n log n)."""
+    for name, segments in facts.plan.links.items():
+        start, end = spans_of(segments)
+        for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
+            one, two = segments[number : number + 2]
+            yield (
+                f"the curve of link {name} has {span(one.start, one.end)} before"
+                f" {span(two.start, two.end)}"
+            )
+        for segment in segments:
+            yield from _excess(facts.memories[name], segment)
+        yield from _astray(facts, name)
+
+
+def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
+    """A load above the whole link, or one that does not move so many bytes."""
+    if segment.load > 1 + 1e-9:
+        yield (
+            f"the curve of link {memory.name} has a load of {segment.load:.9g} over"
+            f" {span(segment.start, segment.end)}"
+        )
+    slowest, fastest = sorted(
+        (segment.load * memory.read_bandwidth, segment.load * memory.write_bandwidth)
+    )
+    if not slowest * (1 - 1e-6) <= segment.bytes_per_second <= fastest * (1 + 1e-6):
+        moves = (
+            f"{segment.bytes_per_second:.9g} bytes/s over {span(segment.start, segment.end)} with a"
+            f" load of {segment.load:.9g}"
+        )
+        yield (
+            f"the curve of link {memory.name} moves {moves}, that is between {slowest:.9g} and"
+            f" {fastest:.9g} bytes/s"
+        )
+
+
+def _astray(facts: Facts, name: str) -> Iterator[str]:
+    """The first time at which a curve has moved less than the transfers that have ended, or more
+    than those that have begun: in bytes, or in seconds of the link's time.
+
+    A millionth of all, and a picosecond's worth of every segment up to then, may go in rounding.
+    """
+    moves, place = facts.columns.transfers, facts.columns.place_number[name]
+    memory, segments = facts.memories[name], facts.plan.links[name]
+    over = (moves.source == place) | (moves.destination == place)
+    bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
+    rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
+    start, end = spans_of(segments)
+    every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
+    measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
+        (moves.bytes[over].astype(np.float64), format_bytes),
+        (moves.bytes[over] / bandwidth, format_seconds),
+    )
+    for (amount, shown), rate in zip(measures, rates.T, strict=True):
+        area, rounding = _areas(rate, start, end, every)
+        most, least = (_moved_by(every, side[over], amount) for side in (moves.start, moves.end))
+        begun = np.append(0, most[:-1])
+        slack = (most[-1] if len(most) else 0) * 1e-6
+        astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
+        for at in np.flatnonzero(astray)[:1].tolist():
+            yield (
+                f"the curve of link {name} has moved {shown(area[at])} by {when(every[at])}, when"
+                f" {shown(least[at])} of its transfers have ended and {shown(begun[at])} have begun"
+            )
+
+
+def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
+    """Sums of all that comes until each of the sorted instants."""
+    order = np.argsort(times, kind="stable")
+    total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
+    return np.asarray(total[np.searchsorted(times[order], every, "right")])
+
+
+def _areas(rate: Floats, start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
+    """For each of the sorted instants: what a curve in order, of so much a second, comes to by
+    then, and what a picosecond of each segment is."""
+    rate = rate / PICOSECONDS
+    moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
+    at = np.searchsorted(np.maximum.accumulate(end), every, "right")
+    # Of the segment that has not ended, if it has begun, a part has moved.
+    start, rate = np.append(start, np.iinfo(np.int64).max), np.append(rate, 0.0)
+    begun = start[at] < every
+    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[
+        at
+    ] + np.where(begun, rate[at], 0.0)
+
+
+Key = tuple[str, int]
+"""Network and number of a mini-batch."""
+
+
+def releases(facts: Facts) -> Iterator[str]:
+    """Mini-batch ``k`` is released at ``k`` times its period; none of its jobs, nor a copy of its
+    inputs, starts before."""
+    plan = facts.plan
+    periods = {timing.network: ps(timing.period) for timing in plan.timings}
+    release = {}
+    for batch in plan.mini_batches:
+        release[batch.network, batch.number] = ps(batch.release)
+        due = batch.number * periods.get(batch.network, 0)
+        if ps(batch.release) != due:
+            yield (
+                f"{_label((batch.network, batch.number))} is said to be released at"
+                f" {when(ps(batch.release))}, but is at {when(due)}"
+            )
+    for job in plan.jobs:
+        if ps(job.start) < release.get((job.network, job.mini_batch), 0):
+            yield (
+                f"job {quoted(job.name)} starts at {when(ps(job.start))}, before its mini-batch is"
+                " released"
+            )
+    for copy in facts.copies:
+        tensor = facts.tensors[copy.tensor]
+        if tensor.kind == "input" and ps(copy.start) < release.get(
+            (tensor.network, tensor.mini_batch), 0
+        ):
+            yield (
+                f"copy {quoted(copy.name)} starts at {when(ps(copy.start))}, before its mini-batch"
+                " is released"
+            )
+
+
+def latencies(facts: Facts) -> Iterator[str]:
+    """Every mini-batch is told of once, and ends with its last job, or copy of an output to main
+    memory; late is who takes too long."""
+    plan = facts.plan
+    deadlines = {timing.network: timing.deadline for timing in plan.timings}
+    for name, count in Counter(timing.network for timing in plan.timings).items():
+        if count > 1:
+            yield f"network {quoted(name)} has {count} timings"
+    yield from (
+        f"network {quoted(name)} is due after no time at all"
+        for name, deadline in deadlines.items()
+        if deadline == 0
+    )
+    ends: dict[Key, int] = {}
+    for job in plan.jobs:
+        key = job.network, job.mini_batch
+        ends[key] = max(ends.get(key, 0), ps(job.end))
+    for copy in facts.copies:
+        tensor = facts.tensors[copy.tensor]
+        key = tensor.network, tensor.mini_batch
+        if tensor.is_output and copy.destination == plan.target.main.name and key in ends:
+            ends[key] = max(ends[key], ps(copy.end))
+    told = Counter((batch.network, batch.number) for batch in plan.mini_batches)
+    yield from (f"{_label(key)} is told of {told[key]} times" for key in ends if told[key] != 1)
+    yield from (f"{_label(key)} has no job" for key in told if key not in ends)
+    longest = dict.fromkeys((network.name for network in plan.networks), 0)
+    for batch in plan.mini_batches:
+        key = batch.network, batch.number
+        end = ends.get(key, ps(batch.end))
+        if ps(batch.end) != end:
+            yield (
+                f"{_label(key)} is said to end at {when(ps(batch.end))}, but its last job or copy"
+                f" ends at {when(end)}"
+            )
+        latency = end - ps(batch.release)
+        longest[batch.network] = max(longest[batch.network], latency)
+        if ps(batch.latency) != latency:
+            yield (
+                f"{_label(key)} is said to take {when(ps(batch.latency))}, but takes"
+                f" {when(latency)}"
+            )
+        deadline = deadlines.get(batch.network)
+        if batch.missed != (deadline is not None and latency > ps(deadline)):
+            yield (
+                f"{_label(key)} is said {'' if batch.missed else 'not '}to have missed its"
+                f" deadline, and takes {when(latency)}"
+            )
+    for name, found in longest.items():
+        stated = plan.metrics.latency[name]
+        if ps(stated.value) != found:
+            yield (
+                f"the latency of network {quoted(name)} is said to be {when(ps(stated.value))}, but"
+                f" is {when(found)}"
+            )
+        if stated.lower_bound > stated.value:
+            yield (
+                f"the latency of network {quoted(name)}, {when(found)}, is said to be at least"
+                f" {when(ps(stated.lower_bound))}"
+            )
+
+
+def objective(facts: Facts) -> Iterator[str]:
+    """The objective's value and bound are those of the plan's figures."""
+    plan, metrics = facts.plan, facts.plan.metrics
+    stated = plan.objective
+    known = {"throughput": metrics.makespan, "energy": metrics.energy} | (
+        {"latency": metrics.latency[stated.network]} if stated.network in metrics.latency else {}
+    )
+    if stated.name == "edp":
+        value = fj(metrics.energy.value) * facts.makespan / (FEMTOJOULES * PICOSECONDS)
+        least = (
+            fj(metrics.energy.lower_bound)
+            * ps(metrics.makespan.lower_bound)
+            / (FEMTOJOULES * PICOSECONDS)
+        )
+    elif stated.name in known:
+        value, least = known[stated.name].value, known[stated.name].lower_bound
+    else:
+        yield (
+            f"the objective {quoted(stated.name)} of network {quoted(stated.network)} is not known"
+        )
+        return
+    if (stated.name == "latency") != bool(stated.network):
+        yield (
+            f"the objective {quoted(stated.name)} is said to be of network {quoted(stated.network)}"
+        )
+    for what, said, found in (("value", stated.value, value), ("bound", stated.lower_bound, least)):
+        if abs(said - found) > 1e-12 * found:
+            yield (
+                f"the {what} of the objective {stated.name} is said to be {said:.17g}, but is"
+                f" {found:.17g}"
+            )
+
+
+def _label(key: Key) -> str:
+    return f"mini-batch {key[1]} of network {quoted(key[0])}"
 
 
 def makespan(facts: Facts) -> Iterator[str]:

@@ -28,7 +28,7 @@ def read(
             f"{source}: the shapes in a .tflite file are fixed: convert the model with the sizes"
             " that --dim would give"
         )
-    from loadmaster.workloads.frontends.tflite.file import load_tflite
+    from loadmaster.workloads.frontends.tflite.graph_builder import load_tflite
 
     return load_tflite(source.removeprefix("tflite:"), batch=batch, precision=precision, name=name)
 

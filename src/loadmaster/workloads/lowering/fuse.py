@@ -3,11 +3,38 @@ drops free ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TypeVar
 
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass
-from loadmaster.workloads.lowering.remembered import once_per_graph
+
+Result = TypeVar("Result")
+
+
+def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Result:
+    """What ``work`` finds. The owner keeps it under this name; nobody may change it. It goes with
+    the owner, whose copies have none."""
+    known = vars(owner)
+    if name not in known:
+        known[name] = work()
+    found: Result = known[name]
+    return found
+
+
+def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
+    """Have a graph keep what a function finds for it; a graph that it makes stays as it is when the
+    function is asked again."""
+    name = f"_{function.__module__}.{function.__name__}"
+
+    @wraps(function)
+    def remembered(graph: Graph) -> Result:
+        found = remembered_by(graph, name, lambda: function(graph))
+        return remembered_by(found, name, lambda: found) if isinstance(found, Graph) else found
+
+    return remembered
+
 
 # An operator that is not understood, or that runs subgraphs, stays a job of its own.
 _HOSTS = frozenset({OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT})

@@ -13,8 +13,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.remembered import remembered_by
+from loadmaster.workloads.lowering.fuse import FusedOp, remembered_by
 from loadmaster.workloads.window import (
     ALL,
     SUMMED,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise, repeat
+from operator import attrgetter
+from typing import Any
 
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
+from loadmaster.core.record_columns import records_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, Op, TensorKind
 from loadmaster.workloads.job import (
@@ -24,11 +27,76 @@ from loadmaster.workloads.job import (
 )
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains
-from loadmaster.workloads.lowering.mini_batches import FirstMiniBatch, prefix_of
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
 from loadmaster.workloads.window import SUMMED, Window, volume
+
+
+def prefix_of(network: str, mini_batch: int) -> str:
+    """What the names of jobs and tensors of one of several mini-batches begin with."""
+    return f"{network}#{mini_batch}"
+
+
+@dataclass(frozen=True)
+class FirstMiniBatch:
+    """The jobs and tensors of the first mini-batch of a network; weights are shared by all."""
+
+    network: str
+    jobs: Sequence[Job]
+    tensors: Sequence[TensorInstance]
+
+    def again(self, mini_batches: int) -> tuple[list[Job], list[TensorInstance]]:
+        """Those of all others.
+
+        Loop nests are the very objects of the first, so that one sees without looking at them that
+        they are the same. O(operands).
+        """
+        cut, own = (
+            len(prefix_of(self.network, 0)),
+            [tensor for tensor in self.tensors if tensor.kind != "weight"],
+        )
+        operands = [operand for job in self.jobs for operand in (*job.reads, *job.writes)]
+        sides = list(
+            pairwise(
+                accumulate(
+                    (len(side) for job in self.jobs for side in (job.reads, job.writes)), initial=0
+                )
+            )
+        )
+        of_jobs, of_tensors, of_operands = (
+            _columns(self.jobs, Job),
+            _columns(own, TensorInstance),
+            _columns(operands, Operand),
+        )
+        jobs, tensors = [], []
+        for mini_batch in range(1, mini_batches):
+            prefix, later = prefix_of(self.network, mini_batch), mini_batch * len(self.jobs)
+            renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
+            of_operands["tensor"] = [
+                renamed.get(operand.tensor, operand.tensor) for operand in operands
+            ]
+            made = records_of(Operand, len(operands), *of_operands.values())
+            of_jobs["name"] = [prefix + job.name[cut:] for job in self.jobs]
+            of_jobs["reads"] = [tuple(made[first:last]) for first, last in sides[::2]]
+            of_jobs["writes"] = [tuple(made[first:last]) for first, last in sides[1::2]]
+            of_jobs["after"] = [
+                tuple([before + later for before in job.after]) for job in self.jobs
+            ]
+            of_tensors["name"] = renamed.values()
+            of_tensors["producer"] = [
+                tensor.producer if tensor.producer < 0 else tensor.producer + later
+                for tensor in own
+            ]
+            of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
+            jobs += records_of(Job, len(self.jobs), *of_jobs.values())
+            tensors += records_of(TensorInstance, len(own), *of_tensors.values())
+        return jobs, tensors
+
+
+def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
+    """What records hold in each of their fields."""
+    return {name: list(map(attrgetter(name), records)) for name in kind.__dataclass_fields__}
 
 
 def lower(

@@ -7,11 +7,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, TensorKind
 from loadmaster.workloads.job import Ranges, Role
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Chains, Grid, divisible, piece_of
-from loadmaster.workloads.lowering.split import Split, operand_channels, result_channels
+from loadmaster.workloads.lowering.fuse import FusedOp, fuse
+from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, divisible, piece_of
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import (
+    WHOLE,
+    Split,
+    choose_split,
+    operand_channels,
+    result_channels,
+    sizes_for,
+)
 from loadmaster.workloads.window import Box, shared, volume, whole
 
 Cut = Grid | Chains | Split
@@ -325,3 +334,41 @@ def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role,
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]
+
+
+def divides_sums(target: Target) -> bool:
+    """Whether operators may be cut along what they sum over: where all that a piece touches must
+    lie in the fast memory together.
+
+    Elsewhere what a core needs may stay in main memory, from where its private buffer is refilled,
+    which holds the sums.
+    """
+    return not target.main.in_place
+
+
+@dataclass(frozen=True, eq=False)
+class DivisibleNetwork:
+    """A network on a machine: ``source`` as it was read, ``graph`` with every tensor written once,
+    and its fused operators.
+
+    ``forms`` says how each fused operator divides, or None; ``plain`` how it is cut where it is not
+    divided: only as far as it exceeds the fast memory.
+    """
+
+    source: Graph
+    graph: Graph
+    fused: Sequence[FusedOp]
+    forms: Sequence[Divisible | None]
+    plain: list[Cut]
+
+    @staticmethod
+    def of(source: Graph, target: Target, *, sums: bool = False) -> DivisibleNetwork:
+        """Fuse a network's operators and look at each, with ``sums`` at what they sum over, too;
+        O(operators + operands)."""
+        graph = without_updates(source)
+        fused = fuse(graph)
+        room, sizes = target.fast.capacity if target.fast else None, sizes_for(target)
+        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
+        return DivisibleNetwork(
+            source, graph, fused, [divisible(graph, group, sums=sums) for group in fused], plain
+        )

@@ -3,11 +3,218 @@ and leaves out what need not run."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.lowering.remembered import once_per_graph
-from loadmaster.workloads.lowering.without_copies import without_copies
+from loadmaster.workloads.lowering.fuse import once_per_graph
+from loadmaster.workloads.window import ALL, Box, Window, shared, through_reshape, volume
+
+_READ_ANY_ORDER = (OpClass.PRODUCT,)
+"""Operators that load operands with dimensions in another order at no cost: a matrix product takes
+either operand transposed."""
+
+
+def without_copies(graph: Graph) -> Graph:
+    """Let operators read the parts of a concatenation, and what a transposition moved, where they
+    lie.
+
+    A concatenation goes if all that read it say which part of it they need, a transposition if all
+    of these are products. They may read it under another shape, along which they can be cut as
+    well: so the channels of a convolution's operand are not shuffled. A result of the network must
+    be made, but for a cache that grows: where the first part is an input of the network, the new
+    parts are written behind it, and are results instead of the whole. O(operators + operands x
+    parts).
+    """
+    rewriting = _Rewriting(graph)
+    for op in reversed(graph.ops):
+        if op.copies:
+            rewriting.leave_out(op)
+    return rewriting.graph()
+
+
+@dataclass
+class _Rewriting:
+    """What operators read by now, and which of them go."""
+
+    source: Graph
+    reads: dict[str, list[Access]] = field(init=False)
+    readers: dict[str, list[Op]] = field(init=False)
+    gone: set[str] = field(default_factory=set)
+    outputs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reads = {op.name: list(op.reads) for op in self.source.ops}
+        self.readers = defaultdict(list)
+        for op in self.source.ops:
+            for tensor in dict.fromkeys(
+                self.source.tensors[read.tensor].storage for read in op.reads
+            ):
+                self.readers[tensor].append(op)
+
+    def leave_out(self, op: Op) -> None:
+        """Leave an operator out, if those that read its result can do without it."""
+        result = op.writes[0].tensor
+        parts = self.reads[op.name]
+        every = [reader for reader in self.readers[result] if reader.name not in self.gone]
+        views = [reader.name for reader in every if reader.op_class is OpClass.VIEW]
+        readers = [reader for reader in every if reader.op_class is not OpClass.VIEW]
+        turned = any(
+            window.axis != axis for part in parts for axis, window in enumerate(part.windows)
+        )
+        if not self._only_moves(op) or not (self._is_free(result) or self._grows(result, parts)):
+            return
+        if not all(self._can_read(reader, result, turned) for reader in readers) or not (
+            readers or result in self.source.outputs
+        ):
+            return
+        for reader in readers:
+            rewritten = []
+            for read in self.reads[reader.name]:
+                rewritten += (
+                    [self._through(read, part, result) for part in parts]
+                    if self._is_of(read, result)
+                    else [read]
+                )
+            self.reads[reader.name] = rewritten
+            for part in parts:
+                owner = self.source.tensors[part.tensor].storage
+                if reader not in self.readers[owner]:
+                    self.readers[owner].append(reader)
+        if result in self.source.outputs:
+            self.outputs[result] = tuple(part.tensor for part in parts[1:])
+        self.gone |= {op.name, *views}
+
+    def graph(self) -> Graph:
+        """The graph of what is left."""
+        if not self.gone:
+            return self.source
+        ops = tuple(
+            replace(op, reads=tuple(self.reads[op.name]))
+            for op in self.source.ops
+            if op.name not in self.gone
+        )
+        outputs = dict.fromkeys(
+            name for output in self.source.outputs for name in self.outputs.get(output, (output,))
+        )
+        notes = self.source.notes
+        if self.outputs:
+            many = (
+                f"{len(self.outputs)} results grow" if len(self.outputs) > 1 else "a result grows"
+            )
+            notes = (
+                *notes,
+                (
+                    f"{many} in place: what is new is written behind the input that it continues"
+                    f" ({next(iter(self.outputs))}, ...)"
+                ),
+            )
+        return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
+
+    def _only_moves(self, op: Op) -> bool:
+        """Whether every element of the result is one of an operand: their places in the result fill
+        it without overlap."""
+        result = self.source.tensors[op.writes[0].tensor]
+        if (
+            len(op.writes) != 1
+            or op.elements
+            or result.alias_of is not None
+            or result.kind is not TensorKind.ACTIVATION
+        ):
+            return False
+        if any(
+            self.source.tensors[part.tensor].dtype != result.dtype for part in self.reads[op.name]
+        ):
+            return False
+        boxes: list[Box] = []
+        for part in self.reads[op.name]:
+            shape = self.source.tensors[part.tensor].shape
+            if len(part.windows) != len(result.shape) or {
+                window.axis for window in part.windows
+            } != set(range(len(result.shape))):
+                return False
+            place = {
+                window.axis: (-window.low, extent - window.low)
+                for window, extent in zip(part.windows, shape, strict=True)
+            }
+            boxes.append(tuple(place[axis] for axis in range(len(result.shape))))
+        apart = not any(
+            shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
+        )
+        return (
+            bool(boxes) and apart and sum(volume(box) for box in boxes) == math.prod(result.shape)
+        )
+
+    def _is_free(self, result: str) -> bool:
+        """Whether a result is not the network's, under whatever name."""
+        return result not in {self.source.tensors[output].storage for output in self.source.outputs}
+
+    def _grows(self, result: str, parts: Sequence[Access]) -> bool:
+        """Whether a result of the network is an input with something behind it that operators make,
+        and has no other name."""
+        tensors = self.source.tensors
+        kinds = [tensors[tensors[part.tensor].storage].kind for part in parts]
+        fits = (
+            len(kinds) > 1
+            and kinds[0] is TensorKind.INPUT
+            and all(kind is TensorKind.ACTIVATION for kind in kinds[1:])
+        )
+        return fits and [
+            output for output in self.source.outputs if tensors[output].storage == result
+        ] == [result]
+
+    def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
+        """Whether an operator says which part of a result it needs, reads all of it, and can take
+        it as it lies."""
+        if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
+            return False
+        tensors = self.source.tensors
+        used = [read for read in self.reads[reader.name] if self._is_of(read, result)]
+        return all(
+            read.bytes == tensors[result].bytes
+            and len(read.windows) == len(tensors[read.tensor].shape)
+            and math.prod(tensors[read.tensor].shape) == math.prod(tensors[result].shape)
+            and not read.of_storage
+            and _axes(read.windows, tensors[read.tensor].shape)
+            == _axes(self._seen(read, result), tensors[result].shape)
+            for read in used
+        )
+
+    def _is_of(self, read: Access, storage: str) -> bool:
+        return self.source.tensors[read.tensor].storage == storage
+
+    def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
+        """Which part of a result is needed by what reads it, maybe under another shape."""
+        shape, whole = self.source.tensors[read.tensor].shape, self.source.tensors[result].shape
+        return read.windows if shape == whole else through_reshape(read.windows, shape, whole)
+
+    def _through(self, read: Access, part: Access, result: str) -> Access:
+        """What a reader of the whole needs of a part; ``part`` says which element of the whole each
+        of its own is."""
+        needed = self._seen(read, result)
+        windows = tuple(_shifted(needed[window.axis], -window.low) for window in part.windows)
+        return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
+
+
+def _axes(windows: Sequence[Window], shape: Sequence[int]) -> set[int]:
+    """Dimensions of a result along which its parts need parts of an operand."""
+    return {
+        window.axis
+        for window, extent in zip(windows, shape, strict=True)
+        if window.axis >= 0 and extent > 1
+    }
+
+
+def _shifted(window: Window, start: int) -> Window:
+    """The window of a part that begins at an element of the whole; all of it where that cannot be
+    said."""
+    if window.axis < 0 or start % window.unit:
+        return ALL
+    shift = start // window.unit * window.denominator
+    return replace(window, low=window.low - shift, high=window.high - shift)
+
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -18,7 +225,7 @@ def without_updates(graph: Graph) -> Graph:
 
     The new storage of a weight or an input is a result of the network. A partial update reads all
     of the old one, since the rest must be copied. Copies that nobody needs are left out
-    (:mod:`loadmaster.workloads.lowering.without_copies`). Graphs without either are returned as
+    (:mod:`loadmaster.workloads.lowering.single_assignment`). Graphs without either are returned as
     they are. O(operators + operands).
     """
     versions = _Versions(graph)

@@ -3,11 +3,63 @@ step."""
 
 from __future__ import annotations
 
+import math
+
+from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
 from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
-from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
-from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.frontends.operation_counts import GATE_STEPS, fourier_steps
+from loadmaster.workloads.graph import LoopNest, OpClass
+
+AXIS_IS_OPERAND = 20
+"""The opset from which on a transform's axis is an operand, with another default."""
+
+
+@rule("DFT", planning=(1, 2))
+def _transform(node: Node) -> Work:
+    """Along one dimension; complex numbers are a last dimension of 2, in the operand or, of a
+    one-sided inverse, in neither."""
+    source, result = node.shape(0), node.result.shape
+    given = node.integers("axis") if node.opset < AXIS_IS_OPERAND else node.integers("axis", 2)
+    axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
+    lengths = node.operand(1).integers() if node.optional(1) else None
+    length = lengths[0] if lengths else max(source[axis], result[axis])
+    transforms = math.prod(size for index, size in enumerate(source[:-1]) if index != axis)
+    return Work(
+        OpClass.REDUCTION,
+        elements=transforms * fourier_steps(length, real=1 in (source[-1], result[-1])),
+    )
+
+
+@rule("STFT", planning=(1, 3))
+def _short_time_transform(node: Node) -> Work:
+    """A transform of each frame, after its product with the window."""
+    batch, frames, bins = node.result.shape[:3]
+    real = node.shape(0)[-1] == 1 or len(node.shape(0)) == 2
+    window, lengths = node.optional(2), node.operand(3).integers() if node.optional(3) else None
+    length = window.shape[0] if window else lengths[0] if lengths else bins
+    product = 0 if window is None else length * (1 if real else 2)
+    return Work(
+        OpClass.REDUCTION, elements=batch * frames * (fourier_steps(length, real) + product)
+    )
+
+
+@rule("Rfft", domain=MICROSOFT)
+def _real_transform(node: Node) -> Work:
+    length = node.shape(0)[-1]
+    return Work(
+        OpClass.REDUCTION,
+        elements=node.operand(0).count // length * fourier_steps(length, real=True),
+    )
+
+
+@rule("Irfft", domain=MICROSOFT)
+def _inverse_real_transform(node: Node) -> Work:
+    length = node.result.shape[-1]
+    return Work(
+        OpClass.REDUCTION, elements=node.result.count // length * fourier_steps(length, real=True)
+    )
 
 
 @rule("LSTM", "GRU", "RNN")

@@ -20,13 +20,12 @@ from loadmaster.core.names import free_name
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
+    contrib,
     einsum,
     elementwise,
-    nchwc,
     products,
     quantised,
     recurrent,
-    signal,
 )
 from loadmaster.workloads.frontends.onnx.control_flow import Expansion, expanded
 from loadmaster.workloads.frontends.onnx.division.table import Division

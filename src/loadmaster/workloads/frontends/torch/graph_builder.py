@@ -9,6 +9,7 @@ updates in place where the operator's signature says so.
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,11 +21,8 @@ from torch import fx
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
-
-# Importing products and ops registers what operators do.
 from loadmaster.workloads.frontends.torch import products as products
 from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
-from loadmaster.workloads.frontends.torch.invocations import invocation
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
@@ -45,6 +43,53 @@ from loadmaster.workloads.graph import (
     dominant_precision,
 )
 from loadmaster.workloads.window import Window
+
+
+class _CannotSay(Exception):
+    """An argument that has no JSON, such as a generator of random numbers."""
+
+
+def invocation(
+    target: Any, args: Any, kwargs: Mapping[str, Any], results: tuple[str, ...]
+) -> Invocation | None:
+    """Encode the call of an operator; None if an argument has no JSON."""
+    tensors: list[str] = []
+    try:
+        text = _encode(
+            [
+                f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}",
+                args,
+                dict(kwargs),
+            ],
+            tensors,
+        )
+    except _CannotSay:
+        return None
+    return Invocation(
+        json.dumps(text, separators=(",", ":"), allow_nan=True), tuple(tensors), results
+    )
+
+
+def _encode(value: Any, tensors: list[str]) -> Any:
+    """JSON data for a value; names of tensors are collected on the way."""
+    if isinstance(value, Value):
+        tensors.append(value.name)
+        return {"tensor": [value.dtype, value.shape, value.strides]}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_encode(item, tensors) for item in value]
+    if isinstance(value, dict):
+        return {key: _encode(item, tensors) for key, item in value.items()}
+    for kind, key in (
+        (torch.dtype, "dtype"),
+        (torch.device, "device"),
+        (torch.layout, "layout"),
+        (torch.memory_format, "format"),
+    ):
+        if isinstance(value, kind):
+            return {key: str(value).removeprefix("torch.")}
+    raise _CannotSay(type(value).__name__)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-# Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx.division import (  # noqa: F401
     attention,
     convolutions,
@@ -14,10 +13,68 @@ from loadmaster.workloads.frontends.onnx.division import (  # noqa: F401
     products,
     resizing,
 )
-from loadmaster.workloads.frontends.onnx.division.elementwise import elementwise
-from loadmaster.workloads.frontends.onnx.division.table import RULES, WHOLE, Division
-from loadmaster.workloads.frontends.onnx.types import Node
+from loadmaster.workloads.frontends.onnx.division.table import (
+    RULES,
+    WHOLE,
+    Division,
+    Windows,
+    aligned,
+    division_rule,
+)
+from loadmaster.workloads.frontends.onnx.types import Node, Shape
 from loadmaster.workloads.graph import LoopNest, OpClass
+from loadmaster.workloads.window import Window, identity
+
+
+def _broadcasts(operand: Shape, result: Shape) -> bool:
+    shift = len(result) - len(operand)
+    return shift >= 0 and all(
+        extent in (1, result[axis + shift]) for axis, extent in enumerate(operand)
+    )
+
+
+def elementwise(node: Node) -> Division:
+    """Every element of the result needs the matching one of each operand; what does not broadcast
+    is needed as a whole."""
+    shape = node.result.shape
+    operands = {
+        i: aligned(v.shape, shape)
+        for i, v in enumerate(node.inputs)
+        if v and _broadcasts(v.shape, shape)
+    }
+    return Division(tuple(range(len(shape))), operands)
+
+
+@division_rule("QuantizeLinear", "DequantizeLinear")
+def _quantisation(node: Node) -> Division:
+    """Scales and zero points: one, one for each element of an axis, or one for each block along
+    it."""
+    shape = node.result.shape
+    axis, block = node.attrs.get("axis", 1) % len(shape), node.attrs.get("block_size", 0)
+    operands: dict[int, Windows] = {0: identity(len(shape))}
+    for index in range(1, len(node.inputs)):
+        scales = node.shape(index) if node.optional(index) else ()
+        if len(scales) == 1 and scales[0] == shape[axis]:
+            operands[index] = (Window(axis),)
+        elif len(scales) == len(shape) and block:
+            operands[index] = tuple(
+                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
+            )
+    return Division(tuple(range(len(shape))), operands)
+
+
+@division_rule(
+    "BiasSplitGelu",
+    "SwiGLU",
+    "MelWeightMatrix",
+    "MurmurHash3",
+    "BitmaskDropout",
+    "BitmaskBiasDropout",
+    "GatedAdd",
+)
+def _not_by_position(node: Node) -> Division:
+    """Counted as elementwise, yet an element needs others than the matching ones."""
+    return WHOLE
 
 
 def division(node: Node, op_class: OpClass) -> Division:
