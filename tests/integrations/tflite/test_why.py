@@ -35,6 +35,42 @@ def test_remedies_are_what_planning_with_them_gives() -> None:
     assert five.head == banded(reasons.front, choice).plan.head == 36864
 
 
+def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_path: Path) -> None:
+    """Strides, PAD, odd sizes and a pool over all that is left; what depends on the size is not
+    tried."""
+
+    def network(rows: int, columns: int, *, flat: bool = False) -> Path:
+        net = (model := Model()).subgraph()
+        value, sides = net.input((1, rows, columns, 4)), (rows, columns)
+        for stride, width in ((2, 8), (1, 16)):
+            shape = (width, 3, 3, net.shapes[value][3])
+            weights = net.tensor(shape, data=np.ones(shape))
+            bias = net.tensor((width,), data=np.zeros(width))
+            options = {0: b(0), 1: i(stride), 2: i(stride), 4: i(1), 5: i(1)}
+            sides = (-(-sides[0] // stride), -(-sides[1] // stride))
+            shape = (1, *sides, width)
+            value = net.out("CONV_2D", [value, weights, bias], shape, options)
+        pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 2], [0, 0]])
+        sides = (sides[0] + 2, sides[1] + 2)
+        value = net.out("PAD", [value, pads], (1, *sides, 16), {})
+        if flat:
+            shape = net.tensor((2,), "int32", [1, 16 * sides[0] * sides[1]])
+            value = net.out("RESHAPE", [value, shape], (1, 16 * sides[0] * sides[1]), {})
+        else:
+            options = {0: b(1), 1: i(1), 2: i(1), 3: i(sides[1]), 4: i(sides[0])}
+            value = net.out("AVERAGE_POOL_2D", [value], (1, 1, 1, 16), options)
+        net.outputs.append(value)
+        path = tmp_path / f"{rows}.tflite"
+        path.write_bytes(model.bytes())
+        return path
+
+    (tried,) = (r for r in arena_reasons(network(20, 12)).remedies if r.what.startswith("an input"))
+    assert tried.what == "an input of 15 x 9"
+    assert tried.head == export_model(network(15, 9), scratch="none").plan.head
+    reasons = arena_reasons(network(20, 12, flat=True))
+    assert not [each for each in reasons.remedies if each.what.startswith("an input")]
+
+
 def test_another_order_is_tried(tmp_path: Path) -> None:
     """Branches that make much and keep little, written breadth first."""
     model = Model()

@@ -105,6 +105,8 @@ class ExportedModel:
     after: Measured | None
     work: float = 1.0
     """Multiply-accumulates over those of the file as it was."""
+    time: float = 1.0
+    """The same of time, estimated for TFLM's reference kernels."""
     bands: tuple[tuple[int, int, int], ...] = ()
     """First and last operator of what runs in bands, and how many."""
 

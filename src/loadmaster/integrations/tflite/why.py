@@ -4,7 +4,7 @@ remedy brings, found by planning the network with it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
     without_plan,
 )
+from loadmaster.integrations.tflite.bands.rows import rules_of
 from loadmaster.integrations.tflite.bands.search import Choice
 from loadmaster.integrations.tflite.bands.shrink import (
     Front,
@@ -29,13 +30,15 @@ from loadmaster.integrations.tflite.bands.shrink import (
     smallest_within,
 )
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
-from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, arena_bytes, lifetimes
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 
 _PEAKS = 3
 _WORKS = (0.01, 0.05, 0.15)
 """Shares of extra work for which bands are tried."""
+_SMALLER = 0.75
+"""Of rows and columns of the input, for which a smaller one is tried."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,10 @@ def _remedies(
     pairs = tuple(in_place_pairs(model, found, kernels_in_place("reference")))
     head = plan_arena(found, scratch, alignment, pairs).head
     yield Remedy("kernels in place", "--in-place reference", head)
+    if smaller := _smaller_input(model, found):
+        size, small = smaller
+        head = plan_arena(small, scratch, alignment, ()).head
+        yield Remedy(f"an input of {size}", "convert the model with it", head)
     if front is None:
         return
     probed = bool(scratch.buffers)
@@ -158,3 +165,37 @@ def _remedies(
         if found_bands.choice.bands and found_bands.choice is not known:
             known = found_bands.choice
             yield Remedy("bands", f"--extra-macs {share:.0%}", found_bands.plan.head, known.work)
+
+
+def _smaller_input(model: TfliteModel, found: Lifetimes) -> tuple[str, Lifetimes] | None:
+    """The network for an image of fewer rows and columns, and how many; scratch stays as it is.
+    None where it has no image for input, or an operator that may depend on its size."""
+    main, tensors = model.subgraphs[0], model.subgraphs[0].tensors
+    images = [t for t in main.inputs if len(tensors[t].shape) == 4 and tensors[t].shape[0] == 1]
+    if len(model.subgraphs) > 1 or len(images) != 1:
+        return None
+    sizes = {images[0]: [round(side * _SMALLER) for side in tensors[images[0]].shape[1:3]]}
+    for operator in main.operators:
+        given = next((t for t in operator.inputs if t in sizes), None)
+        if given is None:
+            continue
+        before, rules = tensors[given].shape[1:3], rules_of(main, operator, model.root.file.data)
+        for made in operator.outputs:
+            after = tensors[made].shape[1:3] if len(tensors[made].shape) == 4 else ()
+            if rules is not None:
+                each = zip(rules, sizes[given], after, strict=True)
+                # A window that takes all there is takes all of less.
+                sizes[made] = [min(old, max(1, rule.height(side))) for rule, side, old in each]
+            elif after == before:
+                sizes[made] = sizes[given]
+            elif operator.kind != "MEAN":
+                return None
+            if sizes.get(made) == [*after]:
+                del sizes[made]
+    smaller = {
+        number: arena_bytes(replace(entry, shape=(1, *sizes[number], *entry.shape[3:])))
+        for number, entry in enumerate(tensors)
+        if number in sizes
+    }
+    planned = (replace(t, bytes=smaller.get(t.number, t.bytes)) for t in found.tensors)
+    return " x ".join(map(str, sizes[images[0]])), replace(found, tensors=tuple(planned))

@@ -203,6 +203,7 @@ def _as_json(
             {
                 "head_at_least": choice.load,
                 "work": choice.work,
+                "time": choice.time,
                 "bands": sum(each.count for each in choice.bands),
             }
             for choice in (front.choices if front is not None else ())
@@ -223,6 +224,7 @@ def _as_json(
         "measured_before": exported.before and asdict(exported.before),
         "measured": exported.after and asdict(exported.after),
         "work": exported.work,
+        "time": exported.time,
         "bands": [
             {"first": first, "last": last, "bands": count} for first, last, count in exported.bands
         ],

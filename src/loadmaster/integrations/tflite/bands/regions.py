@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from loadmaster.integrations.tflite.bands.rows import (
     RowRule,
@@ -44,14 +45,48 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A tensor of a band is cut to ``rows`` rows, from ``begins[b]`` on, before operator
+    ``before`` of the network."""
+
+    before: int
+    tensor: int
+    rows: int
+    begins: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a tensor that operators from ``before`` on need in each band: ``rows`` from
+    ``tops[b]`` on."""
+
+    tensor: int
+    before: int
+    tops: tuple[int, ...]
+    rows: int
+
+    def are_in(self, made: Mapping[int, Slice], band: int) -> bool:
+        """Whether a band makes them, and right."""
+        here, top = made[self.tensor], self.tops[band]
+        end = min(here.last, here.start + here.height)
+        return max(here.first, here.start) <= top and top + self.rows <= end
+
+    def cut(self, made: Sequence[Slice]) -> Cut | None:
+        """The cut that leaves them of what each band makes; None if it makes no others."""
+        if made[0].height == self.rows:
+            return None
+        begins = (top - each.start for top, each in zip(self.tops, made, strict=True))
+        return Cut(self.before, self.tensor, self.rows, tuple(begins))
+
+
+@dataclass(frozen=True)
 class Bands:
     """A region in ``count`` bands of ``rows`` rows of its result each, from ``tops[b]`` on.
 
     Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on. ``heights``
-    are rows of every tensor in a band; where a tensor that the region keeps has others than
-    ``rows``, it is cut, from row ``begins[tensor][b]`` on. IF runs a subgraph of fixed shapes, so
-    all bands are as high as one another: where ``count`` does not divide the rows, the last band
-    makes the last rows of the one before again.
+    are rows of every tensor in a band as it is made; ``cuts`` drop rows that padding spoils. IF
+    runs a subgraph of fixed shapes, so all bands are as high as one another: where ``count`` does
+    not divide the rows, the last band makes the last rows of the one before again.
     """
 
     region: Region
@@ -60,7 +95,7 @@ class Bands:
     height: int
     tops: tuple[int, ...]
     starts: tuple[int, ...]
-    begins: Mapping[int, tuple[int, ...]]
+    cuts: tuple[Cut, ...]
     heights: Mapping[int, int]
 
     @property
@@ -199,95 +234,130 @@ class Chain:
         shape = self.subgraph.tensors[tensor].shape
         return len(shape) < 3 or shape[-3] == 1
 
-    def needed(self, region: Region, first: int, last: int) -> tuple[int, int]:
-        """Rows of the source that rows [first, last) of the result need, clipped."""
-        need = {region.result: (first, last)}
-        for operator, rule in reversed(self._ruled(region)):
-            span = need.get(operator.outputs[0])
-            if span is None:
-                continue
-            for tensor in self._maps(operator):
-                rows = self.rows(tensor)
-                low, high = rule.needs(*span, rows)
-                low, high = max(low, 0), min(high, rows)
-                if tensor in need:
-                    low, high = min(low, need[tensor][0]), max(high, need[tensor][1])
-                need[tensor] = low, high
-        return need[region.source]
-
-    def slices(self, region: Region, start: int, height: int) -> dict[int, Slice] | None:
-        """What comes of a slice of the source: rows of every tensor before the rest; None if rows
-        do not meet."""
-        found = {region.source: Slice(start, height, start, start + height)}
-        for operator, rule in self._ruled(region)[: region.rest - region.first]:
-            parts = [
-                rule.applied(found[tensor], self.rows(tensor)) for tensor in self._maps(operator)
-            ]
-            if any(part is None for part in parts):
-                return None
-            known = [part for part in parts if part is not None]
-            if len({(part.start, part.height) for part in known}) != 1:
-                return None
-            first, last = max(p.first for p in known), min(p.last for p in known)
-            if first >= last:
-                return None
-            found[operator.outputs[0]] = Slice(known[0].start, known[0].height, first, last)
-        return found
-
-    def bands(self, region: Region, count: int) -> Bands | None:
-        """The region in so many bands, with the shortest slices that come out right; None if there
-        are none."""
+    def bands(self, region: Region, count: int) -> Iterator[Bands]:
+        """The region in so many bands: with rows that padding spoils cut off at the end, and behind
+        every window where that leaves less to compute."""
         total = self.rows(region.result)
         rows = -(-total // count)
         tops = tuple(min(band * rows, total - rows) for band in range(count))
-        needs = [self.needed(region, top, top + rows) for top in tops]
-        most = self.rows(region.source)
-        fewest = max(last - first for first, last in needs)
-        for height in range(fewest, min(most - 1, fewest + _SLACK) + 1):
-            found = self._with_height(region, tops, rows, needs, height)
+        for points in dict.fromkeys(((), self._cut_points(region))):
+            found = self._with_cuts(region, points, tops, rows)
             if found is not None:
-                return found
-        return None
+                yield found
 
-    def _with_height(
-        self,
-        region: Region,
-        tops: tuple[int, ...],
-        rows: int,
-        needs: Sequence[tuple[int, int]],
-        height: int,
+    def _cut_points(self, region: Region) -> tuple[int, ...]:
+        """Operators before which the result of a window can be cut: up to the rest nothing else is
+        read that was made before."""
+        operators, points = self.subgraph.operators, list[int]()
+        made = {region.source}
+        for number in range(region.first + 1, region.rest):
+            before = operators[number - 1].outputs[0]
+            read = {t for op in operators[number : region.rest] for t in op.inputs}
+            if not self._rule(number - 1).row_by_row and made.isdisjoint(read):
+                points.append(number)
+            made.add(before)
+        return tuple(points)
+
+    def _with_cuts(
+        self, region: Region, points: tuple[int, ...], tops: tuple[int, ...], rows: int
     ) -> Bands | None:
-        starts: list[int] = []
-        begins: dict[int, list[int]] = {tensor: [] for tensor in region.kept}
-        heights: dict[int, int] = {}
-        most = self.rows(region.source)
-        for top, (first, last) in zip(tops, needs, strict=True):
-            low, high = max(0, last - height), min(first, most - height)
-            for start in range(high, low - 1, -1):
-                found = self.slices(region, start, height)
-                if found is None:
-                    continue
-                kept = {tensor: found[tensor] for tensor in region.kept}
-                if all(
-                    max(made.first, made.start) <= top
-                    and top + rows <= min(made.last, made.start + made.height)
-                    for made in kept.values()
-                ):
-                    starts.append(start)
-                    for tensor, made in kept.items():
-                        begins[tensor].append(top - made.start)
-                    heights = {tensor: each.height for tensor, each in found.items()}
+        """Bands with cuts before some operators, too; None where slices do not come out right.
+
+        From the last part between two cuts to the first: the slices that one takes are what the one
+        before must make.
+        """
+        operators, asked = self.subgraph.operators, list[Rows]()
+        cuts, heights = tuple[Cut, ...](), dict[int, int]()
+        for first, last in reversed(list(pairwise((region.first, *points, region.rest)))):
+            whole = first == region.first
+            source = region.source if whole else operators[first - 1].outputs[0]
+            made = {source, *(op.outputs[0] for op in operators[first:last])}
+            asked += [
+                Rows(tensor, region.rest, tops, rows)
+                for tensor in region.kept
+                if tensor in made and all(tensor != each.tensor for each in asked)
+            ]
+            most = self.rows(source) - whole
+            found = self._slices(first, last, source, asked, most)
+            if found is None:
+                return None
+            asked, placed = [Rows(source, first, *found[:2])], found[2]
+            cuts = (*found[3], *cuts)
+            heights |= {tensor: each.height for tensor, each in placed.items()}
+        for operator in operators[region.rest : region.last]:
+            heights[operator.outputs[0]] = rows
+        (slices,) = asked
+        return Bands(region, len(tops), rows, slices.rows, tops, slices.tops, cuts, heights)
+
+    def _slices(
+        self, first: int, last: int, source: int, asked: Sequence[Rows], most: int
+    ) -> tuple[tuple[int, ...], int, dict[int, Slice], tuple[Cut, ...]] | None:
+        """The shortest slices of a source of which operators make the rows that are asked for.
+
+        Where they start, their height, what the last makes, and what is to be cut; None if there
+        are none.
+        """
+        count = len(asked[0].tops)
+        needs = [self._needed(first, last, source, asked, band) for band in range(count)]
+        fewest = max(high - low for low, high in needs)
+        for height in range(fewest, min(most, fewest + _SLACK) + 1):
+            placed = list[dict[int, Slice]]()
+            for band, (low, high) in enumerate(needs):
+                latest = min(low, self.rows(source) - height)
+                for start in range(latest, max(0, high - height) - 1, -1):
+                    made = self._made(first, last, source, start, height)
+                    if made is not None and all(each.are_in(made, band) for each in asked):
+                        placed.append(made)
+                        break
+                else:
                     break
             else:
-                return None
-        for operator in self.subgraph.operators[region.rest : region.last]:
-            heights[operator.outputs[0]] = rows
-        cut = {t: tuple(each) for t, each in begins.items() if heights[t] != rows}
-        return Bands(region, len(tops), rows, height, tops, tuple(starts), cut, heights)
+                cuts = (each.cut([made[each.tensor] for made in placed]) for each in asked)
+                starts = tuple(made[source].start for made in placed)
+                return starts, height, placed[-1], tuple(cut for cut in cuts if cut is not None)
+        return None
 
-    def _ruled(self, region: Region) -> list[tuple[OperatorEntry, RowRule]]:
-        operators = self.subgraph.operators[region.first : region.last]
-        return list(zip(operators, region.rules, strict=True))
+    def _needed(
+        self, first: int, last: int, source: int, asked: Sequence[Rows], band: int
+    ) -> tuple[int, int]:
+        """Rows of the source that a band needs, clipped."""
+        need: dict[int, tuple[int, int]] = {}
+
+        def add(tensor: int, low: int, high: int) -> None:
+            known = need.get(tensor, (low, high))
+            need[tensor] = min(low, known[0]), max(high, known[1])
+
+        for each in asked:
+            add(each.tensor, each.tops[band], each.tops[band] + each.rows)
+        for number in reversed(range(first, last)):
+            operator = self.subgraph.operators[number]
+            for tensor in self._maps(operator) if operator.outputs[0] in need else ():
+                rows = self.rows(tensor)
+                low, high = self._rule(number).needs(*need[operator.outputs[0]], rows)
+                add(tensor, max(low, 0), min(high, rows))
+        return need[source]
+
+    def _made(
+        self, first: int, last: int, source: int, start: int, height: int
+    ) -> dict[int, Slice] | None:
+        """What comes of a slice of the source; None if rows do not meet."""
+        found = {source: Slice(start, height, start, start + height)}
+        for number in range(first, last):
+            operator, rule = self.subgraph.operators[number], self._rule(number)
+            parts = [rule.applied(found[t], self.rows(t)) for t in self._maps(operator)]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts) or len({(p.start, p.height) for p in known}) != 1:
+                return None
+            right = max(p.first for p in known), min(p.last for p in known)
+            if right[0] >= right[1]:
+                return None
+            found[operator.outputs[0]] = Slice(known[0].start, known[0].height, *right)
+        return found
+
+    def _rule(self, number: int) -> RowRule:
+        rule = self.rules[number]
+        assert rule is not None
+        return rule
 
     def _maps(self, operator: OperatorEntry) -> list[int]:
         """Feature maps that an operator reads."""

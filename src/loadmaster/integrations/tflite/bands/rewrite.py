@@ -12,7 +12,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadmaster.integrations.tflite.bands.regions import Bands
+from loadmaster.integrations.tflite.bands.regions import Bands, Cut
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Content,
     Existing,
@@ -191,9 +191,9 @@ class _Rewriter:
                 self._operator("SLICE", [region.source, begin, size], [slices[-1]])
             )
             operands = [true, slices[-1]]
-            for begins in bands.begins.values():
-                if len(set(begins)) > 1:
-                    operands.append(network.tensor(self._vector((0, begins[band], 0, 0))))
+            for cut in bands.cuts:
+                if len(set(cut.begins)) > 1:
+                    operands.append(network.tensor(self._vector((0, cut.begins[band], 0, 0))))
             options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
                 self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
@@ -233,20 +233,19 @@ class _Rewriter:
         region, own = bands.region, _Lists()
         place = {region.source: own.tensor(self._like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
-        cuts: dict[int, int] = {}
-        for tensor, begins in bands.begins.items():
-            if len(set(begins)) > 1:
+        cuts: dict[Cut, int] = {}
+        for cut in bands.cuts:
+            if len(set(cut.begins)) > 1:
                 begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
                 begin_fields[1] = Number("b", TYPES.index("int32"))
-                cuts[tensor] = own.tensor(NewTable(begin_fields))
-                inputs.append(cuts[tensor])
+                cuts[cut] = own.tensor(NewTable(begin_fields))
+                inputs.append(cuts[cut])
             else:
-                cuts[tensor] = own.tensor(self._vector((0, begins[0], 0, 0)))
+                cuts[cut] = own.tensor(self._vector((0, cut.begins[0], 0, 0)))
         for number, (op, table) in enumerate(
             self._operators(region.first, region.last), region.first
         ):
-            if number == region.rest:
-                self._cut(own, bands, place, cuts)
+            self._cut(own, number, place, cuts)
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
                     place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
@@ -257,8 +256,7 @@ class _Rewriter:
                     table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
                 )
             )
-        if region.rest == region.last:
-            self._cut(own, bands, place, cuts)
+        self._cut(own, region.last, place, cuts)
         return NewTable(
             {
                 _TENSORS: Tables(own.tensors),
@@ -270,15 +268,17 @@ class _Rewriter:
         )
 
     def _cut(
-        self, own: _Lists, bands: Bands, place: dict[int, int], cuts: Mapping[int, int]
+        self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[Cut, int]
     ) -> None:
-        """Cut tensors down to the rows of a band."""
-        for tensor, begin in cuts.items():
-            shape = self.main.tensors[tensor].shape
-            size = own.tensor(self._vector((1, bands.rows, *shape[2:])))
-            kept = own.tensor(self._like(tensor, bands.rows, "kept"))
-            own.operators.append(self._operator("SLICE", [place[tensor], begin, size], [kept]))
-            place[tensor] = kept
+        """Cut tensors before an operator."""
+        for cut, begin in cuts.items():
+            if cut.before == number:
+                shape = self.main.tensors[cut.tensor].shape
+                size = own.tensor(self._vector((1, cut.rows, *shape[2:])))
+                kept = own.tensor(self._like(cut.tensor, cut.rows, "kept"))
+                operands = [place[cut.tensor], begin, size]
+                own.operators.append(self._operator("SLICE", operands, [kept]))
+                place[cut.tensor] = kept
 
     def _operators(self, first: int, last: int) -> list[tuple[OperatorEntry, Table]]:
         tables = list(next(self.root.tables(_SUBGRAPHS)).tables(_OPERATORS))

@@ -93,17 +93,25 @@ class RowRule:
 
 def row_rule(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> RowRule | None:
     """The rule of an operator; None for one that cannot run in bands."""
+    rules = rules_of(subgraph, operator, data)
+    return rules and rules[0]
+
+
+def rules_of(
+    subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
+) -> tuple[RowRule, RowRule] | None:
+    """The rules of an operator for rows and, alike, for columns; None where they are not known."""
     kind, options = operator.kind, operator.options
     if any(len(subgraph.tensors[t].shape) != 4 for t in operator.outputs):
         return None
     if kind in _UNARY or kind in _BINARY:
-        return RowRule()
+        return RowRule(), RowRule()
     if kind in ("PAD", "PADV2"):
-        found = padding_of(subgraph, operator, data)
-        return found and found[0]
+        return padding_of(subgraph, operator, data)
     if kind not in _WINDOWS or options is None:
         return None
-    return window_rule(subgraph, operator, options, 1)
+    rows, columns = (window_rule(subgraph, operator, options, axis) for axis in (1, 2))
+    return rows, columns
 
 
 def window_rule(

@@ -11,7 +11,7 @@ the one before takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
@@ -19,17 +19,22 @@ from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, element_
 
 _BAND_COST = 1e-5
 """What a band more costs beside its work, as a share of that of the network."""
+_DEPTHWISE, _COPIED = 4, 3
+"""Time of a multiply-accumulate of a depthwise convolution, and of an element that SLICE copies, in
+those of any other convolution: TFLM's reference kernels, roughly."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """Regions in bands, in their order, bytes of the head that they need at least,
-    multiply-accumulates over those of the network, and of which variant of it."""
+    multiply-accumulates over those of the network, and of which variant of it; ``time`` is over
+    that of the network, too, and estimated."""
 
     bands: tuple[Bands, ...]
     load: int
     work: float
     variant: int = 0
+    time: float = 1.0
 
 
 class BandSearch:
@@ -55,7 +60,7 @@ class BandSearch:
         total = max(1, chain.total_work)
         for region in chain.regions():
             for bands in self._divided(region):
-                work = self._work(bands) / total + _BAND_COST * bands.count
+                work = self._extra(bands, chain.work) / total + _BAND_COST * bands.count
                 peak = self._peak(bands)
                 self.edges.setdefault(region.first, []).append((bands, peak, work))
 
@@ -77,23 +82,43 @@ class BandSearch:
             rows = -(-total // count)
             if row * rows % self.alignment or row * (total - rows) % self.alignment:
                 continue
-            bands = chain.bands(region, count)
-            if bands is not None:
-                yield bands
+            yield from chain.bands(region, count)
 
     def size_of_row(self, tensor: int) -> int:
         """Bytes of a row of a feature map."""
         entry = self.chain.subgraph.tensors[tensor]
-        return element_bytes(entry) * entry.count // entry.shape[1]
+        return element_bytes(entry) * self._elements(tensor)
 
-    def _work(self, bands: Bands) -> int:
-        """Multiply-accumulates that bands take beyond those of the region."""
+    def _extra(self, bands: Bands, of_row: Sequence[int]) -> int:
+        """What rows that are made again take, given what a row of each operator takes."""
         extra = 0
         for number in range(bands.region.first, bands.region.last):
             (made,) = self.chain.subgraph.operators[number].outputs
             rows = bands.count * bands.heights[made] - self.chain.rows(made)
-            extra += self.chain.work[number] * rows
+            extra += of_row[number] * rows
         return extra
+
+    def _time(self, chosen: Sequence[Bands]) -> float:
+        """Time over that of the network, estimated."""
+        chain, operators = self.chain, self.chain.subgraph.operators
+        each = [
+            work * (_DEPTHWISE if op.kind == "DEPTHWISE_CONV_2D" else 1)
+            for work, op in zip(chain.work, operators, strict=True)
+        ]
+        whole = sum(
+            row * chain.rows(op.outputs[0]) for row, op in zip(each, operators, strict=True) if row
+        )
+        more = 0
+        for bands in chosen:
+            copied = bands.height * self._elements(bands.region.source)
+            copied += sum(cut.rows * self._elements(cut.tensor) for cut in bands.cuts)
+            more += self._extra(bands, each) + _COPIED * bands.count * copied
+        return 1 + more / max(1, whole)
+
+    def _elements(self, tensor: int) -> int:
+        """Elements of a row of a feature map."""
+        entry = self.chain.subgraph.tensors[tensor]
+        return entry.count // entry.shape[1]
 
     def _peak(self, bands: Bands) -> int:
         """Bytes that lie in the arena at once at some time while a region runs in bands."""
@@ -137,22 +162,22 @@ class BandSearch:
         alive = {region.source: _rounded(bands.height * row[region.source])}
         loads = [0]
         for number, op in enumerate(operators, region.first):
-            if number == region.rest:
-                loads += self._cut(bands, alive, row)
+            loads += self._cut(bands, number, alive, row)
             (made,) = op.outputs
             alive[made] = _rounded(bands.heights[made] * row[made])
             loads.append(sum(alive.values()))
             alive = {t: each for t, each in alive.items() if last.get(t, -1) > number}
-        if region.rest == region.last:
-            loads += self._cut(bands, alive, row)
-        return max(loads)
+        return max([*loads, *self._cut(bands, region.last, alive, row)])
 
-    def _cut(self, bands: Bands, alive: dict[int, int], row: Mapping[int, int]) -> Iterator[int]:
-        """Bytes while tensors are cut to the rows of a band, one after another."""
-        for tensor in bands.begins:
-            kept = _rounded(bands.rows * row[tensor])
-            yield sum(alive.values()) + kept
-            alive[tensor] = kept
+    def _cut(
+        self, bands: Bands, number: int, alive: dict[int, int], row: Mapping[int, int]
+    ) -> Iterator[int]:
+        """Bytes while tensors are cut before an operator, one after another."""
+        for cut in bands.cuts:
+            if cut.before == number:
+                kept = _rounded(cut.rows * row[cut.tensor])
+                yield sum(alive.values()) + kept
+                alive[cut.tensor] = kept
 
     def _path(self, target: int) -> Choice | None:
         count = len(self.load)
@@ -179,7 +204,8 @@ class BandSearch:
                 chosen.append(entry[2])
             at = entry[3]
         extra = end[0] - _BAND_COST * sum(each.count for each in chosen)
-        return Choice(tuple(reversed(chosen)), end[1], extra)
+        chosen.reverse()
+        return Choice(tuple(chosen), end[1], extra, time=self._time(chosen))
 
 
 def _offer(

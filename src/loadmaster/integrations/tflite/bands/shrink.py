@@ -193,6 +193,7 @@ def shrink_model(
         before,
         after,
         found.choice.work,
+        found.choice.time,
         tuple((b.region.first, b.region.last - 1, b.count) for b in found.choice.bands),
     )
 
