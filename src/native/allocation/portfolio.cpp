@@ -60,7 +60,7 @@ constexpr double kFirstSlice = 0.125, kFirstEjections = 0.03125, kWinnerGrowth =
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
 // Local search: buffers placed over all samples, and samples for every pair of buffers, because
 // small sets have few orders.
-constexpr std::int64_t kPlacements = 1'000'000, kSamplesPerPair = 16;
+constexpr std::int64_t kPlacements = 250'000, kSamplesPerPair = 16;
 
 } // namespace
 
@@ -142,9 +142,13 @@ void Portfolio::run() {
 
 // The engines work side by side, each with a slice of its budget from the best packing so far. The
 // slices grow: that of the engine which made it, or all of them if none did. Of the limits on what
-// may be empty in a block the one goes on that did best.
+// may be empty in a block the one goes on that did best. Simple strategies have one turn, so that
+// none is better.
 void Portfolio::take_turns() {
     std::vector<Turn> turns;
+    for (const std::string_view name : {"telamalloc", "local-search", "exact"})
+        if (name != "exact" || !orderly_)
+            turns.push_back({Engine::strategy, effort_.seed, 1, 0, name});
     for (const double most_empty : kMostEmpty)
         turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
     std::array<double, 3> slice{kFirstSlice, kFirstSlice, kFirstEjections}, left{1, 1, 1};
@@ -229,10 +233,8 @@ void Portfolio::sink() {
 }
 
 void Portfolio::play(const Turn &turn, const Portfolio &from) {
-    if (turn.engine == Engine::blocks) {
-        pack_blocks(turn);
-        return;
-    }
+    if (turn.engine == Engine::blocks) return pack_blocks(turn);
+    if (turn.engine == Engine::strategy) return run(turn.name);
     offset_ = from.offset_, peak_ = from.peak_, floor_ = from.floor_;
     if (turn.engine == Engine::exact)
         open_ = search(std::max<std::int64_t>(

@@ -25,7 +25,7 @@ from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, c
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
 from loadmaster.integrations.tflite.bands.search import BandSearch
-from loadmaster.integrations.tflite.bands.shrink import front_of, shrink_model
+from loadmaster.integrations.tflite.bands.shrink import banded, front_of, shrink_model
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import with_plan
@@ -225,6 +225,17 @@ def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
             if region.rest > number:
                 assert here[operator.outputs[0]].height == bands.heights[operator.outputs[0]]
     return here[region.result]
+
+
+@pytest.mark.parametrize("seed", [12, 36, 60, 89])
+def test_no_simple_strategy_packs_bands_lower_than_auto(seed: int) -> None:
+    """Rows that are freed one by one leave windows in which the exact search proves nothing."""
+    front = front_of(convolutional(seed))
+    for choice in front.choices[1:]:
+        problem = banded(front, choice).problem
+        peak = lm.allocate(problem).peak
+        for strategy in ("best-fit", "exact", "greedy", "local-search", "telamalloc"):
+            assert lm.allocate(problem, strategy=strategy).peak >= peak
 
 
 def test_rows_that_a_pad_spoils_are_dropped_before_a_stride() -> None:
