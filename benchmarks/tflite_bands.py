@@ -1,4 +1,5 @@
-"""What bands bring for `.tflite` files: ``python -m benchmarks.tflite_bands FILE.tflite ...``.
+"""What bands bring for `.tflite` files: ``python -m benchmarks.tflite_bands [FILE.tflite ...]``;
+without a file for those of ``benchmarks.networks.microcontrollers``.
 
 For every file: the head as TFLM places it, with a plan, and in bands for 1, 5 and 15 % more
 multiply-accumulates, as TFLM's interpreter takes them; the least arena that runs, with a plan and
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.networks.microcontrollers import NETWORKS
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.tflite.bands.shrink import shrink_model
 from loadmaster.integrations.tflite.export import ExportedModel, export_model
@@ -47,5 +50,14 @@ def main(paths: list[str]) -> None:
         print(f"| {' | '.join(row)} |", flush=True)
 
 
+def _made(folder: Path) -> list[str]:
+    paths = []
+    for name, network in NETWORKS.items():
+        paths.append(folder / f"{name}.tflite")
+        paths[-1].write_bytes(network())
+    return [str(path) for path in paths]
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with TemporaryDirectory() as made:
+        main(sys.argv[1:] or _made(Path(made)))

@@ -13,7 +13,7 @@ from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 _SAME, _VALID = 0, 1
 
 
-class _Maker:
+class Maker:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
@@ -148,7 +148,7 @@ def another_order(main: SubgraphEntry, rng: random.Random) -> list[int]:
 
 def convolutional(seed: int) -> bytes:
     """A network of a few layers on an image of up to 20 x 12."""
-    maker = _Maker(seed)
+    maker = Maker(seed)
     rows, columns = maker.rng.choice((8, 12, 15, 16, 20)), maker.rng.choice((4, 7, 12))
     value = maker.net.input(
         (1, rows, columns, maker.rng.choice((4, 8))), maker.dtype, **maker.quantised()
