@@ -42,13 +42,13 @@ class Planner:
         return SimpleNamespace(jobs=[job] * self.jobs, networks=())
 
     def glance(self) -> Score:
-        return 0, self.seems, self.seems
+        return Score(0, 0, self.seems, self.seems)
 
     def best(self) -> int:
         return self.ends
 
     def score_of(self, ends: int) -> Score:
-        return 0, ends, ends
+        return Score(0, 0, ends, ends)
 
     def is_late(self) -> bool:
         return False

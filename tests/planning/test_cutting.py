@@ -120,7 +120,7 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
             )
             solution = planner.best()
             assert solution.timeline.makespan >= bounds.makespan.picoseconds
-            reached = planner.score_of(solution)[1]
+            reached = planner.score_of(solution).objective
             assert reached >= bounds.objective(objective, "")
 
 

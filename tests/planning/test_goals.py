@@ -247,8 +247,8 @@ def test_thrift_spends_time_to_save_energy() -> None:
     )
     assert hasty is not None
     assert frugal is not None
-    assert frugal[1] < hasty[1]
-    assert frugal[2] > hasty[2]
+    assert frugal.objective < hasty.objective
+    assert frugal.makespan > hasty.makespan
 
 
 @pytest.mark.parametrize(

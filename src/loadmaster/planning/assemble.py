@@ -227,7 +227,7 @@ def assemble(
         metrics=writer.metrics(bounds, jobs, transfers, energy, outcome),
         notes=(*_network_notes(workload), *notes, *outcome.notes()),
         search=tuple(
-            Improvement(n, score[1] / outcome.unit, seconds_of(score[0]))
+            Improvement(n, score.objective / outcome.unit, seconds_of(score.lateness))
             for n, score in solution.search
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from loadmaster.cost.job_times import (
     whole_picoseconds,
 )
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
-from loadmaster.planning.goal import Goal, delivered, overflowing
+from loadmaster.planning.goal import Goal, delivered
 from loadmaster.planning.packing import Stays, most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import TensorInstance, Workload
@@ -207,16 +207,14 @@ class Assessor:
         """What decisions and the timeline that came of them are compared by: first, bytes of main
         memory that are wanting."""
         ends = delivered(self.workload, placement.copies, timeline.end)
-        score = self.goal.score(
-            ends, timeline.makespan, lambda: self.energy_of(schedule, placement, timeline)
-        )
         # Behind the highest buffer nothing needs to be aligned.
-        capacity = self.target.main.padded(self.target.main.capacity)
-        if int(self._padded.sum()) <= capacity:
-            return score
-        stays = Stays.of(self.workload, placement, timeline, 0)
-        sizes = self._padded[[r.tensor for r in stays.residences]]
-        return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
+        room, lacking = self.target.main.padded(self.target.main.capacity), 0
+        if int(self._padded.sum()) > room:
+            stays = Stays.of(self.workload, placement, timeline, 0)
+            sizes = self._padded[[r.tensor for r in stays.residences]]
+            lacking = max(0, most_alive(stays.start, stays.end, sizes) - room)
+        energy = partial(self.energy_of, schedule, placement, timeline)
+        return self.goal.score(ends, timeline.makespan, energy, lacking)
 
     def energy_of(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
         """Femtojoules of a plan."""

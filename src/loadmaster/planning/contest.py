@@ -299,10 +299,8 @@ class Contest:
         nowhere."""
         planner = entry.planner
         bounds = planner.bounds()
-        return (
-            best[0] == 0
-            and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
-        )
+        least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
+        return not best.overflow and not best.lateness and least >= best.objective
 
 
 def _pieces(workload: Workload) -> str:

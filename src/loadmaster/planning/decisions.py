@@ -4,14 +4,24 @@ are indices into the workload."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
-Score = tuple[int, int, int]
-"""Picoseconds of lateness of all mini-batches together, the objective in whole units, then what
-tells equals apart: smaller is better."""
+
+class Score(NamedTuple):
+    """What plans are compared by, field by field: smaller is better.
+
+    Bytes of main memory that are wanting, picoseconds of lateness of all mini-batches together, the
+    objective (picoseconds, femtojoules, or their product), and the makespan in picoseconds.
+    """
+
+    overflow: int
+    lateness: int
+    objective: int
+    makespan: int
 
 
 @dataclass(frozen=True)

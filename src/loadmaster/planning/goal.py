@@ -70,9 +70,6 @@ def _advice(main: Memory) -> str:
 
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
-_BYTE_TOO_MANY = 2**80
-"""Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all
-mini-batches can be late."""
 _NEVER = WHOLE_LIMIT
 """Picoseconds at which a mini-batch without a deadline is due: no schedule lasts that long."""
 _LATEST = 3600
@@ -164,18 +161,21 @@ class Goal:
         """Whether a mini-batch has a deadline."""
         return bool(self.due[mini_batch] < _NEVER)
 
-    def score(self, end: Ints, makespan: int, energy: Callable[[], int]) -> Score:
-        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, and its energy
-        in femtojoules if that matters."""
+    def score(
+        self, end: Ints, makespan: int, energy: Callable[[], int], overflow: int = 0
+    ) -> Score:
+        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, its energy in
+        femtojoules if that matters, and the bytes of main memory that it lacks."""
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
         if self.needs_energy:
-            return late, energy() * (makespan if self.objective == "edp" else 1), makespan
+            value = energy() * (makespan if self.objective == "edp" else 1)
+            return Score(overflow, late, value, makespan)
         reached = makespan
         if self.objective == "latency":
             mine = np.array([network == self.latency_network for network in self.network])
             reached = int((ends - self.release)[mine].max())
-        return late, reached, makespan
+        return Score(overflow, late, reached, makespan)
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
@@ -247,14 +247,3 @@ def goal_of(
 def _whole(seconds: float) -> int:
     """Picoseconds, at most those after which nothing is late."""
     return round(min(seconds, _NEVER / PICOSECONDS) * PICOSECONDS)
-
-
-def overflowing(score: Score, excess: int) -> Score:
-    """The score of what needs so many bytes more than main memory has: worse than any that fits,
-    and the worse the more it lacks."""
-    return (score[0] + max(0, excess) * _BYTE_TOO_MANY, *score[1:])
-
-
-def overflow(score: Score) -> int:
-    """Bytes beyond main memory's capacity that a score was given for."""
-    return score[0] // _BYTE_TOO_MANY

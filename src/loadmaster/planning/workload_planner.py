@@ -21,7 +21,7 @@ from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
-from loadmaster.planning.goal import Goal, overflow, refusal, require_room
+from loadmaster.planning.goal import Goal, refusal, require_room
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import Packings, Stays
@@ -101,7 +101,7 @@ class WorkloadPlanner:
         if self._joins() and self.deadline.passed():
             return self._hurried(best)
         self.report("allocating", 0.0)
-        separate = None if overflow(best.score) else self._addresses.complete(best)
+        separate = None if best.score.overflow else self._addresses.complete(best)
         if not self._joins() or (self.interrupted and separate is not None):
             return self._fitting(separate, best.score)
         return self._jointly(best, separate)
@@ -112,9 +112,9 @@ class WorkloadPlanner:
         found = None
         with suppress(CapacityError):
             found = self._jointly(begun, None)
-        if found is not None and (overflow(begun.score) or self.score_of(found) <= begun.score):
+        if found is not None and (begun.score.overflow or self.score_of(found) <= begun.score):
             return found
-        separate = None if overflow(begun.score) else self._addresses.complete(begun)
+        separate = None if begun.score.overflow else self._addresses.complete(begun)
         return self._fitting(
             min(
                 (each for each in (found, separate) if each is not None),
@@ -262,9 +262,9 @@ class WorkloadPlanner:
             found = search.run(0 if over else self.effort.evaluations // self.effort.packings)
             score = found.evaluation.judged
             yield found.evaluations, score, None
-            if overflow(score) or (least is not None and score >= least):
+            if score.overflow or (least is not None and score >= least):
                 # Packing it would be in vain: with even less room nothing better is found.
-                packs = least is not None and not overflow(score)
+                packs = least is not None and not score.overflow
                 continue
             candidate, whole = self._packed(problem, found)
             solution = (
@@ -324,7 +324,7 @@ class WorkloadPlanner:
         space allows, or found jointly."""
         begun, found = self._separate.staged(), next(self._separate.staged_and_packed(), None)
         separate = (
-            None if found is None or overflow(found.score) else self._addresses.complete(found)
+            None if found is None or found.score.overflow else self._addresses.complete(found)
         )
         if not self._joins() or (self.interrupted and separate is not None):
             return self._fitting(separate, begun.score)
@@ -333,5 +333,5 @@ class WorkloadPlanner:
     def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
         """A solution, if there is one; else say how near to fitting into main memory any came."""
         if solution is None:
-            raise refusal(self.workload, self.target, overflow(nearest), stopped=self.interrupted)
+            raise refusal(self.workload, self.target, nearest.overflow, stopped=self.interrupted)
         return solution

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 
 import numpy as np
@@ -18,7 +18,7 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
-from loadmaster.planning.goal import Goal, overflowing
+from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -207,14 +207,13 @@ class JointProblem:
         run = self._native.evaluate(order, _native.JointOptions(**given))
         if run.makespan < 0:
             return Evaluation(run, None)
-        score = self.goal.score(self._delivered(run), run.makespan, lambda: self.energy_of(run))
         # Behind the highest buffer nothing needs to be aligned.
         room = self.target.main.padded(
             int(self.target.main.capacity * options.main_filled_fraction)
         )
-        if int(self._padded.sum()) > room:
-            score = overflowing(score, self.main_load(run) - room)
-        return Evaluation(run, score)
+        lacking = self.main_load(run) - room if int(self._padded.sum()) > room else 0
+        ends, energy = self._delivered(run), partial(self.energy_of, run)
+        return Evaluation(run, self.goal.score(ends, run.makespan, energy, max(0, lacking)))
 
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
         """When every job has ended or, where an output of it is copied to main memory, that copy

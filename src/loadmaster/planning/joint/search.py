@@ -154,9 +154,9 @@ class JointSearch:
 
 
 def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
-    """Whether a score is no worse than ``tolerance`` times another: in lateness, and if that is no
-    smaller, in the objective."""
+    """Whether a score is no worse than ``tolerance`` times another in the first of overflow,
+    lateness and objective in which they differ."""
     if tolerance == 1.0:
         return score <= least
-    judged = 0 if score[0] != least[0] else 1
-    return score[judged] <= least[judged] * tolerance
+    first = next((n for n in range(2) if score[n] != least[n]), 2)
+    return score[first] <= least[first] * tolerance
