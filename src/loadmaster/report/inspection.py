@@ -15,8 +15,8 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import SIZES, clipped, comma, largest_unit, plural, printable
-from loadmaster.report.timeline import total_over_time
+from loadmaster.report.text import clipped, comma, plural, printable
+from loadmaster.report.timeline import curve_of_bytes, total_over_time
 from loadmaster.report.view import (
     Curve,
     Figure,
@@ -398,20 +398,10 @@ class Alive:
 
     def chart(self) -> Curve:
         """Draw the bytes over the operators."""
-
-        def tip(steps: Sequence[int]) -> dict[str, str]:
-            first = int(self.steps[steps[0]][0])
-            most = max(self.steps[step][2] for step in steps)
-            return {"name": format_bytes(int(most)), "operator": self._of(first)}
-
-        highest = max(value for *_, value in self.steps)
-        scale, unit = largest_unit(highest, SIZES)
-        steps = [(begin, end, value / scale) for begin, end, value in self.steps]
-        return Curve(
-            "",
-            f"activations ({unit})",
-            steps,
-            tip=tip,
-            along="operator, in the order of the file",
+        return curve_of_bytes(
+            "activations",
+            self.steps,
+            lambda step: {"operator": self._of(int(self.steps[step][0]))},
+            "operator, in the order of the file",
             remark=f"At most {self.at_peak}. Another order, or operators in bands, may need less.",
         )
