@@ -461,8 +461,8 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
     ("arguments", "message"),
     [
         (
-            ([residual_chain(1)], "edge-npu", {}),
-            "target is 'edge-npu', of type str: give a Target, from loadmaster.target",
+            ([residual_chain(1)], 5, {}),
+            "target is 5, of type int: give a Target, from loadmaster.target",
         ),
         ((5, npu(), {}), "list of graphs"),
         (([residual_chain(1), 5], npu(), {}), "list of graphs"),
