@@ -60,6 +60,9 @@ MAP_HINT = (
 KINDS_SHOWN, CORES_SHOWN, BATCHES_SHOWN, LIMITS_SHOWN, STACKS_DRAWN = 8, 16, 8, 4, 3
 HALF_WIDTH = 16
 """The most characters of a name in one of two tables side by side in 80 columns."""
+_BUFFERS = (
+    "A core's buffer holds the tiles of one job at a time. No tensor stays in it between jobs."
+)
 
 
 def plan_page(plan: PlanRecord) -> Page:
@@ -95,7 +98,7 @@ def plan_page(plan: PlanRecord) -> Page:
         Section("Cut operators", _cuts(plan, axis)),
         Section("Memory over time", [Line(MAP_HINT, "hint"), *maps]),
         Section("Search", plan_charts.search_charts(plan)),
-        Section("Private buffers", [buffers] if buffers.rows else []),
+        Section("Private buffers", [Line(_BUFFERS, "hint"), buffers] if buffers.rows else []),
         Section("Traffic", [plan_tables.traffic(plan)]),
         Section("Energy", [plan_tables.energy(plan)]),
         *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
