@@ -387,16 +387,16 @@ def test_types_of_arrays_and_the_clock_have_one_home() -> None:
 
 TOKENS = {
     "allocation": 30_200,
-    "cli": 19_500,
+    "cli": 19_580,
     "core": 10_000,
-    "cost": 34_300,
-    "integrations": 112_250,
-    "mapping": 26_300,
+    "cost": 34_305,
+    "integrations": 112_350,
+    "mapping": 26_150,
     "placement": 45_300,
-    "planning": 110_100,
-    "report": 39_150,
-    "targets": 4_900,
-    "workloads": 84_500,
+    "planning": 109_965,
+    "report": 39_105,
+    "targets": 4_930,
+    "workloads": 84_520,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""
