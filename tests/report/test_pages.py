@@ -395,6 +395,16 @@ def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     assert "At 1 limit nothing fits." in render(placement_page(plan, curve))
 
 
+def test_operators_on_a_machine_are_listed_by_time() -> None:
+    graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
+    page = without_library(render(inspection_page(graph, machine)))
+    listed = page.partition("<h2>Operators by time</h2>")[2].partition("</table>")[0]
+    times = [float(us) for us in re.findall(r">([0-9.]+) us</td></tr>", listed)]
+    assert len(times) > 20
+    assert times == sorted(times, reverse=True)
+    assert "Operators by time" not in render(inspection_page(graph))
+
+
 def test_inspection_names_where_most_bytes_are_alive() -> None:
     """A result of so many channels is alive beside one of half as many, then beside its like."""
     build = GraphBuilder("two")

@@ -45,8 +45,9 @@ SCHEDULE_HINT = (
 LIMITS_HINT = (
     "Where most of the time goes is what to change: a link that cores wait for wants more bandwidth"
     " or less traffic; arrays filled in part want another dataflow or shape; cores without a job"
-    " want more mini-batches or fewer cores. loadmaster plan --what-if plans such changes. Time is"
-    " a share of the cores' busy time, peak of the arrays' peak rate."
+    " want more mini-batches or fewer cores. loadmaster plan --what-if plans such changes, and"
+    " loadmaster inspect MODEL --target MACHINE draws operators under the machine's roofline. Time"
+    " is a share of the cores' busy time, peak of the arrays' peak rate."
 )
 STACK_HINT = (
     "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is"
