@@ -297,7 +297,7 @@ def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
 
 def test_a_second_interrupt_gives_up() -> None:
     def interrupt(stage: str, share: float) -> None:
-        if stage in ("lowering", "costing"):
+        if stage in ("lowering", "bounding"):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
