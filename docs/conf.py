@@ -46,6 +46,7 @@ _PACKAGES = {
     "placement": "Placement",
     "allocation": "Allocation",
     "cost": "Costs",
+    "integrations": "PyTorch",
     "core": "Errors and checks",
     "report": "Strategies and models by name",
 }

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from picture import DRAWN, ROOT, browser, resize
+from picture import DRAWN, ROOT, browser, note, resize
 
 FOLDER = ROOT / "docs" / "gallery"
 WIDTH, HEIGHT = 900, 640
@@ -84,16 +84,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made, browser() as driver:
         for picture in PICTURES:
             out = Path(made) / picture.name
-            command = [
-                sys.executable,
-                "-m",
-                "loadmaster",
-                *picture.command.split(),
-                "--quiet",
-                "--out",
-                str(out),
-            ]
-            subprocess.run(command, check=True, cwd=ROOT)
+            words = [*picture.command.split(), "--quiet", "--out", str(out)]
+            subprocess.run([sys.executable, "-m", "loadmaster", *words], check=True, cwd=ROOT)
             resize(driver, HEIGHT, WIDTH)
             driver.get((out / picture.page).as_uri())
             while not driver.execute_script(DRAWN):
@@ -103,6 +95,7 @@ def main() -> None:
                 sys.exit(f"{picture.name}: no section {picture.heading!r}, but {headings}")
             time.sleep(0.5)
             driver.save_screenshot(str(FOLDER / f"{picture.name}.png"))
+            note(f"gallery/{picture.name}", out / picture.page)
 
 
 if __name__ == "__main__":

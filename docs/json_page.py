@@ -27,7 +27,7 @@ import json
 from importlib.resources import files
 
 schema = json.loads(files("loadmaster").joinpath("cli/schemas/plan.json").read_text())
-assert schema["properties"]["version"]["const"] == 1
+assert schema["properties"]["version"]["const"] == 2
 ```
 
 ## What can be relied on
@@ -66,6 +66,10 @@ stands for:
 - `limit` in `map` says in words what the bound rests on; `limits` in `size` and `plan --sweep` are
   what a plan must reach.
 - `inputs`, `jobs` and `memories` are counts, lists or objects, as each command has them.
+- A figure of a plan with a bound is an object: `value`, and `lower_bound` of what should be small
+  or `upper_bound` of what should be large.
+- `frames_per_second` is of one network, that with the fewest where there are several;
+  `inferences_per_second` is of all networks together.
 - `network` is a name; `model` and `file` are paths.
 - `fallbacks` of `run` say which graph fell back and why; those of `run --generate` are texts.
 """

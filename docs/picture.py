@@ -6,6 +6,8 @@ Needs Chromium with its driver, and the package selenium.
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from pathlib import Path
 from selenium import webdriver
 
 ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures.json"
+"""Figures of the pages that pictures were taken of, which a test compares with today's."""
 DRAWN = "return !!window.Bokeh && Bokeh.documents.length == 1 && Bokeh.documents[0].is_idle"
 KEEP = """
 const shown = [...document.querySelectorAll(".chart")].filter((chart) =>
@@ -42,6 +46,22 @@ def main() -> None:
         resize(driver, driver.execute_script(KEEP))
         time.sleep(1)
         driver.save_screenshot(str(ROOT / "docs" / "plan.png"))
+    note("plan", ROOT / "demo-plan" / "report.html")
+
+
+def figures_of(page: Path) -> list[list[str]]:
+    """Return the names and values on a page's cards, or the rows of its tables if it has none."""
+    text = page.read_text(encoding="utf-8")
+    cards = re.findall(r"<div class=card><h3>(.*?)</h3><p class=value>(.*?)</p>", text)
+    rows = re.findall(r"<tr>(<td.*?)</tr>", text)
+    return [list(card) for card in cards] or [re.findall(r"<td.*?>(.*?)</td>", row) for row in rows]
+
+
+def note(picture: str, page: Path) -> None:
+    """Keep the figures of the page that a picture was taken of."""
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    known[picture] = figures_of(page)
+    FIGURES.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 @contextmanager

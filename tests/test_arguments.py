@@ -14,6 +14,7 @@ from loadmaster.core.errors import (
     PlanError,
     TargetError,
 )
+from loadmaster.workloads.lowering.instantiate import lower
 
 WRONG = (5, 2.5, "text", None, True, object(), [3], {"a": 1}, b"bytes")
 
@@ -50,16 +51,32 @@ def test_wrong_types_are_refused_and_never_escape(wrong: Any) -> None:
 def test_messages_say_what_to_pass() -> None:
     with pytest.raises(
         PlanError,
-        match=r"^plan: target is 'edge-npu', of type str: give a Target, from loadmaster\.target$",
+        match=r"^plan: target is 5, of type int: give a Target, from loadmaster\.target or text",
     ):
-        lm.plan([], "edge-npu")  # type: ignore[arg-type]
+        lm.plan([], 5)  # type: ignore[arg-type]
     with pytest.raises(MappingError, match=r"bandwidth is '16 GB/s', of type str: give a number"):
         lm.map_jobs(analysis(), "16 GB/s")  # type: ignore[arg-type]
 
 
-def analysis() -> Any:
-    from loadmaster.workloads.lowering.instantiate import lower
+def test_a_target_may_be_given_by_its_name() -> None:
+    jobs = lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1"))
+    limits, axis = lm.Limits(makespan=1.0), lm.parse_axis("scratchpad=1MiB:2MiB")
+    for call in (
+        lambda name: lm.plan([], name),
+        lambda name: lm.sweep([], name, [axis]),
+        lambda name: lm.size(["onnx:squeezenet"], name, axis, limits),
+        lambda name: lm.what_if([], name),
+        lambda name: lm.analyse(jobs, name),
+        lambda name: lm.read_sequence("onnx:squeezenet", name),
+    ):
+        with pytest.raises(TargetError, match=r"no bundled target 'edge-npi': did you mean edge-"):
+            call("edge-npi")
+    assert lm.plan("onnx:squeezenet", "edge-npu", effort="quick", cut="none").target == lm.target(
+        "edge-npu"
+    )
 
+
+def analysis() -> Any:
     return lm.analyse(lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1"))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import loadmaster as lm
+from loadmaster.core import errors
 
 
 def imported_for_type_checkers() -> dict[str, str]:
@@ -32,7 +33,8 @@ def imported_for_type_checkers() -> dict[str, str]:
 
 
 def test_the_lists_of_public_names_agree() -> None:
-    assert sorted(lm._HOMES) == sorted(lm.__all__)
+    assert dir(lm) == sorted([*lm._HOMES, "__version__"])
+    assert set(vars(errors)) - set(lm._HOMES) <= {"defect"} | {n for n in vars(errors) if "__" in n}
     assert imported_for_type_checkers() == lm._HOMES
 
 

@@ -18,7 +18,7 @@ from loadmaster.core.packages import package
 if TYPE_CHECKING:
     from loadmaster.allocation.allocate import allocate as allocate
     from loadmaster.allocation.answer import Allocation as Allocation
-    from loadmaster.allocation.backtracking.learning import bundled as backtrack_trees
+    from loadmaster.allocation.backtracking.learning import bundled as backtrack_trees  # noqa: F401
     from loadmaster.allocation.buffers_csv import read_buffers as read_buffers
     from loadmaster.allocation.buffers_csv import write_buffers as write_buffers
     from loadmaster.allocation.memories.allocate import allocate_banks as allocate_banks
@@ -29,11 +29,25 @@ if TYPE_CHECKING:
     from loadmaster.allocation.problem import Problem as Problem
     from loadmaster.allocation.problem import conflicts_of_order as conflicts_of_order
     from loadmaster.allocation.rules import problem_of as problem_of
-    from loadmaster.allocation.strategies.telamalloc import Options as TelaMallocOptions
+    from loadmaster.allocation.strategies.telamalloc import Options as TelaMallocOptions  # noqa: F401
     from loadmaster.allocation.strategies.telamalloc import TelaMalloc as TelaMalloc
     from loadmaster.allocation.verify import verify_buffers as verify_buffers
+    from loadmaster.core.errors import AllocationError as AllocationError
+    from loadmaster.core.errors import BudgetError as BudgetError
     from loadmaster.core.errors import CapacityError as CapacityError
+    from loadmaster.core.errors import JobError as JobError
     from loadmaster.core.errors import LoadmasterError as LoadmasterError
+    from loadmaster.core.errors import MappingError as MappingError
+    from loadmaster.core.errors import MissingPackageError as MissingPackageError
+    from loadmaster.core.errors import ModelError as ModelError
+    from loadmaster.core.errors import OutputError as OutputError
+    from loadmaster.core.errors import PackingError as PackingError
+    from loadmaster.core.errors import PlacementError as PlacementError
+    from loadmaster.core.errors import PlanError as PlanError
+    from loadmaster.core.errors import RuntimeUnavailable as RuntimeUnavailable
+    from loadmaster.core.errors import SlowMemoryError as SlowMemoryError
+    from loadmaster.core.errors import TargetError as TargetError
+    from loadmaster.core.errors import UnitError as UnitError
     from loadmaster.core.violation import Violation as Violation
     from loadmaster.cost.analyse import analyse as analyse
     from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
@@ -46,6 +60,7 @@ if TYPE_CHECKING:
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
     from loadmaster.cost.kernels.work_json import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
+    from loadmaster.integrations.torch_compile.owners import summary as summary
     from loadmaster.mapping.answer import JobMapping as JobMapping
     from loadmaster.mapping.divided_jobs import map_divided_jobs as map_divided_jobs
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs as map_dependent_jobs
@@ -81,19 +96,37 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_ERRORS = (
+    "CapacityError",
+    "AllocationError",
+    "BudgetError",
+    "JobError",
+    "MappingError",
+    "MissingPackageError",
+    "ModelError",
+    "OutputError",
+    "PackingError",
+    "PlacementError",
+    "PlanError",
+    "RuntimeUnavailable",
+    "SlowMemoryError",
+    "TargetError",
+    "UnitError",
+    "LoadmasterError",
+)
+
 _HOMES = {
+    **dict.fromkeys(_ERRORS, "loadmaster.core.errors"),
     "Allocation": "loadmaster.allocation.answer",
     "Bank": "loadmaster.allocation.memories.problem",
     "BankAllocation": "loadmaster.allocation.memories.problem",
     "Buffer": "loadmaster.allocation.problem",
     "Calibration": "loadmaster.cost.calibration.answer",
-    "CapacityError": "loadmaster.core.errors",
     "Graph": "loadmaster.workloads.graph",
     "JobAnalysis": "loadmaster.cost.job_analysis",
     "JobMapping": "loadmaster.mapping.answer",
     "KernelSequence": "loadmaster.placement.sequence",
     "Limits": "loadmaster.planning.sweep.limits",
-    "LoadmasterError": "loadmaster.core.errors",
     "MemoryPlan": "loadmaster.placement.answer",
     "Plan": "loadmaster.planning.plan",
     "Problem": "loadmaster.allocation.problem",
@@ -133,6 +166,7 @@ _HOMES = {
     "slowdown_curve": "loadmaster.placement.sizing",
     "smallest_fast": "loadmaster.placement.sizing",
     "strategies": "loadmaster.report.strategies",
+    "summary": "loadmaster.integrations.torch_compile.owners",
     "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
@@ -148,70 +182,7 @@ _HOMES = {
 """Where each public name lives: its module and, where it has another name there, that one after a
 colon."""
 
-__all__ = [
-    "Allocation",
-    "Bank",
-    "BankAllocation",
-    "Buffer",
-    "Calibration",
-    "CapacityError",
-    "Graph",
-    "JobAnalysis",
-    "JobMapping",
-    "KernelSequence",
-    "Limits",
-    "LoadmasterError",
-    "MemoryPlan",
-    "Plan",
-    "Problem",
-    "Sizing",
-    "Sweep",
-    "Target",
-    "TelaMalloc",
-    "TelaMallocOptions",
-    "Violation",
-    "Workload",
-    "allocate",
-    "allocate_banks",
-    "analyse",
-    "area",
-    "backtrack_trees",
-    "calibrate",
-    "conflicts_of_order",
-    "divide_jobs",
-    "kernel_work",
-    "load",
-    "lower",
-    "map_dependent_jobs",
-    "map_divided_jobs",
-    "map_jobs",
-    "pareto_front",
-    "parse_axes",
-    "parse_axis",
-    "peak_power",
-    "place",
-    "plan",
-    "problem_of",
-    "read_buffers",
-    "read_job_analysis",
-    "read_job_list",
-    "read_sequence",
-    "size",
-    "slowdown_curve",
-    "smallest_fast",
-    "strategies",
-    "sweep",
-    "target",
-    "verify",
-    "verify_against",
-    "verify_banks",
-    "verify_buffers",
-    "verify_placement",
-    "what_if",
-    "write_buffers",
-    "write_sequence",
-    "write_work",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
@@ -222,4 +193,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*_HOMES, "__version__"])

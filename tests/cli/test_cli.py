@@ -40,7 +40,9 @@ def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> N
     summary, out = planned
     assert summary["seed"] == 5
     assert summary["memories"]["scratchpad"].keys() >= {"peak", "capacity"}
-    assert 0 < summary["lower_bound"] <= summary["makespan"]
+    makespan, traffic = summary["makespan"], summary["traffic"]["dram"]
+    assert 0 < makespan["lower_bound"] <= makespan["value"]
+    assert 0 < traffic["lower_bound"] <= traffic["value"]
     assert summary["violations"] == []
     assert sorted(Path(file).name for file in summary["files"]) == names(out) == FILES
 

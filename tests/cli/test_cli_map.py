@@ -53,6 +53,7 @@ def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None
         "Lower bound",
         "12 on 4 cores, in 3 groups",
         "hb0",
+        "Status and bound are for mapping alone",
         "wrote out/mapping.json",
     ):
         assert words in first.stdout

@@ -7,6 +7,7 @@ documents says the same.
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,21 @@ def test_what_is_not_in_a_schema_is_noticed(change: dict[str, Any], why: str) ->
     right = {"version": 1, "valid": True, "violations": [], "files": []}
     conforms("verify", right)
     assert list(errors(SCHEMAS["verify"], right | change)) == [why]
+
+
+UNITS = (
+    r"second|byte|joule|square mill|share|ratio|number|count|how many|index|operation|in elements"
+    r"|seed|version|percent|per |address|unit|instant|difference|slowdown|relative|over its|times|of them"
+)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_figure_says_its_unit(name: str) -> None:
+    for where, part in parts(SCHEMAS[name], "$"):
+        kinds = part.get("type", ())
+        if not {"number", "integer"}.isdisjoint([kinds] if isinstance(kinds, str) else kinds):
+            said = part.get("description", "seconds")
+            assert re.search(UNITS, said, flags=re.IGNORECASE), f"{where}: {said}"
 
 
 def test_the_page_of_the_documents_is_up_to_date() -> None:

@@ -34,22 +34,26 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     class Bar:
         def __init__(self, *_: Any, console: Any, transient: bool, disable: bool) -> None:
-            self.disabled, self.transient, self.task_ids, self.told = disable, transient, [0], []
+            self.disable, self.transient, self.task_ids, self.told = disable, transient, [0], []
             made.append(self)
 
-        def add_task(self, description: str, total: float) -> None:
-            assert total == 1.0
+        def add_task(self, description: str, total: None) -> None:
+            assert total is None
 
         def start(self) -> None:
             self.told.append("start")
 
-        def update(self, task: int, description: str, completed: float) -> None:
+        def update(
+            self, task: int, description: str, total: float | None, completed: float
+        ) -> None:
+            assert total == (1.0 if completed else None)
             self.told.append((description, completed))
 
         def stop(self) -> None:
             self.told.append("stop")
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)
+    monkeypatch.setattr(rich.console.Console, "is_terminal", True)
     return made
 
 
@@ -119,6 +123,31 @@ def test_long_stages_say_how_much_longer_they_will_take(clock: Clock, bars: list
         "",
         "",
         ", about 4 s left",
+    ]
+
+
+def test_a_stage_of_another_name_is_estimated_from_its_own_begin(
+    clock: Clock, bars: list[Any]
+) -> None:
+    with LateProgress() as progress:
+        progress("choosing cuts, 1 tried", 0.0)
+        clock.now += 60
+        progress("planning jointly", 0.1)
+        clock.now += 3
+        progress("planning jointly", 0.4)
+    assert bars[0].told[-2] == ("planning jointly, about 6 s left", 0.4)
+
+
+def test_without_a_terminal_a_line_is_written_every_ten_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LateProgress() as progress:
+        for _ in range(25):
+            progress("choosing cuts", 0.0)
+            clock.now += 1
+    assert capsys.readouterr().err.splitlines() == [
+        "choosing cuts, 10 s so far",
+        "choosing cuts, 20 s so far",
     ]
 
 

@@ -18,7 +18,7 @@ from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.size import Sizing, Verdict, lower_bounds, size
 from loadmaster.planning.sweep.sweep import sweep
-from loadmaster.report.sizing import answer
+from loadmaster.report.sizing import answer, size_summary
 from loadmaster.workloads.graph import TensorKind
 
 pytestmark = pytest.mark.slow
@@ -113,7 +113,10 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=(least + reached) / 2))
     assert (found.status, found.least) == ("unknown", None)
     assert found.open[-1].value == 8e9
-    assert "was found to suffice" in " ".join(answer(found))
+    assert "was found to suffice." in " ".join(answer(found))
+    notes, table, _ = size_summary(found, "quick")
+    assert "was found to suffice with --effort quick." in " ".join(notes.lines)
+    assert table.rows[-1][1] == "not found with --effort quick"
 
 
 def test_energy_is_minimised_within_the_time_that_is_allowed() -> None:

@@ -3,6 +3,8 @@ browser in any width and colour."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +102,7 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
             "predicted_seconds": 1e-3 * (i + 1),
             "measured_seconds": 2e-3,
             "elsewhere": i % 2,
+            "fast_bytes": 2**14 * (i + 1),
         }
         for i in range(60)
     ]
@@ -198,17 +201,43 @@ def test_a_run_says_what_was_measured_of_whom() -> None:
         assert words in page
 
 
+def columns(page: str) -> list[dict[str, Any]]:
+    """The data that each kind of shape of a page's charts is drawn from."""
+    return [
+        dict(model["attributes"]["data"]["entries"])
+        for model in objects(charts(page), "ColumnDataSource")
+    ]
+
+
+def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries() -> None:
+    figures, kernels = result()
+    page = render(run_page("torch:m:f", figures | {"rivals": {}}, kernels))
+    (steps,) = [data for data in columns(page) if "kernel" in data and "top" in data]
+    assert steps["top"][-1] == 960  # KiB
+    assert "budget 1.00 MiB" in json.dumps(charts(page))
+    assert "against it" not in without_library(page)
+    assert "Against a rival" not in without_library(page)
+
+
+def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor() -> None:
+    sequence = lm.read_sequence("onnx:squeezenet", "optane-server", batch=64)
+    plan = place(sequence, 156 * 2**20, mode="async")
+    page = without_library(render(placement_page(plan)))
+    assert page.count("data-shapes=") == 4
+    assert plan.division is not None
+    owners = {plan.division.of[move.tensor] for move in plan.placement.moves}
+    moves = page.partition("<h2>Moves</h2>")[2].partition("</table>")[0]
+    assert moves.count("<tr>") == 1 + len(owners) < len(plan.placement.moves)
+    assert not re.search(r"r\d+\[", moves)
+
+
 def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
-    data = charts(render(inspection_page(graph, machine)))
-    entries = [
-        dict(model["attributes"]["data"]["entries"]) for model in objects(data, "ColumnDataSource")
-    ]
     points = [
         (x, y)
-        for columns in entries
-        if "operations" in columns
-        for x, y in zip(columns["x"], columns["y"], strict=True)
+        for column in columns(render(inspection_page(graph, machine)))
+        if "operations" in column
+        for x, y in zip(column["x"], column["y"], strict=True)
     ]
     roof = max(
         2 * core.rows * core.columns * core.clock * max(core.macs_per_cycle.values())
@@ -356,17 +385,6 @@ def test_the_legend_hides_a_network_in_both_plans(
     assert console_errors(driver) == []
 
 
-def test_measured_kernels_stand_beside_their_estimates() -> None:
-    plain = step()
-    assert "Estimated against measured" not in render(placement_page(place(plain, 30)))
-    kernel = replace(plain.kernels[1], measured=((7.25, 8.0, 8.0, 9.0),))
-    measured = replace(plain, kernels=(plain.kernels[0], kernel, *plain.kernels[2:]))
-    page = render(placement_page(place(measured, 30)))
-    assert "Estimated against measured" in page
-    assert "7.25 s" in page
-    assert "All 1 measured kernel: estimated 2.00 s, measured 7.25 s." in page
-
-
 def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     plan = place(step(), 30)
     curve = [
@@ -375,6 +393,16 @@ def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     ]
     assert render(placement_page(plan, curve)) == render(placement_page(plan, curve))
     assert "At 1 limit nothing fits." in render(placement_page(plan, curve))
+
+
+def test_operators_on_a_machine_are_listed_by_time() -> None:
+    graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
+    page = without_library(render(inspection_page(graph, machine)))
+    listed = page.partition("<h2>Operators by time</h2>")[2].partition("</table>")[0]
+    times = [float(us) for us in re.findall(r">([0-9.]+) us</td></tr>", listed)]
+    assert len(times) > 20
+    assert times == sorted(times, reverse=True)
+    assert "Operators by time" not in render(inspection_page(graph))
 
 
 def test_inspection_names_where_most_bytes_are_alive() -> None:

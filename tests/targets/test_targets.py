@@ -180,6 +180,8 @@ def test_a_core_can_be_overridden_by_name_or_position() -> None:
         ("speed=3", "speed: there is no such field"),
         ("dram.capacity", "PATH=VALUE"),
         ("cores.0.rows=0", "cores.0.rows"),
+        ("cores.0.sram=1 MiB", "a core's own memory is its buffer, .* no tensor stays there"),
+        ("dram.role=local", "a core's own memory is its buffer"),
         ("cores.0.style=magic", "cores.0.style"),
         ("cores.0.flexible=1", "cores.0.flexible"),
         ("cores.0.local_buffer=-1", "cores.0.local_buffer"),

@@ -64,24 +64,40 @@ def _options(
     """Declare the options before any command."""
 
 
-app.command("plan")(plan_command)
-app.command("size")(size_command)
-app.command("map")(map_command)
-app.command("place")(place_command)
-app.command("allocate")(allocate_command)
-app.command("run")(run_command)
-app.command("profile")(profile_command)
-app.command("calibrate")(calibrate_command)
-app.command("verify")(verify_command)
-app.command("report")(report_command)
-app.command("targets")(targets_command)
-app.command("inspect")(inspect_command)
+for each in (
+    plan_command,
+    size_command,
+    map_command,
+    place_command,
+    allocate_command,
+    run_command,
+    profile_command,
+    calibrate_command,
+    verify_command,
+    report_command,
+    targets_command,
+    inspect_command,
+):
+    app.command(each.__name__.removesuffix("_command"))(each)
 app.add_typer(export_group, name="export")
 
 _OUTPUTS = ("--out", "--c-struct")
 
 # What typer raises for a command line that it cannot parse; it exports the subclass only.
 _UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def _hide_types(command: Any, parent: Any = None) -> None:
+    """Leave out of help texts what typer shows of types: ``<bool>``, ``<list[str]>``, and the range
+    of a seed."""
+    context = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
+    for param in command.get_params(context):
+        if param.metavar is None or param.param_type_name == "argument":
+            param.display_type_rich = lambda _=None, ctx=None: None
+        elif param.name == "seed":
+            param.max = None
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types(inner, context)
 
 
 def main() -> NoReturn:
@@ -98,7 +114,11 @@ def main() -> NoReturn:
         check_streams()
         protect(_inputs(sys.argv[1:]))
         with rare_collection():
-            answer = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            words = sys.argv[1:] or ["--help"]
+            command = typer.main.get_command(app)
+            if not {"--help", "-h"}.isdisjoint(words):
+                _hide_types(command)
+            answer = command(words, standalone_mode=False)
         code = answer if isinstance(answer, int) else 0
         sys.stdout.flush()
     except ClosedPipe:

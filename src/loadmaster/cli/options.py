@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
+from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, TargetError
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from loadmaster.allocation.memories.problem import Bank
     from loadmaster.planning.sweep.limits import Limits
+    from loadmaster.targets.hardware import Target
     from loadmaster.workloads.graph import Graph
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
@@ -282,17 +283,20 @@ def reading_of(
     }
 
 
-def load_networks(
-    models: list[str],
-    batch: int | None,
-    dim: list[str] | None,
-    precision: str | None,
-    training: bool = False,
-) -> list[Graph]:
-    """Load the networks that the options of a command name."""
+def machine_of(target: str | None, overrides: list[str] | None) -> Target | None:
+    """The target that the options of a command name, if they do. Raises `TargetError`."""
+    from loadmaster.targets.load import target as read_target
+
+    if target is None and overrides:
+        raise TargetError("--set overrides a field of a target: give --target too")
+    return None if target is None else read_target(target, overrides or ())
+
+
+def load_networks(models: list[str], *given: Any, **named: Any) -> list[Graph]:
+    """Load the networks that the options of a command name, read as `reading_of` says."""
     from loadmaster.workloads.frontends.load import load
 
-    options = reading_of(batch, dim, precision, training)
+    options = reading_of(*given, **named)
     return [load(model, **options) for model in models]
 
 

@@ -6,6 +6,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from loadmaster.cli.printing import say
 from loadmaster.core.names import printable
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _SHOW_AFTER_SECONDS = 1.0
 """Seconds before the line is shown."""
+_LINE_AFTER_SECONDS = 10.0
+"""Seconds between lines where standard error is no terminal."""
 _ESTIMATE_AFTER_SECONDS, _ESTIMATE_AFTER_SHARE = 2.0, 0.02
 """Seconds of a stage, and the share of it, before its end is estimated."""
 
@@ -21,37 +24,41 @@ class LateProgress:
     """A progress line that is shown late, unless ``quiet``: call it with a stage and the share
     done.
 
-    The first call after a second shows the line; leaving the context removes it. Once a stage has
-    gone on for some seconds, the line says how long the rest of it will take at the same pace; a
-    share that falls begins a new stage.
+    The first call after a second shows the line; leaving the context removes it. Where standard
+    error is no terminal, a line is written every ten seconds instead. Once a stage has gone on for
+    some seconds, the line says how long the rest of it will take at the same pace. A share that
+    falls begins a new stage, and so does another name before anything is done.
     """
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
 
     def __enter__(self) -> LateProgress:
-        self._started = time.monotonic()
+        self._started = self._written = time.monotonic()
         self._bar: Progress | None = None
+        self._stage = ""
         self._begun, self._first, self._last = self._started, 0.0, 0.0
         return self
 
     def __call__(self, stage: str, share: float) -> None:
-        """Show ``stage`` as ``share`` done, between 0 and 1."""
-        if share < self._last:
-            self._begun, self._first = time.monotonic(), share
-        self._last = share
-        if (
-            self._bar is None
-            and not self._quiet
-            and time.monotonic() - self._started > _SHOW_AFTER_SECONDS
-        ):
+        """Show ``stage`` as ``share`` done, between 0 and 1; 0 may also say that nobody knows."""
+        now = time.monotonic()
+        if share < self._last or (self._last == 0 and stage != self._stage):
+            self._begun, self._first = now, share
+        self._stage, self._last = stage, share
+        if self._quiet:
+            return
+        if self._bar is None and now - self._started > _SHOW_AFTER_SECONDS:
             self._show()
-        if self._bar is not None:
-            self._bar.update(
-                self._bar.task_ids[0],
-                description=printable(stage) + self._left(share),
-                completed=share,
-            )
+        if self._bar is None:
+            return
+        said = printable(stage) + self._left(share)
+        if not self._bar.disable:
+            total = 1.0 if share else None
+            self._bar.update(self._bar.task_ids[0], description=said, total=total, completed=share)
+        elif now - self._written >= _LINE_AFTER_SECONDS:
+            self._written = now
+            say(f"{said}, {now - self._started:.0f} s so far", err=True)
 
     def _left(self, share: float) -> str:
         """How much longer the stage will take, in words; nothing as long as that would be a
@@ -72,11 +79,11 @@ class LateProgress:
 
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
-        # What is written into a file or a pipe cannot be removed again.
+        # What is written into a file or a pipe cannot be removed again: it gets few lines.
         self._bar = Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
-        self._bar.add_task("", total=1.0)
+        self._bar.add_task("", total=None)
         self._bar.start()
 
     def __exit__(

@@ -21,6 +21,7 @@ from loadmaster.cost.models.measured import Measured
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
@@ -31,9 +32,13 @@ _LONG_TEXT = 2**18
 benchmarks.costs`)."""
 
 
-@takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
+@takes(JobError, jobs=Workload, target=NAMED, cost=str, cache=(str, Path))
 def analyse(
-    jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str | Path | None = None
+    jobs: Workload,
+    target: Target | str | Path,
+    cost: str = DEFAULT,
+    *,
+    cache: str | Path | None = None,
 ) -> JobAnalysis:
     """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their
     operands.
@@ -42,7 +47,7 @@ def analyse(
     ----------
     jobs : Workload
         Jobs of networks, as lowering makes them, or of a job list.
-    target : Target
+    target : Target, str or Path
         The machine whose cores run the jobs; its memories have no influence.
     cost : str
         A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that
@@ -70,6 +75,7 @@ def analyse(
     TargetError
         If a core's private buffer cannot hold a job's smallest tile.
     """
+    target = as_target(target)
     name, _, table = cost.partition(":")
     tabled = (
         COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None

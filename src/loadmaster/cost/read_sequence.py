@@ -17,6 +17,7 @@ from loadmaster.cost.kernels.work_json import work_from_object
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.sequence_json import object_in, read_text, sequence_from_object
 from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import Graph
 
@@ -26,7 +27,7 @@ _WRITTEN = (".json", ".json.gz")
 
 @takes(
     PlacementError,
-    target=Target,
+    target=NAMED,
     training=bool,
     batch=Integral,
     dims=Mapping,
@@ -36,7 +37,7 @@ _WRITTEN = (".json", ".json.gz")
 )
 def read_sequence(
     source: Any,
-    target: Target | None = None,
+    target: Target | str | Path | None = None,
     *,
     training: bool = False,
     batch: int | None = None,
@@ -76,6 +77,7 @@ def read_sequence(
     PlacementError
         If it cannot be costed.
     """
+    target = None if target is None else as_target(target)
     if isinstance(source, str | PathLike) and fspath(source).endswith(_WRITTEN):
         if training or batch is not None or dims or precision is not None or cost != ROOFLINE:
             raise PlacementError(

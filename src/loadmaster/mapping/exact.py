@@ -8,6 +8,7 @@ import numpy as np
 
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.mapping.group import Group, Queues
+from loadmaster.mapping.timeline import waiting_jobs
 
 _MOST_STEPS = 100_000
 """Jobs times cores up to which fractions are quick enough, about a second."""
@@ -23,10 +24,7 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
     two_clocks = bool(used.any()) and not group.every_job_uses_bandwidth
     if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
         return None
-    waiting = [
-        iter(part[:-1].tolist())
-        for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)
-    ]
+    waiting = waiting_jobs(group, queues)
     zero = Fraction(0)
     # While running jobs ask for S > 1, the clock of those that use the bus runs at 1 / S.
     bus_clock = time = zero

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
@@ -19,25 +20,25 @@ from loadmaster.mapping.search_groups import map_in_groups
 
 _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
+_KINDS: dict[str, Any] = {
+    "analysis": JobAnalysis,
+    "bandwidth": Real,
+    "strategy": str,
+    "allocator": str,
+    "group_size": Integral,
+    "samples": Integral,
+    "warm_start": WarmStart,
+    "settings": Mapping,
+    "threads": Integral,
+    "effort": (Effort, str),
+    "progress": Callable,
+    "time_limit": Real,
+    "seed": Integral,
+}
+"""Types of the arguments that both functions take."""
 
 
-@takes(
-    MappingError,
-    analysis=JobAnalysis,
-    bandwidth=Real,
-    objective=str,
-    strategy=str,
-    allocator=str,
-    group_size=Integral,
-    samples=Integral,
-    warm_start=WarmStart,
-    settings=Mapping,
-    threads=Integral,
-    effort=(Effort, str),
-    progress=Callable,
-    time_limit=Real,
-    seed=Integral,
-)
+@takes(MappingError, objective=str, **_KINDS)
 def map_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -120,23 +121,7 @@ def map_jobs(
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
 
 
-@takes(
-    MappingError,
-    analysis=JobAnalysis,
-    bandwidth=Real,
-    objectives=Sequence,
-    strategy=str,
-    allocator=str,
-    group_size=Integral,
-    samples=Integral,
-    warm_start=WarmStart,
-    settings=Mapping,
-    threads=Integral,
-    effort=(Effort, str),
-    progress=Callable,
-    time_limit=Real,
-    seed=Integral,
-)
+@takes(MappingError, objectives=Sequence, **_KINDS)
 def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,

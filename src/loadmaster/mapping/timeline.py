@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -10,13 +11,16 @@ from loadmaster.core.arrays import Floats
 from loadmaster.mapping.group import Group, Queues
 
 
+def waiting_jobs(group: Group, queues: Queues) -> list[Iterator[int]]:
+    """Iterators over the jobs of each core, for one row of queues."""
+    ends = np.flatnonzero(queues[0] == group.jobs)[:-1] + 1
+    return [iter(part[:-1].tolist()) for part in np.split(queues[0], ends)]
+
+
 def timeline(group: Group, queues: Queues) -> tuple[Floats, Floats]:
     """Start and end of every job in seconds, for one row of queues; O(jobs x log cores), more where
     some jobs ask for no bandwidth."""
-    waiting = [
-        iter(part[:-1].tolist())
-        for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)
-    ]
+    waiting = waiting_jobs(group, queues)
     begin, end = np.zeros(group.jobs), np.zeros(group.jobs)
     # Jobs that use the bus end on its clock, which slows when it is oversubscribed; the others end
     # in seconds.

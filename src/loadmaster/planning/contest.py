@@ -168,10 +168,17 @@ class Contest:
             report,
         )
         self._until = until
+        self._tried: int | None = None
         self._notes: list[str] = []
         self.full = False
         """Whether the ways that are judged have so many pieces that there is no room for
         another."""
+
+    def progress(self, stage: str, share: float) -> None:
+        """Report the progress of a planner; while cuts are chosen, how many have been tried."""
+        if self._tried is not None:
+            stage, share = f"choosing cuts, {self._tried} tried", 0.0
+        self._report(stage, share)
 
     def best(self) -> tuple[WorkloadPlanner, Solution]:
         """The best plan and its planner: of the way to cut that seems best, or of whole
@@ -245,6 +252,7 @@ class Contest:
                     seeming = next((each for each in judged if not each.candidate.tiled), whole)
         except KeyboardInterrupt:
             pass
+        self._tried = None
         tiles = [
             entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()
         ]
@@ -259,7 +267,7 @@ class Contest:
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
                 break
-            self._report("choosing cuts", min(0.95, number / 10))
+            self._tried = number
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, glance=whole.planner.glance())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.frontends.load import is_source, load
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
@@ -52,7 +54,7 @@ _TIME_TO_JUDGE = 0.3
 
 @takes(
     PlanError,
-    target=Target,
+    target=NAMED,
     mini_batches=Integral,
     effort=(str, Effort),
     objective=str,
@@ -67,7 +69,7 @@ _TIME_TO_JUDGE = 0.3
 )
 def plan(
     graphs: Any,
-    target: Target,
+    target: Target | str | Path,
     *,
     mini_batches: int = 1,
     seed: int = 0,
@@ -102,8 +104,8 @@ def plan(
     graphs : sequence of Graph, or one
         From :func:`loadmaster.load`; or what it reads: files, names, an ``onnx.ModelProto``, or
         ``(module, inputs)`` of torch.
-    target : Target
-        From :func:`loadmaster.target`.
+    target : Target, str or Path
+        From :func:`loadmaster.target`, or what it reads: ``"edge-npu"``.
     mini_batches : int
         Instances of every network; they share weights.
     seed : int
@@ -144,7 +146,7 @@ def plan(
     PlanError
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
-    graphs = _networks(graphs)
+    graphs, target = _networks(graphs), as_target(target)
     budget = Effort.of(effort, PlanError)
     _check_arguments(graphs, target, mini_batches, seed)
     if smaller is not None:
@@ -217,12 +219,11 @@ class _Planners:
     report: Progress
     interrupts: Interrupts
 
-    def planner(self, candidate: Candidate, machine: Target) -> WorkloadPlanner:
+    def planner(self, candidate: Candidate, machine: Target, report: Progress) -> WorkloadPlanner:
         """The planner of the jobs that a way to cut makes."""
         begun = time.monotonic()
         workload = lower(self.graphs, machine, mini_batches=self.mini_batches, cuts=candidate.cuts)
         goal = self.goal_for(workload)
-        self.report("costing", 0.0)
         (table,) = job_tables(workload, machine, [candidate.tiling])
         tilings = np.full(
             len(workload.jobs), list(EXPECTED).index(candidate.tiling), dtype=np.int64
@@ -237,7 +238,7 @@ class _Planners:
             goal,
             energy,
             *budget,
-            self.report,
+            report,
             self.interrupts,
             tilings=tilings,
         )
@@ -256,7 +257,7 @@ class _Planners:
         )
         contest = Contest(
             offered,
-            lambda candidate: self.planner(candidate, machine),
+            lambda candidate: self.planner(candidate, machine, contest.progress),
             self.interrupts,
             judging,
             self.report,

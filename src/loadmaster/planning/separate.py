@@ -52,7 +52,7 @@ class SeparatePipeline:
 
     def without_fast_memory(self) -> Draft:
         """A draft of a plan in which everything stays in main memory."""
-        draft = self._draft(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
+        draft = self._draft(self._map(self._nowhere()), self._nowhere(), None)
         assert draft is not None
         return draft
 
@@ -62,8 +62,8 @@ class SeparatePipeline:
         if self.assess.target.fast is None:
             return
         hoped = optimistic(self.assess.workload.tensors, self.assess.target.fast.capacity)
-        for number in range(_ROUNDS):
-            schedule = self._map(hoped, f"mapping, round {number + 1} of {_ROUNDS}")
+        for _ in range(_ROUNDS):
+            schedule = self._map(hoped)
             timeline = self.assess.replay(schedule, resident(self.assess.workload, hoped))
             # Residents chosen for hoped-for times are chosen again for the times that came of it.
             for _ in range(2):
@@ -110,7 +110,7 @@ class SeparatePipeline:
     def _in_turn(self) -> Schedule:
         everywhere = np.ones(len(self.assess.workload.tensors), dtype=np.bool_)
         if len(self.assess.target.cores) == 1:
-            return self._map(everywhere, "mapping")
+            return self._map(everywhere)
         order = np.arange(len(self.assess.workload.jobs), dtype=np.int64)
         duration = self.assess.times(resident(self.assess.workload, everywhere)).duration.sum(
             axis=0
@@ -126,7 +126,6 @@ class SeparatePipeline:
     def _draft(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> Draft | None:
         """Send to main memory what finds no address in the fast one, until all the rest does; None
         once it is worse than ``limit``."""
-        self.report("allocating", 0.0)
         value = saved_seconds(
             self.assess.workload.tensors, self.assess.table, self.assess.target, schedule
         )
@@ -161,11 +160,11 @@ class SeparatePipeline:
             self.assess.workload, self.assess.table, self.assess.target, schedule, timeline
         )
 
-    def _map(self, in_fast: Mask, stage: str) -> Schedule:
+    def _map(self, in_fast: Mask) -> Schedule:
         placement = resident(self.assess.workload, in_fast)
 
         def progress(_: str, share: float) -> None:
-            self.report(stage, share)
+            self.report("mapping", share)
             if self.interrupts.requested:
                 raise KeyboardInterrupt
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, TargetError
-from loadmaster.core.progress import Progress, no_progress, part_of
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.inherit import is_within
 from loadmaster.planning.planner import plan
 from loadmaster.targets.hardware import Memory, Style, Target
+from loadmaster.targets.load import as_target
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Change:
 
 
 def what_if(
-    graphs: Any, target: Target, *, progress: Progress | None = None, **options: Any
+    graphs: Any, target: Target | str | Path, *, progress: Progress = no_progress, **options: Any
 ) -> tuple[Change, ...]:
     """Plan networks quickly for a machine and for each of its :func:`changes`.
 
@@ -33,18 +35,17 @@ def what_if(
     A machine that has more of something is given the plan of the machine as it is, so that it is
     not slower. ``options`` are those of :func:`loadmaster.plan`.
     """
+    target = as_target(target)
     machines = [("as it is", target), *changes(target)]
     options |= {"effort": Effort.QUICK, "smaller": None}
     found = []
     for number, (name, machine) in enumerate(machines):
+        progress(f"what if: {name}", number / len(machines))
         larger = number > 0 and is_within(target, machine)
         try:
             reached = plan(
                 graphs,
                 machine,
-                progress=part_of(
-                    progress or no_progress, f"what if: {name}", number, len(machines)
-                ),
                 **options | ({"smaller": target} if larger else {}),
             )
         except (CapacityError, TargetError):

@@ -100,7 +100,6 @@ class WorkloadPlanner:
             self.interrupted = True
         if self._joins() and self.deadline.passed():
             return self._hurried(best)
-        self.report("allocating", 0.0)
         separate = None if best.score.overflow else self._addresses.complete(best)
         if not self._joins() or (self.interrupted and separate is not None):
             return self._fitting(separate, best.score)
@@ -294,7 +293,6 @@ class WorkloadPlanner:
 
         None where it cannot.
         """
-        self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
         worth = worth_of_stays(

@@ -12,11 +12,12 @@ from loadmaster.core.units import (
     format_bytes,
     format_count,
     format_rate,
+    format_seconds,
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import SIZES, clipped, comma, largest_unit, plural, printable
-from loadmaster.report.timeline import total_over_time
+from loadmaster.report.text import clipped, comma, plural, printable
+from loadmaster.report.timeline import curve_of_bytes, total_over_time
 from loadmaster.report.view import (
     Curve,
     Figure,
@@ -56,6 +57,8 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     points = _points(graph, ranked, machine)
     unit = rate_unit([graph.precision])
     roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
+    if machine is not None:
+        roofline.append(Section("Operators by time", [_by_time(points)]))
     warning = Line(uncounted(graph.unknown_kinds), "strong")
     alive = Alive.of(graph)
     memory = [Section("Memory over the operators", [alive.chart()])] if alive.steps else []
@@ -222,6 +225,16 @@ def _kinds(graph: Graph) -> Table:
         )
     figures = (">Count", ">MACs", ">Scalar ops", ">Bytes", ">Of arithmetic")
     return Table(("~Operator", "Planned as", *figures), rows)
+
+
+def _by_time(points: Sequence[Point]) -> Table:
+    """List jobs by their time on the core that is fastest for each, if it has the link alone."""
+    rows = [
+        (p.name, p.kind, format_count(p.work), format_bytes(p.bytes), format_seconds(p.seconds))
+        for p in sorted(points, key=lambda point: (-point.seconds, point.name))
+    ]
+    columns = ("Operator", "Kind", ">Operations", ">Bytes", ">Time on its fastest core")
+    return first_rows(columns, rows, _LISTED, "faster operator")
 
 
 def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
@@ -398,20 +411,10 @@ class Alive:
 
     def chart(self) -> Curve:
         """Draw the bytes over the operators."""
-
-        def tip(steps: Sequence[int]) -> dict[str, str]:
-            first = int(self.steps[steps[0]][0])
-            most = max(self.steps[step][2] for step in steps)
-            return {"name": format_bytes(int(most)), "operator": self._of(first)}
-
-        highest = max(value for *_, value in self.steps)
-        scale, unit = largest_unit(highest, SIZES)
-        steps = [(begin, end, value / scale) for begin, end, value in self.steps]
-        return Curve(
-            "",
-            f"activations ({unit})",
-            steps,
-            tip=tip,
-            along="operator, in the order of the file",
+        return curve_of_bytes(
+            "activations",
+            self.steps,
+            lambda step: {"operator": self._of(int(self.steps[step][0]))},
+            "operator, in the order of the file",
             remark=f"At most {self.at_peak}. Another order, or operators in bands, may need less.",
         )

@@ -58,6 +58,13 @@ _HINT = (
 )
 
 
+_AGAINST_PLANS = (
+    "Status and bound are for mapping alone: each job reads and writes all its operands over the"
+    " shared link. loadmaster plan keeps tensors in the fast memory and cuts operators, so its"
+    " makespan may be below this optimum."
+)
+
+
 def mapping_page(
     front: Sequence[JobMapping], pool: JobPool, bandwidth: float, allocator: str = "demand"
 ) -> Page:
@@ -82,6 +89,7 @@ def mapping_page(
     head = [
         Figures(_figures(first, unit)),
         Line(f"What limits: {first.limit}." if first.limit else ""),
+        Line(_AGAINST_PLANS),
         Line(figures_rest_on(first.costs), "strong"),
     ]
     sections = [
@@ -217,7 +225,8 @@ def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
     }
     totals, cores = Table(("", "~"), list(rows.items())), _cores(mapping)
     figures = Figures(_figures(mapping, unit)[:-1], weakest(mapping.costs).capitalize())
-    return [totals, figures, cores.brief(*cores.columns, limit=_CORES_SHOWN)]
+    brief = cores.brief(*cores.columns, limit=_CORES_SHOWN)
+    return [totals, figures, brief, Line(_AGAINST_PLANS)]
 
 
 def front_summary(front: Sequence[JobMapping], unit: str) -> list[Part]:

@@ -38,10 +38,6 @@ _HINT = (
     " over a rectangle for its buffer. Colours only tell neighbours apart."
 )
 _LISTED = 30
-_COLUMNS, _ROWS = 64, 10
-"""Characters of the map in a terminal."""
-_MAPPED = 50_000
-"""The most buffers of which a map is drawn in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +182,8 @@ def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
 def packing_summary(
     problem: Problem, answer: Allocation | BankAllocation, arena: Mapping[str, Any]
 ) -> Iterable[Part]:
-    """Iterate over tables of the answer and its bounds, and a coarse map of one memory; ``arena``
-    says of a file of TFLM's what makes its peak."""
+    """Iterate over tables of the answer and its bounds; ``arena`` says of a file of TFLM's what
+    makes its peak."""
     rows = {
         **search_rows(answer, answer.seconds),
         "Buffers": f"{len(problem)}",
@@ -199,31 +195,6 @@ def packing_summary(
         yield Table(("", "~"), reason_rows(arena, answer.peak or answer.lower_bound))
         if answer.peak == arena["head_before"]:
             yield Line(NOTHING_GAINED[answer.status])
-    if isinstance(answer, BankAllocation) or not answer.peak or len(problem) > _MAPPED:
-        return
-    if answer.offsets is not None:
-        yield Line(_map(problem, answer.offsets, answer.peak))
-
-
-def _map(problem: Problem, offsets: Ints, peak: int) -> str:
-    """Draw a map with time to the right and addresses upwards; a darker cell is fuller."""
-    parts = problem.parts
-    low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
-    begin, end = int(parts.lower.min()), int(parts.upper.max())
-    height = peak / _ROWS
-    floors = np.arange(_ROWS)[:, None] * height
-    shades, lines = " .:-=+*#%@", [""] * _ROWS
-    for column in range(_COLUMNS):
-        instant = begin + (column + 0.5) * (end - begin) / _COLUMNS
-        alive = (parts.lower <= instant) & (parts.upper > instant)
-        covered = np.minimum(high[alive], floors + height) - np.maximum(low[alive], floors)
-        full = np.maximum(covered, 0).sum(axis=1) / height
-        lines = [
-            line + shades[min(9, int(share * 9.999))]
-            for line, share in zip(lines, full.tolist(), strict=True)
-        ]
-    drawn = "\n".join(f"|{line}|" for line in lines[::-1])
-    return f"{drawn}\nFrom instant {begin} to {end}, from address 0 (below) to {peak}."
 
 
 def view(answer: Allocation | BankAllocation) -> View:

@@ -174,7 +174,7 @@ def _legend(legend: Legend) -> str:
         f' title="{to_html(name)}">{_swatch(number)}{to_html(clipped(name, 40))}</button>'
         for number, name in enumerate(legend.names)
     )
-    return f'<div class=legend role=group aria-label="Networks that are shown">{buttons}</div>'
+    return f'<div class=legend role=group aria-label="What the charts show">{buttons}</div>'
 
 
 @cache

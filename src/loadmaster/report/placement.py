@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +31,7 @@ from loadmaster.report.view import (
     Curve,
     Figure,
     Figures,
+    Legend,
     Line,
     Mark,
     MemoryMap,
@@ -63,7 +64,14 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
     """Make the page of a placement, with the slowdown curve if there is one."""
     sequence = plan.sequence
     costs = Line(figures_rest_on(sequence.costs), "strong")
-    charts = [Line(_HINT, "hint"), _memory_map(plan), _prices(plan), _copies(plan)]
+    axis = Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS])
+    charts = [
+        Line(_HINT, "hint"),
+        Legend(axis.groups),
+        _memory_map(plan),
+        _prices(plan),
+        _copies(plan),
+    ]
     moves = _movers(plan, _MOVERS_ON_PAGE)
     sections = [
         Section("", [Figures(_figures(plan)), costs, Notes(sequence.notes)]),
@@ -71,11 +79,9 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
         Section("Simpler strategies, same kernels and limit", [_rivals(plan)]),
         *([Section("Slowdown over fast memory", [_slowdowns(plan, curve)])] if curve else []),
         Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
-        *_measured(plan),
         Section("How it was found", [totals(plan)]),
     ]
     about = "Which memory each tensor is in, and when it moves"
-    axis = Axis(plan.seconds, plan.seconds)
     return Page(f"{sequence.name}, {plan.mode}", about, sections, axis)
 
 
@@ -136,43 +142,28 @@ def _rivals(plan: MemoryPlan) -> Table:
 
 
 def _movers(plan: MemoryPlan, limit: int) -> Table:
-    """List the tensors of which most bytes are copied."""
-    tensors = plan.sequence.tensors
-    counts = Counter(move.tensor for move in plan.placement.moves)
-    rows = []
-    for t, copies in sorted(
-        counts.items(), key=lambda item: (-item[1] * tensors[item[0]].bytes, item[0])
-    ):
-        size = format_bytes(tensors[t].bytes)
-        rows.append((tensors[t].name, tensors[t].kind.value, size, str(copies)))
-    columns = ("moves most", "kind", ">bytes", ">copies")
-    return first_rows(columns, rows, limit, "tensor")
-
-
-def _measured(plan: MemoryPlan) -> list[Section]:
-    """Compare estimated and measured seconds of the longest measured kernels, with everything
-    fast."""
-    kernels = [kernel for kernel in plan.sequence.kernels if kernel.measured is not None]
-    if not kernels:
-        return []
-    slow = [[False] * len(kernel.operands) for kernel in kernels]
-    times = [
-        (kernel.seconds(each), replace(kernel, measured=None).seconds(each))
-        for kernel, each in zip(kernels, slow, strict=True)
-    ]
-    longest = sorted(range(len(kernels)), key=lambda i: (-times[i][0], i))[:_MOVERS_ON_PAGE]
+    """List the tensors of which most bytes are copied, the pieces of each together."""
+    moves, division = plan.placement.moves, plan.division
+    whole = (plan.sequence if division is None else division.whole).tensors
+    copied: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    copying: dict[int, list[float]] = defaultdict(list)
+    spans = zip(plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist(), strict=True)
+    for move, span in zip(moves, spans, strict=True):
+        tensor = move.tensor if division is None else division.of[move.tensor]
+        copied[tensor][move.to_fast] += plan.sequence.sizes[move.tensor]
+        copying[tensor] += span
     rows = [
-        (kernels[i].name, kernels[i].kind, *map(format_seconds, reversed(times[i])))
-        for i in longest
+        (
+            whole[t].name,
+            whole[t].kind.value,
+            *(format_bytes(size) if size else NOTHING for size in (whole[t].bytes, *both)),
+            format_seconds(min(copying[t])),
+            format_seconds(max(copying[t])),
+        )
+        for t, both in sorted(copied.items(), key=lambda item: (-sum(item[1]), item[0]))
     ]
-    found, guessed = (sum(column) for column in zip(*times, strict=True))
-    total = (
-        f"All {plural(len(kernels), 'measured kernel')}: estimated {format_seconds(guessed)},"
-        f" measured {format_seconds(found)}."
-    )
-    shown = Table(("kernel", "kind", ">estimated", ">measured"), rows)
-    heading = "Estimated against measured, everything fast"
-    return [Section(heading, [Line(total, "hint"), shown])]
+    columns = ("moves most", "kind", ">size", ">to slow", ">to fast", ">first copy", ">all done")
+    return first_rows(columns, rows, limit, "tensor")
 
 
 def _memory_map(plan: MemoryPlan) -> MemoryMap:
@@ -227,7 +218,8 @@ def _copies(plan: MemoryPlan) -> Timeline:
         tensor = tensors[moves[items[0]].tensor]
         return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
 
-    spans = [Span(*span, alpha=1.0) for span in zip(*columns, strict=True)]
+    colours = [KINDS.index(tensors[move.tensor].kind) for move in moves]
+    spans = [Span(*span, alpha=1.0) for span in zip(*columns, colours, strict=True)]
     return Timeline("Copies" if moves else "No copies", _LANES, spans, tip, "copies")
 
 

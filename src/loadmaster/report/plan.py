@@ -45,8 +45,9 @@ SCHEDULE_HINT = (
 LIMITS_HINT = (
     "Where most of the time goes is what to change: a link that cores wait for wants more bandwidth"
     " or less traffic; arrays filled in part want another dataflow or shape; cores without a job"
-    " want more mini-batches or fewer cores. loadmaster plan --what-if plans such changes. Time is"
-    " a share of the cores' busy time, peak of the arrays' peak rate."
+    " want more mini-batches or fewer cores. loadmaster plan --what-if plans such changes, and"
+    " loadmaster inspect MODEL --target MACHINE draws operators under the machine's roofline. Time"
+    " is a share of the cores' busy time, peak of the arrays' peak rate."
 )
 STACK_HINT = (
     "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is"
@@ -60,6 +61,9 @@ MAP_HINT = (
 KINDS_SHOWN, CORES_SHOWN, BATCHES_SHOWN, LIMITS_SHOWN, STACKS_DRAWN = 8, 16, 8, 4, 3
 HALF_WIDTH = 16
 """The most characters of a name in one of two tables side by side in 80 columns."""
+_BUFFERS = (
+    "A core's buffer holds the tiles of one job at a time. No tensor stays in it between jobs."
+)
 
 
 def plan_page(plan: PlanRecord) -> Page:
@@ -95,7 +99,7 @@ def plan_page(plan: PlanRecord) -> Page:
         Section("Cut operators", _cuts(plan, axis)),
         Section("Memory over time", [Line(MAP_HINT, "hint"), *maps]),
         Section("Search", plan_charts.search_charts(plan)),
-        Section("Private buffers", [buffers] if buffers.rows else []),
+        Section("Private buffers", [Line(_BUFFERS, "hint"), buffers] if buffers.rows else []),
         Section("Traffic", [plan_tables.traffic(plan)]),
         Section("Energy", [plan_tables.energy(plan)]),
         *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),

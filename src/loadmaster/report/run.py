@@ -8,7 +8,9 @@ from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.text import NOTHING
+from loadmaster.report.timeline import curve_of_bytes
 from loadmaster.report.view import (
+    Curve,
     Figure,
     Figures,
     Line,
@@ -23,10 +25,8 @@ from loadmaster.report.view import (
 )
 
 _LISTED = 50
-_ABOUT = (
-    "Times are medians of steps run in turns. Against a rival stands a plan whose budget is the"
-    " peak that was measured of the rival."
-)
+_ABOUT = "Times are medians of steps run in turns."
+_RIVALS = " Against a rival stands a plan whose budget is the peak that was measured of the rival."
 
 
 def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Page:
@@ -68,9 +68,11 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
         f"Results {_equality(result)}; the budget was {kept}. Times and peaks are measured,"
         " predictions are estimates."
     )
+    about = _ABOUT + (_RIVALS if result["rivals"] else "")
     sections = [
         Section("", [Figures(figures), Line(outcome, "strong")]),
-        Section("Ways to run the step", [ways(result), Line(_ABOUT, "hint")]),
+        Section("Ways to run the step", [ways(result), Line(about, "hint")]),
+        *([Section("Fast memory, by kernel", [_memory(result, kernels)])] if kernels else []),
         *([Section(heading, [_kernel_chart(timed)])] if timed else []),
         Section("Longest kernels", [_kernels(kernels)]),
     ]
@@ -95,6 +97,18 @@ def _seconds(value: float | None) -> str:
 
 def _bytes(value: int | None) -> str:
     return NOTHING if value is None else format_bytes(value)
+
+
+def _memory(result: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Curve:
+    """Draw the planned bytes of fast memory over the kernels of a step, under the budget."""
+    steps = [(k, k + 1, row["fast_bytes"]) for k, row in enumerate(kernels)]
+    return curve_of_bytes(
+        "planned fast memory",
+        steps,
+        lambda k: {name: kernels[k][name] for name in ("kernel", "operator")},
+        "kernel, in the order in which they run",
+        result["budget"],
+    )
 
 
 def _kernel_chart(rows: Sequence[Mapping[str, Any]]) -> Scatter:
@@ -155,7 +169,8 @@ def ways(result: Mapping[str, Any]) -> Table:
         found = _seconds(rival["step_seconds"]), _bytes(rival["measured_peak"]), NOTHING
         rows.append((name, *found, shown, rival.get("failed") or _verdict(rival)))
     columns = (">step", ">measured peak", ">planned", ">loadmaster at this peak", "~against it")
-    return Table(("", *columns), rows)
+    count = 6 if result["rivals"] else 4
+    return Table(("", *columns)[:count], [cells[:count] for cells in rows])
 
 
 def _verdict(rival: Mapping[str, Any]) -> str:

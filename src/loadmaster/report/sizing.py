@@ -6,32 +6,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from loadmaster.core.units import format_joules, format_seconds
-from loadmaster.planning.sweep.size import Sizing
+from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, plural
 from loadmaster.report.view import Line, Notes, Part, Table
 
 
-def size_summary(found: Sizing) -> list[Part]:
-    """Make the answer, what was tried, and what figures rest on."""
+def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
+    """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
+    what was not found is marked so."""
+    less = " with --effort quick" if effort == "quick" else ""
     rows = []
     for trial in found.trials:
         point, figures = trial.point, (NOTHING,) * 3
         if point is not None and point.makespan is not None:
             times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
             figures = (*times, format_joules(point.energy or 0.0))
-        rows.append((str(trial.value), str(trial.verdict), *figures))
+        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
+        rows.append((str(trial.value), verdict, *figures))
     heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
     columns = (f">{found.axis}", "", ">makespan", ">lower bound", ">energy")
     return [
-        Notes([heading, *answer(found)]),
+        Notes([heading, *answer(found, less)]),
         Table(columns, rows),
         Line(figures_rest_on(found.costs)),
     ]
 
 
-def answer(found: Sizing) -> Iterator[str]:
-    """Iterate over what is known, in sentences."""
+def answer(found: Sizing, less: str = "") -> Iterator[str]:
+    """Iterate over what is known, in sentences; ``less`` says with what it was not found."""
     least, excluded, between = found.least, found.excluded, found.open
     first, last = found.values[0], found.values[-1]
     if least is not None:
@@ -44,7 +47,7 @@ def answer(found: Sizing) -> Iterator[str]:
     elif found.status == "infeasible":
         yield f"No value from {first} to {last} suffices; that is proven."
     else:
-        yield f"No value from {first} to {last} was found to suffice."
+        yield f"No value from {first} to {last} was found to suffice{less}."
     if excluded is not None:
         worse = " or less" if first.value <= last.value else " or more"
         yield f"With {excluded.value}{worse * found.ordered} none can: {excluded.reason}."
@@ -53,7 +56,7 @@ def answer(found: Sizing) -> Iterator[str]:
         if len(between) > 1:
             listed += f" to {between[-1]} ({plural(len(between), 'value')})"
         yield (
-            f"Not known: {listed}: no plan was found there that keeps the limits, and no"
+            f"Not known: {listed}: no plan was found there{less} that keeps the limits, and no"
             " bound excludes one."
         )
     if not found.ordered:

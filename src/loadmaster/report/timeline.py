@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from loadmaster.report.text import TIMES, largest_unit
+from loadmaster.core.units import format_bytes
+from loadmaster.report.text import SIZES, TIMES, largest_unit
+from loadmaster.report.view import Curve
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,25 @@ def outline(parts: Iterable[tuple[float, float, float]]) -> Steps:
         times += (start, end)
         values += (value, 0.0)
     return Steps(times, values)
+
+
+def curve_of_bytes(
+    what: str,
+    steps: Sequence[tuple[float, float, float]],
+    facts: Callable[[int], dict[str, str]],
+    along: str,
+    limit: int | None = None,
+    remark: str = "",
+) -> Curve:
+    """Draw bytes over a sequence, in the unit that suits them; ``facts`` are the rows of the
+    tooltip of a step, and ``limit`` is the budget."""
+    scale, unit = largest_unit(max(size for *_, size in steps), SIZES)
+
+    def tip(items: Sequence[int]) -> dict[str, str]:
+        fullest = max(items, key=lambda step: steps[step][2])
+        return {"name": format_bytes(int(steps[fullest][2]))} | facts(fullest)
+
+    drawn = [(begin, end, size / scale) for begin, end, size in steps]
+    name = "" if limit is None else f"budget {format_bytes(limit)}"
+    top = None if limit is None else limit / scale
+    return Curve("", f"{what} ({unit})", drawn, top, name, tip, along, remark)

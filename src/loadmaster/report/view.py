@@ -134,7 +134,7 @@ class Beside(Part):
 
 @dataclass(frozen=True)
 class Legend(Part):
-    """The legend of a page: a button that hides the shapes of a network in all charts."""
+    """The legend of a page: buttons, each of which hides the shapes of one name in all charts."""
 
     names: Sequence[str]
 

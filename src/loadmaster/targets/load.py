@@ -74,6 +74,15 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     return target
 
 
+NAMED = (Target, str, Path)
+"""What stands for a target: itself, the name of a bundled one, or a path that ends in ``.toml``."""
+
+
+def as_target(given: Target | str | Path) -> Target:
+    """Return a target, read if a name or a path stands for it. Raises `TargetError`."""
+    return given if isinstance(given, Target) else target(given)
+
+
 NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page", "role"})
 """Fields that change no time for which a target can be calibrated."""
 
@@ -100,7 +109,10 @@ def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> N
 def target_document(source: str | Path) -> dict[str, Any]:
     """Return the TOML document of a bundled target or a file, unchecked; raises
     :class:`~loadmaster.core.errors.TargetError`."""
-    return _parse(_text(source), str(source))
+    try:
+        return tomllib.loads(_text(source))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise TargetError(f"{source}: not valid TOML: {error}") from None
 
 
 def _text(source: str | Path) -> str:
@@ -115,10 +127,3 @@ def _text(source: str | Path) -> str:
         raise TargetError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except UnicodeDecodeError:
         raise TargetError(f"{path}: is not text in UTF-8") from None
-
-
-def _parse(text: str, label: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TargetError(f"{label}: not valid TOML: {error}") from None

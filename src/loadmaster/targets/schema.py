@@ -252,6 +252,11 @@ def build_target(document: dict[str, Any], label: str) -> Target:
     return _assemble(file, label)
 
 
+_OWN_MEMORY = (
+    "; a core's own memory is its buffer, which holds the tiles of one job: no tensor stays there"
+)
+
+
 def _lines(error: ValidationError, label: str) -> list[str]:
     """One clause per error, with its dotted path in the file."""
     clauses = []
@@ -265,6 +270,8 @@ def _lines(error: ValidationError, label: str) -> list[str]:
             else detail["msg"]
         )
         message = message.removeprefix("Value error, ")
+        if keys[-1:] == ["role"] or (keys[0] == "cores" and "choose one of" in message):
+            message += _OWN_MEMORY
         clauses.append(f"{label}: {path or 'file'}: {message[:1].lower() + message[1:]}")
     return clauses
 
@@ -276,15 +283,10 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
         "cores": _CoreTable,
         "copy": _CopyTable,
         "calibration": _CalibrationTable,
+        "energy": _EnergyTable,
     }
-    table = (
-        _EnergyTable
-        if "energy" in keys[:-1]
-        else _TargetFile
-        if len(keys) == 1
-        else tables.get(keys[0], _TargetFile)
-    )
-    return tuple(table.model_fields)
+    known = (tables[key] for key in keys[-2::-1] if key in tables)
+    return tuple(next(known, _TargetFile).model_fields)
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:
@@ -308,7 +310,7 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     if len(main) != 1:
         problems.append(f'exactly one memory must have role = "main", not {len(main)}')
     if len(fast) > 1:
-        problems.append(f'at most one memory may have role = "fast", not {len(fast)}')
+        problems.append(f'at most one memory may have role = "fast", not {len(fast)}{_OWN_MEMORY}')
     if fast and not fast[0].in_place:
         problems.append(
             f"{fast[0].name}.in_place: cores must be able to use the fast memory in place"

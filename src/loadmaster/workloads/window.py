@@ -54,6 +54,14 @@ class Window:
         begin = 0 if begin < 0 else extent if begin > extent else begin
         return begin, begin if end < begin else extent if end > extent else end
 
+    def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
+        """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
+        result's dimension of ``length``."""
+        at = np.arange(length, dtype=np.int64) * self.numerator
+        begins = self.unit * ((at + self.low) // self.denominator)
+        ends = self.unit * ((at + self.high) // self.denominator + 1)
+        return begins.clip(0, extent), ends.clip(0, extent)
+
 
 ALL = Window()
 """Needs all of a dimension."""

@@ -1,6 +1,10 @@
 """Plans change where tensors are, and nothing else."""
 
+import re
+
 import pytest
+
+import loadmaster as lm
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import model_of, same, train  # noqa: E402
@@ -233,6 +237,27 @@ def test_wrong_options_are_named(options, said):
 
     with pytest.raises(BudgetError, match=said):
         Settings.of(options)
+
+
+def test_wrong_options_are_our_own_error_when_the_module_is_called():
+    call = torch.compile(nn.Linear(4, 4), backend="loadmaster", options={"fast_mem": "1 GiB"})
+    with pytest.raises(BudgetError, match=r"'fast_mem' is unknown: .* has fast_memory"):
+        call(torch.randn(2, 4))
+
+
+def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
+    options = {"fast_memory": "1 GiB"}
+    call = torch.compile(convolutions(), backend="loadmaster", options=options)
+    assert lm.summary(call).planned_peak == 0
+    for _ in range(3):
+        call(torch.randn(4, 3, 24, 24)).sum().backward()
+    found = lm.summary(call)
+    (plan,) = model_of(options).of_last_step
+    assert (found.planned_peak, found.moved_bytes) == (plan.placed_peak, plan.moved_bytes)
+    (record,) = [each for each in caplog.records if each.name == "loadmaster"]
+    said = r"loadmaster: budget 1\.00 GiB, planned peak .*, 0 B moved in a step, .* predicted"
+    for line in (record.getMessage(), str(found)):
+        assert re.fullmatch(f"{said}; without a plan: nothing", line), line
 
 
 def test_slow_memory_that_is_not_there_or_full_is_a_clear_error(tmp_path):

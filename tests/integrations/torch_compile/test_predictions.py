@@ -124,7 +124,11 @@ def test_small_tensors_stay_only_as_long_as_all_together_are_small():
 
 def test_steps_are_set_against_what_was_predicted_before_them():
     plan = SimpleNamespace(refresh_prediction=lambda: None, predicted_seconds=1.0, program=object())
-    variant = Variant("", None, model=SimpleNamespace(of_last_step=[plan, plan]))
+    model = SimpleNamespace(
+        of_last_step=[plan, plan],
+        summary=lambda: SimpleNamespace(predicted_step_seconds=2 * plan.predicted_seconds),
+    )
+    variant = Variant("", None, model=model)
     assert variant.prediction() == {"predicted_step_seconds": 2.0, "measured_over_predicted": None}
     for measured in (2.0, 2.2, 2.2, 2.2, 8.0):
         variant.predict()

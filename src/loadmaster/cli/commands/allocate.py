@@ -340,23 +340,17 @@ def _comparison_json(found: Comparison) -> dict[str, Any]:
     return theirs | _allocation_json(found.answer, len(found.problem))
 
 
+def _kept(answer: Allocation | BankAllocation, *more: str) -> dict[str, Any]:
+    """Fields of an answer that are printed as they are."""
+    counted = ("seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    return {name: getattr(answer, name) for name in ("status", *more, "lower_bound", *counted)}
+
+
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
     from dataclasses import asdict, is_dataclass
 
-    kept = (
-        "status",
-        "peak",
-        "lower_bound",
-        "capacity",
-        "seconds",
-        "cpu_seconds",
-        "strategy",
-        "seed",
-        "interrupted",
-        "counters",
-    )
     proof = answer.certificate
-    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    shown = _kept(answer, "peak", "capacity") | {"buffers": buffers}
     key = "reason" if answer.status == "infeasible" else "certificate"
     return shown | {
         key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
@@ -366,18 +360,7 @@ def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
 def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
     from dataclasses import asdict, is_dataclass
 
-    kept = (
-        "status",
-        "cost",
-        "lower_bound",
-        "seconds",
-        "cpu_seconds",
-        "strategy",
-        "seed",
-        "interrupted",
-        "counters",
-    )
-    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    shown = _kept(answer, "cost") | {"buffers": buffers}
     shown["memories"] = {
         bank.name: (
             {"capacity": bank.capacity, "alignment": bank.alignment}

@@ -20,10 +20,10 @@ from loadmaster.cli.options import (
     Quiet,
     Training,
     load_networks,
+    machine_of,
     out_to,
 )
 from loadmaster.cli.printing import print_results, versioned
-from loadmaster.core.errors import TargetError
 
 if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
@@ -64,11 +64,8 @@ def inspect_command(
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.report.inspection import inspection_json, inspection_summary
-    from loadmaster.targets.load import target as read_target
 
-    if target is None and overrides:
-        raise TargetError("--set overrides a field of a target: give --target too")
-    machine = None if target is None else read_target(target, overrides or ())
+    machine = machine_of(target, overrides)
     with directory_if_asked(out) as place:
         graph = load_networks([model], batch, dim, precision, training)[0]
         shown = versioned("inspect", inspection_json(graph))

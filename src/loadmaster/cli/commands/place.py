@@ -24,6 +24,7 @@ from loadmaster.cli.options import (
     Seed,
     TimeLimit,
     Training,
+    machine_of,
     out_to,
     reading_of,
     strategy_of,
@@ -153,15 +154,12 @@ def place_command(
     from loadmaster.core.units import parse_bytes_of, parse_seconds
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.place import place
-    from loadmaster.targets.load import target as read_target
 
     if fast is not None and max_slowdown is not None:
         raise PlacementError(
             "--max-slowdown finds the fast memory that --fast would give: leave one out"
         )
-    if target is None and overrides:
-        raise PlacementError("--set overrides a field of a target: give --target too")
-    machine = None if target is None else read_target(target, overrides or ())
+    machine = machine_of(target, overrides)
     with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         reading = reading_of(batch, dim, precision, training)

@@ -333,8 +333,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
     metrics = plan.metrics
     return {
         "status": plan.status,
-        "makespan": metrics.makespan.value,
-        "lower_bound": metrics.makespan.lower_bound,
+        "makespan": asdict(metrics.makespan),
         "objective": asdict(plan.objective) | {"gap": plan.objective.gap},
         "energy": {
             **asdict(metrics.energy),
@@ -349,13 +348,9 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "mini_batches": [asdict(batch) for batch in plan.mini_batches],
         "missed": plan.missed,
         "lateness": plan.lateness,
-        "throughput": metrics.throughput.value,
-        "inferences_per_second": metrics.inferences_per_second.value,
-        "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),
-        "links": {
-            name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)}
-            for name, cost in metrics.traffic.items()
-        },
+        "throughput": asdict(metrics.throughput),
+        "inferences_per_second": asdict(metrics.inferences_per_second),
+        "traffic": {name: asdict(cost) for name, cost in metrics.traffic.items()},
         "memories": {
             name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity}
             for name, use in metrics.memory.items()

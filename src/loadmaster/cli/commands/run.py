@@ -141,6 +141,10 @@ def run_command(
     from loadmaster.workloads.frontends.torch.factory import as_made
 
     as_made(model, precision)
+    if not model.startswith("torch:"):
+        raise ModelError(
+            f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
+        )
     if generate is not None:
         _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
         return
@@ -149,10 +153,6 @@ def run_command(
     from loadmaster.integrations.torch_compile.running import run
     from loadmaster.report.run import run_summary
 
-    if not model.startswith("torch:"):
-        raise ModelError(
-            f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
-        )
     options: dict[str, Any] = {
         "fast_memory": fast,
         "mode": mode,
@@ -179,11 +179,13 @@ def run_command(
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
     print_results(result, lambda: run_summary(result), files, as_json=as_json, quiet=quiet)
     right = result["gradients_equal"] or result["results_close"]
+    _exit_if_wrong(right, result, "results differ from the unmoved graphs")
+
+
+def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
+    """Exit with code 1, and say why, unless results are right and the budget was kept."""
     if not right or not result["budget_kept"]:
-        say(
-            "results differ from the unmoved graphs" if not right else "the budget was exceeded",
-            err=True,
-        )
+        say("the budget was exceeded" if right else wrong, err=True)
         raise typer.Exit(1)
 
 
@@ -220,10 +222,6 @@ def _generate(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import generated
 
-    if not model.startswith("torch:"):
-        raise ModelError(
-            f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama"
-        )
     with directory_if_asked(out) as place:
         result = versioned(
             "generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
@@ -233,16 +231,7 @@ def _generate(
             place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
             files = place.publish()
     print_results(result, lambda: _generation_table(result), files, as_json=as_json, quiet=quiet)
-    if not result["tokens_equal"] or not result["budget_kept"]:
-        say(
-            (
-                "tokens differ between the ways"
-                if not result["tokens_equal"]
-                else "the budget was exceeded"
-            ),
-            err=True,
-        )
-        raise typer.Exit(1)
+    _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
 
 
 def _generation_table(result: dict[str, Any]) -> list[Part]:

@@ -125,6 +125,6 @@ def size_command(
                 if not no_report:
                     found.plan.report(place.draft)
             files = place.publish()
-    print_results(shown, lambda: size_summary(found), files, as_json=as_json, quiet=quiet)
+    print_results(shown, lambda: size_summary(found, effort), files, as_json=as_json, quiet=quiet)
     if found.least is None:
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
 from loadmaster.cost.base import kinds_of
@@ -99,10 +99,8 @@ def divisible_costs(
     channels have as many passes of sums between them, but for those between two pieces, where the
     sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """
-    nests, amounts = nest_table(jobs), Amounts(jobs)
-    free = _summed_freely(nests, sums)
-    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
-    cores, position = kinds_of(target)
+    amounts = Amounts(jobs)
+    nests, free, lanes, cores, position = _tables(jobs, target, sums)
     seconds, joules = [], []
     for core in cores:
         cycles = (_cycles(nests, core, free) + _fill(core)) * nests.repeats
@@ -110,6 +108,16 @@ def divisible_costs(
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
+
+
+def _tables(
+    jobs: Sequence[Job], target: Target, sums: Mask | None
+) -> tuple[NestTable, Mask, Floats, list[Core], Ints]:
+    """Loop nests, which of them are summed freely, elements of jobs, and kinds of core with the
+    positions of cores among them."""
+    nests = nest_table(jobs)
+    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
+    return nests, _summed_freely(nests, sums), lanes, *kinds_of(target)
 
 
 def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> Floats:
@@ -124,10 +132,7 @@ def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
     prices ``w`` of the cores all pieces of a job, ``p``, take the least ``w S`` and ``p - 1`` times
     the least ``w t`` besides. O(jobs x kinds of core).
     """
-    nests = nest_table(jobs)
-    free = _summed_freely(nests, sums)
-    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
-    cores, position = kinds_of(target)
+    nests, free, lanes, cores, position = _tables(jobs, target, sums)
     once = nests.per_job(np.where(nests.repeats == 1, 0.0, 1.0)) == 0
     found = []
     for core in cores:
@@ -164,8 +169,7 @@ def last_turns(
         that the rest takes where it runs on a core of the kind that is fastest for the job, shape
         (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
     """
-    nests, (cores, position) = nest_table(jobs), kinds_of(target)
-    free = _summed_freely(nests, sums)
+    nests, free, lanes, cores, position = _tables(jobs, target, sums)
     alone = (nests.row_of >= 0).sum(axis=1) == 1
     row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
     share, extra, fastest = (
@@ -173,7 +177,6 @@ def last_turns(
         np.zeros_like(seconds),
         position[seconds.argmin(axis=1)],
     )
-    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
     for kind, core in enumerate(cores):
         cycles = _cycles(nests, core, free) * nests.repeats
         turns = _turns(_style(core), nests, float(core.rows), float(core.columns))

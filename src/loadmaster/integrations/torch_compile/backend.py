@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from functools import partial
+from typing import Any, NoReturn, cast
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.executor import session_of
@@ -117,11 +119,19 @@ def loadmaster(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile one graph that Dynamo has captured; see `Settings` for the options."""
+    """Compile one graph that Dynamo has captured; see `Settings` for the options.
+
+    Wrong options are refused when the graph is called: what a backend raises while it compiles is
+    shown by Dynamo as its own error.
+    """
     from functorch.compile import default_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    plan = CompiledGraph({} if options is None else options)
+    try:
+        plan = CompiledGraph({} if options is None else options)
+        plan.make_room(inputs)
+    except LoadmasterError as error:
+        return partial(_refuse, error)
 
     def partition(
         joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any
@@ -139,7 +149,6 @@ def loadmaster(
         plan.parts.append(part)
         return _boxed(plan, plan.backward, part)
 
-    plan.make_room(inputs)
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         return cast(
             Callable[..., Any],
@@ -151,6 +160,10 @@ def loadmaster(
                 keep_inference_input_mutations=True,
             )(graph, inputs),
         )
+
+
+def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
+    raise error.with_traceback(None)
 
 
 def _boxed(

@@ -3,6 +3,7 @@ graphs share."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.core.units import format_bytes
+from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session
 from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed
@@ -138,12 +139,49 @@ class SeenSteps:
 _UPDATES = "_loadmaster_updates"
 
 
+_LOG = logging.getLogger("loadmaster")
+
+
 @dataclass
 class Fallback:
     """A graph that runs unplanned, and why."""
 
     graph: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.graph}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """What the last step takes by its plans; ``str`` gives it in one line.
+
+    Attributes
+    ----------
+    budget, planned_peak, moved_bytes
+        Bytes of fast memory allowed and used at most, and bytes copied both ways. ``budget`` is
+        None where there is no limit.
+    predicted_step_seconds
+        Seconds that the planned graphs should take.
+    fallbacks
+        Graphs and optimizer steps that run without a plan, and why.
+    """
+
+    budget: int | None
+    planned_peak: int
+    moved_bytes: int
+    predicted_step_seconds: float
+    fallbacks: tuple[Fallback, ...]
+
+    def __str__(self) -> str:
+        budget = "none" if self.budget is None else format_bytes(self.budget)
+        return (
+            f"loadmaster: budget {budget}, planned peak {format_bytes(self.planned_peak)},"
+            f" {format_bytes(self.moved_bytes)} moved in a step,"
+            f" {format_seconds(self.predicted_step_seconds)} predicted; without a plan:"
+            f" {'; '.join(map(str, self.fallbacks)) or 'nothing'}"
+        )
 
 
 class Model:
@@ -152,7 +190,7 @@ class Model:
 
     A model owns its lists of plans and fallbacks, the persistent tensors, and the updates of
     parameters; graphs change these only by its methods, under ``lock``. ``steps`` is what is known
-    of whole steps.
+    of whole steps. ``told`` says that the line on the first step was logged, or is not wanted.
     """
 
     def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
@@ -163,6 +201,7 @@ class Model:
         self.plans: list[Planned] = []
         self.fallbacks: list[Fallback] = []
         self.steps = SeenSteps()
+        self.told = False
         self._offload_idle = False
         self._memory: DeviceMemory | None = None
         self._persistent: PersistentTensors | None = None
@@ -228,10 +267,30 @@ class Model:
         as for the first, and run no more."""
         return list(self.steps.now)
 
+    def summary(self) -> StepSummary:
+        """Sum up the plans of the last step."""
+        plans = [plan for plan in self.of_last_step if plan.program is not None]
+        budgets = [plan.budget for plan in plans if plan.budget is not None]
+        return StepSummary(
+            max(budgets, default=self.budget),
+            max((plan.placed_peak for plan in plans), default=0),
+            sum(plan.moved_bytes for plan in plans),
+            sum(plan.predicted_seconds for plan in plans),
+            tuple(self.fallbacks),
+        )
+
     def begin(self, plan: Planned) -> None:
-        """Note that the forward part of a graph is about to run; a new step begins if no backward
-        part is outstanding."""
-        if all(session.finished for session in self._waiting):
+        """Note that the forward part of a graph is about to run. A new step begins if no backward
+        part is outstanding, and there was one or the graph has run in this step.
+
+        The first step is summed up in the log when the second begins: its graphs are known then.
+        """
+        if plan in self.plans and not self.told:
+            self.told = True
+            _LOG.warning("%s", self.summary())
+        if all(session.finished for session in self._waiting) and (
+            plan in self.steps.now or any(one.has_backward for one in self.steps.now)
+        ):
             self.steps.begin()
         self.steps.join(plan)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -392,6 +393,11 @@ class GraphWithPlan:
         return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
 
     @property
+    def has_backward(self) -> bool:
+        """Whether the graph has a backward part."""
+        return len(self.graphs) > 1
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
         if self.plan is None or self.traced is None:
@@ -401,9 +407,14 @@ class GraphWithPlan:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each kernel with its predicted seconds and those of the last step."""
+        """A row for each kernel with its predicted seconds, those of the last step, and the bytes
+        of fast memory in use under the plan."""
         assert self.plan is not None
         problem = self.plan.problem
+        sequence, change = problem.sequence, [0] * (len(problem.elsewhere) + 1)
+        for stay in self.plan.program.placed.placement.stays:
+            change[stay.start] += int(sequence.sizes[stay.tensor])
+            change[stay.end] -= int(sequence.sizes[stay.tensor])
         return [
             {
                 "graph": self.name,
@@ -413,9 +424,14 @@ class GraphWithPlan:
                 "measured_seconds": float(measured),
                 "workspace": kernel.algorithms[0].workspace,
                 "elsewhere": int(elsewhere),
+                "fast_bytes": stays + int(elsewhere) + kernel.algorithms[0].workspace,
             }
-            for kernel, measured, elsewhere in zip(
-                problem.sequence.kernels, self.times.kernels, problem.elsewhere, strict=True
+            for kernel, measured, elsewhere, stays in zip(
+                sequence.kernels,
+                self.times.kernels,
+                problem.elsewhere,
+                accumulate(change[:-1]),
+                strict=True,
             )
         ]
 

@@ -19,7 +19,7 @@ from typing import Any
 from torch._dynamo import eval_frame
 
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.compiled_model import Model, StepSummary
 from loadmaster.integrations.torch_compile.settings import Settings
 
 _CONTEXT = eval_frame.OptimizeContext
@@ -55,6 +55,30 @@ def model_of(compiled: Callable[..., Any]) -> Model:
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     return _model(context, getattr(backend, "kwargs", {}).get("options") or {})
+
+
+def summary(compiled: Callable[..., Any]) -> StepSummary:
+    """Sum up what a step takes by its plan: budget, peak, bytes moved, predicted seconds, and what
+    runs without a plan.
+
+    Parameters
+    ----------
+    compiled
+        What ``torch.compile(..., backend="loadmaster")`` returned, once it has run.
+
+    Returns
+    -------
+    StepSummary
+        Figures of the last step; printed, it is one line.
+
+    Raises
+    ------
+    LoadmasterError
+        If ``compiled`` was not compiled.
+    BudgetError
+        If the options are wrong.
+    """
+    return model_of(compiled).summary()
 
 
 def _model(context: Any, options: Mapping[str, Any]) -> Model:

@@ -65,6 +65,10 @@ class Planned(Protocol):
         """Operators of the kernels that run block by block."""
 
     @property
+    def has_backward(self) -> bool:
+        """Whether the graph has a backward part."""
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
 

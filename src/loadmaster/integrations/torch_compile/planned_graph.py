@@ -12,7 +12,6 @@ import torch
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View
-from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part
 from loadmaster.integrations.torch_compile.graph_with_plan import GraphWithPlan
@@ -24,15 +23,8 @@ class PlannedGraph(GraphWithPlan):
     """A graph, or a forward and a backward graph, that runs in sessions: one for each forward pass
     and its backward pass."""
 
-    def __init__(
-        self,
-        model: Model,
-        name: str,
-        graphs: list[torch.fx.GraphModule],
-        kept: int | None,
-        shapes: Any = None,
-    ) -> None:
-        super().__init__(model, name, graphs, kept, shapes)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def prepare(self, given: Sequence[Any]) -> Program:

@@ -46,7 +46,6 @@ def run(
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     require_torch()
     import torch
-    from torch._dynamo.exc import BackendCompilerFailed
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
     from loadmaster.integrations.torch_compile.compare.measurement import STATED
@@ -72,10 +71,7 @@ def run(
     work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
     settings = Settings.of(options)
     options = options | {"fast_memory": settings.fast_memory}
-    try:
-        result = compare(work, options, steps, with_rivals, budgets, progress, tell)
-    except BackendCompilerFailed as error:
-        raise error.inner_exception from None
+    result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     budget, peak = result["budget"], result["measured_peak"]
     result["budget_kept"] = budget is None or peak <= budget + STATED
     return result, result.pop("kernels")

@@ -189,18 +189,22 @@ class Update:
     def sync_from_optimizer(self) -> None:
         """Take the state from the optimizer, where the caller may have loaded or cleared it since
         the last step."""
-        there = self.optimizer.state.get(self.parameter) or {}
-        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        there = self._state_there()
         for name, own in self.tensors.items():
             if self.begun and there[name] is not own:
                 own.copy_(there[name])
         self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         self.sync_to_optimizer()
 
+    def _state_there(self) -> dict[str, Any]:
+        """The optimizer's state of the parameter; note whether it is complete."""
+        there: dict[str, Any] = self.optimizer.state.get(self.parameter) or {}
+        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        return there
+
     def adopt_state(self) -> None:
         """Take the optimizer's own tensors for the state, if it has made it."""
-        there = self.optimizer.state.get(self.parameter) or {}
-        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        there = self._state_there()
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
             self.scalars = {

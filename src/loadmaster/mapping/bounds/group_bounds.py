@@ -70,11 +70,7 @@ def group_bound(group: Group) -> GroupBound:
     only evaluated. O(jobs x cores)."""
     program = _Program(group)
     value, price = program.solve((), np.inf)
-    energy = (
-        0.0
-        if group.energy is None
-        else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
-    )
+    energy = 0.0 if group.energy is None else program.least_sum(group.energy)
     makespan, limit = max(
         (value, "work and bandwidth"),
         (program.longest, "longest job"),
@@ -93,13 +89,9 @@ def divided_bound(group: Group, divides: Mask) -> GroupBound:
     """
     program = _Program(group, alone=True)
     value, price = program.solve((), np.inf)
-    energy = (
-        0.0
-        if group.energy is None
-        else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
-    )
+    energy = 0.0 if group.energy is None else program.least_sum(group.energy)
     longest = float(program.least[~divides].min(axis=1).max(initial=0.0)) * program.slack
-    bus = float(np.where(group.allowed, program.bus, np.inf).min(axis=1).sum()) * program.slack
+    bus = program.least_sum(program.bus)
     limits = (
         (value, "work and bandwidth, however jobs are divided"),
         (longest, "longest job"),
@@ -226,6 +218,10 @@ class _Program:
         self.longest = float(self.least.min(axis=1).max()) * self.slack
         self.own, self.others, self.bus = loads(group, alone=alone)
         self.order: list[int] = []
+
+    def least_sum(self, costs: Floats) -> float:
+        """At least what all jobs cost, each on the core where it costs least."""
+        return float(np.where(self.group.allowed, costs, np.inf).min(axis=1).sum()) * self.slack
 
     def counted(self) -> float:
         """The least time in which the cores have room for the k longest jobs, for the worst k.

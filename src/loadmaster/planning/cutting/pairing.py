@@ -135,13 +135,7 @@ def _range(form: Divisible, window: Window, extent: int) -> float | None:
             if window.of(tuple((0, size) for size in form.shape), extent) == (0, extent)
             else None
         )
-    at = np.arange(length, dtype=np.int64)
-    begins = np.clip(
-        window.unit * ((at * window.numerator + window.low) // window.denominator), 0, extent
-    )
-    ends = np.clip(
-        window.unit * ((at * window.numerator + window.high) // window.denominator + 1), 0, extent
-    )
+    begins, ends = window.of_each(length, extent)
     able = np.flatnonzero(begins < ends)
     if not len(able) or able[-1] - able[0] + 1 != len(able):
         return None

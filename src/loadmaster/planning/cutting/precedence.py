@@ -126,13 +126,7 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
         begin, end = window.of(tuple((0, size) for size in form.shape), extent)
         whole = (begin, end) == (0, extent)
         return Need(begin < end, whole, whole)
-    at = np.arange(length, dtype=np.int64)
-    begins = np.clip(
-        window.unit * ((at * window.numerator + window.low) // window.denominator), 0, extent
-    )
-    ends = np.clip(
-        window.unit * ((at * window.numerator + window.high) // window.denominator + 1), 0, extent
-    )
+    begins, ends = window.of_each(length, extent)
     reached = np.concatenate([[0], np.maximum.accumulate(ends)])
     covered = bool((begins <= reached[:-1]).all()) and int(reached[-1]) == extent
     return Need(

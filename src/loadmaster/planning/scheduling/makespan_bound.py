@@ -88,6 +88,15 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
 
 
+def _facts(tensors: Sequence[TensorInstance]) -> tuple[Mask, Mask, Ints]:
+    """Which tensors are activations, which are outputs, and their bytes."""
+    return (
+        np.array([tensor.kind == "activation" for tensor in tensors]),
+        np.array([tensor.is_output for tensor in tensors]),
+        np.array([tensor.bytes for tensor in tensors], dtype=np.int64),
+    )
+
+
 def divisible_needs(
     tensors: Sequence[TensorInstance], table: JobTable, target: Target, *, every_read: bool = False
 ) -> Needs:
@@ -97,9 +106,7 @@ def divisible_needs(
     beyond what comes in over the main link.
     """
     t, write = table.operand_tensor, table.operand_write
-    activation = np.array([tensor.kind == "activation" for tensor in tensors])
-    output = np.array([tensor.is_output for tensor in tensors])
-    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    activation, output, sizes = _facts(tensors)
     inbound = inbound_bytes(tensors, table)
     again = np.where(activation, 0.0, 1.0) if every_read else _read_again(tensors, table, inbound)
     share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
@@ -250,9 +257,7 @@ def _needs(
     jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
 ) -> Needs:
     t, write = table.operand_tensor, table.operand_write
-    activation = np.array([tensor.kind == "activation" for tensor in tensors])
-    output = np.array([tensor.is_output for tensor in tensors])
-    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    activation, output, sizes = _facts(tensors)
     # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
     accesses = activation[t] & ~(write & output[t])
     room = target.fast.capacity if target.fast else 0

@@ -109,6 +109,6 @@ class Limits:
         return {
             "makespan": self.makespan,
             "energy": self.energy,
-            "fps": self.fps,
+            "frames_per_second": self.fps,
             "deadlines": dict(self.deadlines or {}),
         }

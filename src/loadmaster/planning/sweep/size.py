@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, PlanError
@@ -27,6 +28,7 @@ from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.points import DesignPoint, frames_of, no_plan, point_of
 from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
@@ -161,7 +163,7 @@ class Sizing:
 
 def size(
     graphs: Sequence[Graph],
-    target: Target,
+    target: Target | str | Path,
     axis: Axis,
     limits: Limits,
     *,
@@ -207,7 +209,7 @@ def size(
             f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
             " cores.ws.rows"
         )
-    numbers = axis.numbers
+    target, numbers = as_target(target), axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:
@@ -248,7 +250,7 @@ def size(
 
 @dataclass
 class _Search:
-    """Values that have been tried, by their position."""
+    """Values that have been tried, by their position; at ``most`` so many are planned for."""
 
     graphs: tuple[Graph, ...]
     target: Target
@@ -258,6 +260,7 @@ class _Search:
     options: Mapping[str, Any]
     progress: Progress
     interrupts: Interrupts
+    most: int = 1
     trials: dict[int, Trial] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
 
@@ -266,11 +269,13 @@ class _Search:
         most 2 log2(values) + 1 trials."""
         low = self._first(-1, len(self.values), lambda n: not self._excluded(n)) - 1
         top = len(self.values) - 1
+        self.most = (top - low - 1).bit_length() + 1
         if low < top and not self.interrupts.requested and self._suffices(top):
             self._first(low, top, self._suffices)
 
     def scan(self) -> None:
         """Try every value until one suffices."""
+        self.most = len(self.values)
         for n in range(len(self.values)):
             if self.interrupts.requested or (not self._excluded(n) and self._suffices(n)):
                 return
@@ -285,7 +290,7 @@ class _Search:
 
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
-        self.progress(f"{self.axis} {self.values[n]}: bounding", self._share())
+        self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
         mini_batches, periods = (
             self.options.get("mini_batches", 1),
             self.options.get("periods") or {},
@@ -300,10 +305,11 @@ class _Search:
 
     def _suffices(self, n: int) -> bool:
         """Whether a plan of a value keeps the limits."""
-        value, own, begun = self.values[n], self._machine(n), self._share()
+        value, own = self.values[n], self._machine(n)
+        tried = sum(trial.verdict is not Verdict.IMPOSSIBLE for trial in self.trials.values())
 
-        def report(stage: str, share: float) -> None:
-            self.progress(f"{self.axis} {value}: {stage}", begun + share * self._unit())
+        def report(stage: str, _: float) -> None:
+            self.progress(f"{self.axis} {value}: {stage}", tried / self.most)
 
         frames = frames_of(self.graphs, self.options.get("mini_batches", 1))
         at = {self.axis: plain(value)}
@@ -334,11 +340,3 @@ class _Search:
 
     def _machine(self, n: int) -> Target:
         return machine(self.target, [(self.axis, self.values[n])])
-
-    def _share(self) -> float:
-        """The share of trials that are done."""
-        return min(1 - self._unit(), len(self.trials) * self._unit())
-
-    def _unit(self) -> float:
-        """The share of one trial, of those that bisection takes at most."""
-        return 0.5 / (len(self.values).bit_length() + 1)

@@ -9,6 +9,7 @@ from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from loadmaster.core.arguments import require_known, takes
@@ -25,6 +26,7 @@ from loadmaster.planning.sweep.points import DesignPoint, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.graph import Graph, TensorKind
 
 _SAME = 1e-12
@@ -71,7 +73,7 @@ Loader = Callable[[int], Sequence[Graph]]
 
 @takes(
     PlanError,
-    target=Target,
+    target=NAMED,
     limits=Limits,
     load=Callable,
     executor=Executor,
@@ -80,7 +82,7 @@ Loader = Callable[[int], Sequence[Graph]]
 )
 def sweep(
     graphs: Sequence[Graph],
-    target: Target,
+    target: Target | str | Path,
     axes: Sequence[Axis],
     *,
     limits: Limits | None = None,
@@ -129,6 +131,7 @@ def sweep(
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
+    target = as_target(target)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
     keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]

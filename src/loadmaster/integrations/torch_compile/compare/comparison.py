@@ -235,17 +235,19 @@ def _planned(work: Workload, options: dict[str, Any]) -> Variant:
     optimizer = optimizer_of(work.optimizer, work.module)
     options |= {} if optimizer is None else {"optimizer": optimizer}
     call = compiled(work.module, backend.loadmaster, options)
-    return Variant("loadmaster", call, optimizer=optimizer, model=model_of(call))
+    model = model_of(call)
+    model.told = True
+    return Variant("loadmaster", call, optimizer=optimizer, model=model)
 
 
 def _under_budget(variant: Variant) -> dict[str, Any]:
     assert variant.model is not None
-    plans = variant.model.of_last_step
+    found = variant.model.summary()
     return variant.figures() | {
-        "budget": max((plan.budget or 0 for plan in plans), default=None),
-        "planned_peak": max((plan.placed_peak for plan in plans), default=None),
+        "budget": found.budget,
+        "planned_peak": found.planned_peak,
         **variant.prediction(),
-        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+        "moved_bytes": found.moved_bytes,
     }
 
 
@@ -292,12 +294,6 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
         "activation_memory_budget",
         compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)),
     )
-    on_gpu = work.device.type == "cuda"
-    yield Variant(
-        "enable_activation_offloading",
-        compiled(work.module, rivals.offloading_backend()),
-        failed="" if on_gpu else "needs CUDA",
-    )
 
 
 def _inference_rivals(work: Workload) -> Iterator[Variant]:
@@ -332,7 +328,7 @@ def _check_planned(ours: Variant) -> None:
     assert ours.model is not None
     if ours.failed or ours.model.of_last_step:
         return
-    left_out = "; ".join(f"{one.graph}: {one.reason}" for one in ours.model.fallbacks)
+    left_out = "; ".join(map(str, ours.model.fallbacks))
     raise ModelError(
         "no part of the module runs by a plan: "
         + (
@@ -513,12 +509,11 @@ def _summary(
     work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float
 ) -> dict[str, Any]:
     assert ours.model is not None
-    plans = ours.model.of_last_step
-    budgets = [plan.budget for plan in plans if plan.budget is not None]
+    plans, found = ours.model.of_last_step, ours.model.summary()
     return {
-        "budget": max(budgets, default=None),
+        "budget": found.budget,
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
-        "planned_peak": max((plan.placed_peak for plan in plans), default=0),
+        "planned_peak": found.planned_peak,
         "measured_peak": ours.peak,
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
@@ -530,9 +525,9 @@ def _summary(
         "costs": costs_json(merged(costs for plan in plans for costs in plan.costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
-        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+        "moved_bytes": found.moved_bytes,
         "graphs": len(ours.model.plans),
-        "fallbacks": [{"graph": f.graph, "reason": f.reason} for f in ours.model.fallbacks],
+        "fallbacks": [asdict(fallback) for fallback in found.fallbacks],
         "results_copied": sum(plan.times.copied_results for plan in plans),
         "gradients_equal": equal,
         "max_difference_eager": difference,

@@ -153,6 +153,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
             dynamic=False,
         )
         model = model_of(call)
+        model.told = True
         decoder = Decoder(module, prompt, int(tokens), call)
     else:
         decoder = Decoder(_rival(way, module, path, fast, folder), prompt, int(tokens))
@@ -173,13 +174,14 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
 def _taken_by_token(model: Model) -> dict[str, Any]:
     """What the graphs that made the last token took; those of the prompt run no more."""
     plans = [plan for plan in model.of_last_step if plan.program is not None]
+    found = model.summary()
     return {
-        "planned_peak": max((plan.placed_peak for plan in plans), default=0),
-        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+        "planned_peak": found.planned_peak,
+        "moved_bytes": found.moved_bytes,
         "kernel_seconds": sum(float(plan.times.kernels.sum()) for plan in plans),
         "copy_seconds": sum(float(plan.times.copies.sum()) for plan in plans),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
-        "fallbacks": [f"{fallback.graph}: {fallback.reason}" for fallback in model.fallbacks],
+        "fallbacks": [*map(str, found.fallbacks)],
     }
 
 

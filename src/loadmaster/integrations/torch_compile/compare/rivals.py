@@ -132,31 +132,6 @@ def unmoved_backend() -> Callable[..., Any]:
     return _plain_backend(default_partition)
 
 
-def offloading_backend() -> Callable[..., Any]:
-    """A backend that offloads what is saved by PyTorch's ``enable_activation_offloading``, on
-    streams of its own. It needs CUDA.
-
-    PyTorch leaves it to a pass over the joint graph to say what goes: here everything that it can
-    move, from 64 KiB on.
-    """
-    from functorch.compile import default_partition
-
-    def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
-        for node in joint.graph.nodes:
-            value = node.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.nbytes >= _SMALLEST:
-                node.meta["should_offload"] = True
-        return default_partition(joint, inputs, **more)
-
-    names = (
-        "enable_activation_offloading",
-        "activation_offload_separate_stream",
-        "activation_offload_sink_wait",
-        "activation_reload_prefetch",
-    )
-    return _plain_backend(partition, dict.fromkeys(names, True))
-
-
 def exported(module: nn.Module) -> Callable[..., Any]:
     """The module's exported graph (`torch.export`), each value freed after its last use."""
     runs: list[torch.fx.Interpreter] = []

@@ -40,21 +40,13 @@ class Variant:
         if self.model is not None:
             for plan in self.model.of_last_step:
                 plan.refresh_prediction()
-            self.predicted.append(sum(plan.predicted_seconds for plan in self.model.of_last_step))
+            self.predicted.append(self.model.summary().predicted_step_seconds)
 
     def prediction(self) -> dict[str, Any]:
         """The figures of predictions, by name: the median, and how long steps took relative to what
         each was predicted to take."""
         if not self.seconds:
-            now = (
-                0.0
-                if self.model is None
-                else sum(
-                    plan.predicted_seconds
-                    for plan in self.model.of_last_step
-                    if plan.program is not None
-                )
-            )
+            now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
         ratio = Difference.of(self.seconds, self.predicted)
         found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
