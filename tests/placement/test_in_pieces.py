@@ -18,7 +18,7 @@ from tests.support.sequences import random_sequence
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlacementError
-from loadmaster.placement.autotm.in_pieces import place_in_pieces
+from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Division, Mode
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
@@ -61,7 +61,7 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(every_page_alone(sequence).sequence, limits, mode is Mode.SYNC)
     try:
-        found = place_in_pieces(sequence, limits, mode)
+        found = place_by_program(sequence, limits, mode)
     except CapacityError:
         return
     placed = found.division.sequence if found.division else sequence
