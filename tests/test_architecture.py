@@ -392,7 +392,7 @@ TOKENS = {
     "cost": 34_300,
     "integrations": 112_250,
     "mapping": 25_800,
-    "placement": 33_300,
+    "placement": 33_000,
     "planning": 110_000,
     "report": 39_150,
     "targets": 4_900,

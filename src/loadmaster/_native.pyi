@@ -632,12 +632,10 @@ class PlacementProblem:
         """
 
 class FoundAddresses:
-    """Addresses of stays and workspaces, and the seconds of the schedule; how many others were
-    tried."""
+    """Addresses of stays and workspaces, and whether a time limit or a signal stopped the
+    search."""
 
     offsets: Ints
-    seconds: float
-    rounds: int
     stopped: bool
 
 class TensorPaths:

@@ -97,8 +97,6 @@ struct ScheduledCopies {
 
 struct FoundAddresses {
     nb::object offsets;
-    double seconds;
-    std::int64_t rounds;
     bool stopped;
 };
 
@@ -169,8 +167,7 @@ class PlacementProblem {
                 schedule, view(offsets), capacity, alignment, goal, seed, budget);
         }
         const std::size_t count = found.offset.size();
-        return {to_numpy(std::move(found.offset), {count}), found.seconds, found.rounds,
-            budget.stopped()};
+        return {to_numpy(std::move(found.offset), {count}), budget.stopped()};
     }
 
     FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base,
@@ -387,8 +384,6 @@ void bind_placement(nb::module_ &module) {
         .def_ro("algorithms", &ScheduledCopies::algorithms);
     nb::class_<FoundAddresses>(module, "FoundAddresses")
         .def_ro("offsets", &FoundAddresses::offsets)
-        .def_ro("seconds", &FoundAddresses::seconds)
-        .def_ro("rounds", &FoundAddresses::rounds)
         .def_ro("stopped", &FoundAddresses::stopped);
     nb::class_<FoundPaths>(module, "FoundPaths")
         .def_ro("paths", &FoundPaths::paths)

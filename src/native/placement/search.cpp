@@ -56,7 +56,6 @@ class Search {
 
     Paths run(double goal) {
         for (std::int64_t t : order_) follow(t);
-        if (!schedule_) settle();
         last_ = paths_;
         last_.seconds = total();
         note_stalls();
@@ -298,20 +297,6 @@ class Search {
         insert(t);
     }
 
-    // Best answers to what the others do, in turns, until nobody gains.
-    void settle() {
-        double before = total();
-        for (int round = 0; round < 20 && !budget_.spent(); ++round) {
-            for (std::int64_t t : order_) {
-                replace(t, 0.0, 1.0, true);
-                if (budget_.spent() || ((t & 63) == 0 && !budget_.look())) return;
-            }
-            const double after = total();
-            if (!(after < before * (1 - 1e-6))) return;
-            before = after;
-        }
-    }
-
     double share() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
     std::int64_t below(std::size_t count) { return static_cast<std::int64_t>(random_() % count); }
 
@@ -379,8 +364,6 @@ class Search {
         const double rent = share() < 0.3 ? 0.0 : (schedule_ ? 2.0 : 1.0) * share();
         for (std::int64_t t : victims_)
             replace(t, rent, schedule_ ? 2.0 * share() : 1.0, !schedule_);
-        if (rent > 0 && !schedule_)
-            for (std::int64_t t : victims_) replace(t, 0.0, 1.0, true);
         const auto differs = [&](std::int64_t t) { return changed(t); };
         if (std::ranges::any_of(victims_, differs)) {
             const double now = schedule_ ? total() : total_;

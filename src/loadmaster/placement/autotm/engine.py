@@ -41,7 +41,6 @@ from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
     checked_limits,
-    placed_paths,
     sequence_arrays,
 )
 from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement, fast_bytes
@@ -166,7 +165,7 @@ def place_by_program(
         if sequence.page:
             most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
             division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
-        guess = _rounded(arrays, shares, moves)
+        guess = _rounded(shares)
     search = replace(
         search,
         sequence=division.sequence if division else sequence,
@@ -179,9 +178,8 @@ def place_by_program(
     return search.run(guess, bound * (1 + gap), Deadline.within(0.0) if ended else deadline)
 
 
-def _rounded(arrays: SequenceArrays, shares: Shares, moves: bool) -> TensorPaths:
-    uses, gaps, tail = (np.asarray(part > 0.5, dtype=np.uint8) for part in shares)
-    return TensorPaths(uses, gaps, tail) if moves else placed_paths(arrays, uses > 0)
+def _rounded(shares: Shares) -> TensorPaths:
+    return TensorPaths(*(np.asarray(part > 0.5, dtype=np.uint8) for part in shares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +252,7 @@ class PathSearch:
         program = PlacementProgram(arrays, self.moves)
         solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
         if len(solved.values):
-            agreed = _rounded(arrays, program.shares(solved), self.moves)
+            agreed = _rounded(program.shares(solved))
             if self._fit(agreed):
                 return agreed
         raise refusal

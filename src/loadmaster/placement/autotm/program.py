@@ -101,7 +101,18 @@ class PlacementProgram:
         self._size = arrays.size[arrays.tensor] / self._byte
         self._owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
         self._parts: list[tuple[Ints, Ints, Floats]] = []
-        self._moving() if moves else self._placed_once()
+        used, uses = np.diff(arrays.first) > 0, np.arange(len(arrays.kernel))
+        self.is_first = np.isin(uses, arrays.first[:-1][used])
+        self._outputs = np.flatnonzero((arrays.live_range == LiveRange.OUTPUT) & used)
+        self._last = arrays.first[self._outputs + 1] - 1
+        self.before = np.full(len(uses), _NONE)
+        follows = arrays.following != uses
+        self.before[arrays.following[follows]] = uses[follows]
+        cyclic = arrays.live_range[arrays.tensor] == LiveRange.CYCLIC
+        around = self.is_first & cyclic
+        self.before[around] = arrays.first[arrays.tensor[around] + 1] - 1
+        self.tail = np.full(arrays.tensor_count, _NONE)
+        self._moving(around) if moves else self._placed_once()
         self._fast = (self.arrives, self.dirty, self.clean)
         must = ~np.isfinite(arrays.slow) & ~self._measured[arrays.kernel]
         self._sum(self._fast, low=np.where(must, 1.0, -np.inf), high=1.0)
@@ -125,17 +136,8 @@ class PlacementProgram:
 
     # --- paths
 
-    def _moving(self) -> None:
-        arrays, model = self.arrays, self.model
-        uses = np.arange(len(arrays.kernel))
-        used = np.diff(arrays.first) > 0
-        self.is_first = np.isin(uses, arrays.first[:-1][used])
-        cyclic = arrays.live_range[arrays.tensor] == LiveRange.CYCLIC
-        self.before = np.full(len(uses), _NONE)
-        follows = arrays.following != uses
-        self.before[arrays.following[follows]] = uses[follows]
-        around = self.is_first & cyclic
-        self.before[around] = arrays.first[arrays.tensor[around] + 1] - 1
+    def _moving(self, around: Mask) -> None:
+        arrays, model, outputs, last = self.arrays, self.model, self._outputs, self._last
         reads, writes = arrays.reads > 0, arrays.writes > 0
         supplied = self.is_first & (arrays.live_range[arrays.tensor] == LiveRange.INPUT)
         soiled = arrays.live_range == LiveRange.INPUT
@@ -143,13 +145,11 @@ class PlacementProgram:
         has_before = self.before != _NONE
         dirty = (reads | around) & soiled[arrays.tensor] & (has_before | supplied)
         clean = reads & has_before & ~writes[np.maximum(self.before, 0)]
-        outputs = np.flatnonzero((arrays.live_range == LiveRange.OUTPUT) & used)
-        last = arrays.first[outputs + 1] - 1
         stays = dirty & ~supplied
         charged = 0.0 if self.link else 1.0 / self.second
         copy_out = charged * arrays.to_slow[arrays.tensor]
         # Leaving dirty costs a copy: paid for being dirty, given back for staying.
-        pays = np.zeros(len(uses))
+        pays = np.zeros(len(reads))
         for before in (self.before[stays], last):
             pays[before] = copy_out[before]
         paid = np.where(writes, pays, 0.0)
@@ -160,7 +160,6 @@ class PlacementProgram:
             dirty, model.columns((pays - np.where(supplied, 0.0, copy_out))[dirty])
         )
         self.clean = _scattered(clean, model.columns(paid[clean]))
-        self.tail = np.full(arrays.tensor_count, _NONE)
         self.tail[outputs] = model.columns(-charged * arrays.to_slow[outputs])
         self._sum((self.dirty[stays],), self._dirty_after(self.before[stays]))
         self._sum((self.tail[outputs],), self._dirty_after(last))
@@ -175,11 +174,14 @@ class PlacementProgram:
         return (self.dirty[uses], *made)
 
     def _placed_once(self) -> None:
+        """Where the tensor arrives when it is made, and stays: one variable for all of its life."""
         arrays = self.arrays
         chosen = self.model.columns(np.zeros(arrays.tensor_count))
-        self.arrives = chosen[arrays.tensor]
-        self.dirty = self.clean = np.full(len(arrays.kernel), _NONE)
-        self.tail = np.where(arrays.live_range == LiveRange.OUTPUT, chosen, _NONE)
+        made = self.is_first & (arrays.live_range[arrays.tensor] >= LiveRange.INNER)
+        self.arrives = np.where(made, chosen[arrays.tensor], _NONE)
+        self.clean = np.where(made, _NONE, chosen[arrays.tensor])
+        self.dirty = np.full(len(made), _NONE)
+        self.tail[self._outputs] = chosen[self._outputs]
 
     # --- memory
 
@@ -193,7 +195,7 @@ class PlacementProgram:
         self._change_rows = np.append(
             self._sum((self.occupied,), (before[: len(free)],), low=0.0), _NONE
         )
-        (self._changes_of_moving if self.moves else self._changes_of_placed)()
+        self._changes()
         chosen = several[self._owner]
         self.algorithm = _scattered(chosen, model.columns(np.zeros(int(chosen.sum()))))
         self.room, one = (
@@ -206,7 +208,8 @@ class PlacementProgram:
         model.entries(one[self._owner], self.algorithm, 1.0)
         model.entries(self.room[self._owner], self.algorithm, arrays.workspace / self._byte)
 
-    def _changes_of_moving(self) -> None:
+    def _changes(self) -> None:
+        """Bytes that enter and leave."""
         arrays, size = self.arrays, self._size
         self._change(arrays.kernel, self.arrives, size)
         for column in self._fast:
@@ -220,24 +223,8 @@ class PlacementProgram:
             # start too.
             self._change(arrays.kernel[self.before[follows]] + 1, column[follows], size[follows])
             self._change(np.zeros_like(around), column[around], size[around])
-        ends, last = self._ends()
-        self._change(arrays.kernel[last] + 1, self.tail[ends], size[last])
-
-    def _ends(self) -> tuple[Ints, Ints]:
-        """Tensors that may stay to the end, and their last uses."""
-        ends = np.flatnonzero(self.tail != _NONE)
-        return ends, self.arrays.first[ends + 1] - 1
-
-    def _changes_of_placed(self) -> None:
-        arrays = self.arrays
-        used = np.flatnonzero(np.diff(arrays.first) > 0)
-        first, last = arrays.first[used], arrays.first[used + 1] - 1
-        start, end = arrays.kernel[first], arrays.kernel[last] + 1
-        live_range, column, size = arrays.live_range[used], self.arrives[first], self._size[first]
-        from_start = (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.INPUT)
-        to_end = (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT)
-        self._change(np.where(from_start, 0, start), column, size)
-        self._change(np.where(to_end, arrays.kernel_count, end), column, -size)
+        tail = self.tail[self._outputs]
+        self._change(arrays.kernel[self._last] + 1, tail, size[self._last])
 
     def _change(self, kernels: Ints, columns: Ints, sizes: float | Floats) -> None:
         """Note bytes that enter or leave before kernels."""
@@ -367,11 +354,10 @@ class PlacementProgram:
         # Those that leave were dirty after a use and do not stay dirty until the next one that
         # needs them.
         stays = np.flatnonzero((self.dirty != _NONE) & (self.before != _NONE))
-        ends, last = self._ends()
-        leaves = np.concatenate([self.before[stays], last])
+        leaves = np.concatenate([self.before[stays], self._last])
         for column in self._dirty_after(leaves):
             model.entries(rows[arrays.kernel[leaves] + 1], column, -self._size[leaves])
-        stay = np.concatenate([self.dirty[stays], self.tail[ends]])
+        stay = np.concatenate([self.dirty[stays], self.tail[self._outputs]])
         model.entries(rows[arrays.kernel[leaves] + 1], stay, self._size[leaves])
         self._occupy(self.waiting[:-1])
         # Copies out that must be complete before the next use in the same step.

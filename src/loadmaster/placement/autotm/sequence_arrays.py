@@ -18,7 +18,7 @@ they begin. Outputs have one more gap, to the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
 
@@ -111,27 +111,10 @@ class SequenceArrays:
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
         """Return the problem with these seconds for a copy in before each use and a copy out after
         it, shape (uses,) each."""
-        return _native.PlacementProblem(
-            first=self.first,
-            live_range=self.live_range,
-            size=self.size,
-            kernel=self.kernel,
-            operand=self.operand,
-            reads=self.reads,
-            writes=self.writes,
-            fast=self.fast,
-            slow=self.slow,
-            to_fast=to_fast,
-            to_slow=to_slow,
-            limit=self.limit,
-            first_operand=self.first_operand,
-            use=self.use,
-            first_algorithm=self.first_algorithm,
-            seconds=self.seconds,
-            workspace=self.workspace,
-            first_entry=self.first_entry,
-            table=self.table,
-        )
+        own = ("bytes", "tensor", "following", "to_fast", "to_slow")
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        arrays = {name: array for name, array in given.items() if name not in own}
+        return _native.PlacementProblem(to_fast=to_fast, to_slow=to_slow, **arrays)
 
 
 def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
