@@ -384,17 +384,17 @@ def test_types_of_arrays_and_the_clock_have_one_home() -> None:
 
 
 TOKENS = {
-    "allocation": 30_175,
-    "cli": 19_580,
-    "core": 10_000,
-    "cost": 34_300,
-    "integrations": 113_200,
-    "mapping": 26_300,
-    "placement": 45_300,
-    "planning": 110_100,
-    "report": 39_150,
-    "targets": 4_900,
-    "workloads": 84_500,
+    "allocation": 29_700,
+    "cli": 19_600,
+    "core": 11_550,
+    "cost": 33_970,
+    "integrations": 113_350,
+    "mapping": 25_600,
+    "placement": 33_000,
+    "planning": 108_750,
+    "report": 39_250,
+    "targets": 4_930,
+    "workloads": 84_050,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

@@ -13,6 +13,7 @@ from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
 from loadmaster import _native
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.energy import energy_rates
@@ -20,10 +21,11 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times, memories_used
 from loadmaster.mapping.group import Group, core_and_position
+from loadmaster.placement.autotm.bound import free_prices, use_costs
+from loadmaster.placement.autotm.engine import PathSearch
 from loadmaster.placement.autotm.least_memory import least_paths
-from loadmaster.placement.autotm.overlapping import paths_of
-from loadmaster.placement.autotm.sequence_arrays import placement_of, sequence_arrays, total_seconds
-from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
+from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
+from loadmaster.placement.decisions import fast_bytes
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
@@ -168,7 +170,7 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(
 def test_paths_take_as_long_in_the_search_as_their_placement(
     seed: int, moves: bool, room: int
 ) -> None:
-    """Stays, copies, algorithms and seconds of paths: sequence_arrays.py and search.cpp."""
+    """Stays, copies, algorithms and seconds of paths: schedule.cpp and search.cpp."""
     sequence = random_sequence(seed)
     arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))
     try:
@@ -177,21 +179,19 @@ def test_paths_take_as_long_in_the_search_as_their_placement(
         return
     prices = free_prices(arrays)
     fast, slow = use_costs(arrays, prices)
+    effort = Effort.NORMAL
+    task = PathSearch(sequence, arrays, moves, None, prices, None, 0.0, seed, effort)
     found = arrays.problem.search(
         _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
         guess=least,
         base=least,
-        sure=np.zeros(arrays.tensor_count, dtype=np.uint8),
-        order=np.arange(arrays.tensor_count),
         moves=moves,
+        engines=task.engines,
         goal=0.0,
         seed=seed,
-        nodes=200,
+        nodes=600,
         seconds=math.inf,
     )
-    placement = placement_of(sequence, arrays, found.paths, moves)
-    assert found.seconds == pytest.approx(
-        total_seconds(sequence, arrays, found.paths, placement), rel=1e-9
-    )
-    again = paths_of(sequence, arrays, placement)
-    assert (again.fast == found.paths.fast).all()
+    placement, seconds = task.timed(found.paths)
+    assert found.seconds == pytest.approx(seconds, rel=1e-9)
+    assert (fast_bytes(sequence, placement) <= room).all()

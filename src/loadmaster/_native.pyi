@@ -585,15 +585,12 @@ class PlacementProblem:
         use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
         """
 
-    def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
-        """When the copies of given paths run, overlapping kernels where they can."""
-
-    def schedule_at(
-        self, engines: CopyEngines, paths: TensorPaths, offsets: Ints
+    def schedule(
+        self, engines: CopyEngines, paths: TensorPaths, offsets: Ints | None = None
     ) -> ScheduledCopies:
-        """When the copies of given paths run if stays and workspaces have these addresses: when
-        what was there before has left.
+        """When the copies of given paths run, overlapping kernels where they can.
 
+        If stays and workspaces have addresses, a copy waits until what was there before has left:
         ``offsets``, in bytes, has an element for each stay, tensor by tensor and in order of time,
         then one for each kernel; without their copies no two of them may meet.
         """
@@ -611,7 +608,7 @@ class PlacementProblem:
         nodes: int,
         seconds: float,
     ) -> FoundAddresses:
-        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached;
+        """Improve the ``offsets`` of `schedule` until the ``goal`` in seconds is reached;
         ``nodes`` count blocks and copies."""
 
     def search(
@@ -620,61 +617,35 @@ class PlacementProblem:
         *,
         guess: TensorPaths,
         base: TensorPaths,
-        sure: Flags,
-        order: Ints,
         moves: bool,
-        goal: float,
-        seed: int,
-        nodes: int,
-        seconds: float,
-    ) -> FoundPaths:
-        """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until
-        the ``goal`` in seconds is reached.
-
-        ``base`` keeps all limits. The budget's ``nodes`` count paths found.
-        """
-
-    def search_overlapping(
-        self,
-        prices: UsePrices,
         engines: CopyEngines,
-        start: TensorPaths,
-        *,
         goal: float,
         seed: int,
         nodes: int,
         seconds: float,
     ) -> FoundPaths:
-        """Improve paths whose copies overlap kernels until the ``goal`` in seconds is reached.
+        """Place all tensors as guessed, as far as limits allow, then improve until the ``goal`` in
+        seconds is reached.
 
-        The problem has what copies cost at the prices. The budget's ``nodes`` count uses and
-        kernels scheduled.
+        ``base`` keeps all limits. The problem has what copies cost at the prices. The budget's
+        ``nodes`` count uses and kernels looked at.
         """
 
 class FoundAddresses:
-    """Addresses of stays and workspaces, and the seconds of the schedule; how many others were
-    tried."""
+    """Addresses of stays and workspaces, and whether a time limit or a signal stopped the
+    search."""
 
     offsets: Ints
-    seconds: float
-    rounds: int
     stopped: bool
 
 class TensorPaths:
     """A path for every tensor: whether it is in the fast memory at each use, in the gap before each
-    use, and after its last use.
-
-    A copy back before a use starts at position ``earliest`` of it or later; None: as soon as there
-    is room.
-    """
+    use, and after its last use."""
 
     fast: Flags
     stays: Flags
     tail: Flags
-    earliest: Ints | None
-    def __init__(
-        self, fast: Flags, stays: Flags, tail: Flags, earliest: Ints | None = None
-    ) -> None: ...
+    def __init__(self, fast: Flags, stays: Flags, tail: Flags) -> None: ...
 
 class UsePrices:
     """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and
@@ -684,7 +655,7 @@ class UsePrices:
 
 class CopyEngines:
     """Seconds of each tensor's copies, blocking and overlapping, in and out; the bytes/s drained
-    while kernels run; one engine or two."""
+    while kernels run; one engine or two; whether copies overlap kernels at all."""
 
     def __init__(
         self,
@@ -695,11 +666,12 @@ class CopyEngines:
         overlap_out: Floats,
         drain: float,
         shared: bool,
+        overlaps: bool,
     ) -> None: ...
 
 class ScheduledCopies:
     """Seconds of everything (infinite if a limit is exceeded), the copies in the order in which
-    they start, and each kernel's algorithm.
+    they start, stays without the time of their copies, and each kernel's algorithm.
 
     A copy of a tensor runs from position ``start`` to ``end``; at ``due`` it leaves, or is needed.
     """
@@ -710,6 +682,9 @@ class ScheduledCopies:
     start: Ints
     end: Ints
     due: Ints
+    stay_tensor: Ints
+    stay_start: Ints
+    stay_end: Ints
     algorithms: Ints
 
 class FoundPaths:

@@ -404,7 +404,9 @@ def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
     problem, _, _ = merged(problem_of(buffers, aliases=((0, (2, 4)),)))
     costs = np.array([[0, 5, 10], [0, -1, 6]])[: len(problem)]
-    matrix = Program(relax(problem, banks, costs), 10.0)._solver.getLp().a_matrix_
+    program = Program(relax(problem, banks, costs), 10.0)
+    program.tighten()
+    matrix = program._program._solver.getLp().a_matrix_
     columns = np.repeat(np.arange(len(matrix.start_) - 1), np.diff(matrix.start_))
     entries = list(zip(columns.tolist(), matrix.index_, strict=True))
     assert len(entries) == len(set(entries))

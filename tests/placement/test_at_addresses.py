@@ -15,7 +15,7 @@ from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
-from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.place import place
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
@@ -39,7 +39,8 @@ def test_placements_at_addresses_hold(
     fast = int(sequence.peak_bytes * share)
     limits = np.full(kernels, fast)
     try:
-        counted = place_overlapping(sequence, limits)
+        effort = Effort.NORMAL.divided(40_000)
+        counted = place_by_program(sequence, limits, Mode.ASYNC, seed=seed, effort=effort)
     except CapacityError:
         return
     calls = iter(range(10))
@@ -55,19 +56,7 @@ def test_placements_at_addresses_hold(
     answers = []
     for _ in range(2):
         calls = iter(range(10))
-        answers.append(
-            place_at_addresses(
-                sequence,
-                counted.placement,
-                limits,
-                fast,
-                pack,
-                goal=counted.seconds,
-                deadline=NO_DEADLINE,
-                seed=seed,
-                effort=Effort.NORMAL.divided(40_000),
-            )
-        )
+        answers.append(place_at_addresses(counted, fast, pack, counted.seconds, NO_DEADLINE))
     found, again = answers
     assert (found is None) == (again is None)
     if found is None or again is None:

@@ -14,11 +14,12 @@ from tests.support.sequences import random_sequence, training
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
-from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.placement.autotm.bound import Prices, lower_bound
+from loadmaster.placement.autotm.engine import place_by_program
+from loadmaster.placement.autotm.program import PlacementProgram
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
-from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.decisions import Mode, fast_bytes
+from loadmaster.placement.place import place
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -41,7 +42,7 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, mode is Mode.SYNC)
     try:
-        found = place_between_kernels(sequence, limits, mode)
+        found = place_by_program(sequence, limits, mode)
     except CapacityError:
         assert best == math.inf
         return
@@ -65,7 +66,7 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) 
     )
     sequence = KernelSequence("two", tensors, kernels, CopyLink(1.0, 1.0, 1.0, 1.0))
     limits = np.array([1, 1], dtype=np.int64)
-    found = place_between_kernels(sequence, limits, Mode.STATIC)
+    found = place_by_program(sequence, limits, Mode.STATIC)
     assert found.seconds == walk(sequence, limits, found.placement) == 0.0
 
 
@@ -88,17 +89,13 @@ def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused(
             r" move"
         ),
     ):
-        place_between_kernels(
+        place_by_program(
             two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC
         )
 
 
 def test_placement_with_copies_is_no_slower_than_placement_without() -> None:
-    sequence = two_that_go_together(math.inf)
-    assert (
-        place_between_kernels(sequence, np.array([8, 8, 8], dtype=np.int64), Mode.SYNC).seconds
-        == 0.0
-    )
+    assert place(two_that_go_together(math.inf), 8, mode="sync").seconds == 0.0
 
 
 @fuzz(40)
@@ -107,7 +104,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, True)
     arrays = sequence_arrays(sequence, limits)
-    for program in (SparseProgram(arrays, True), SparseProgram(arrays, True, apart=0)):
+    for program in (PlacementProgram(arrays, True), PlacementProgram(arrays, True, apart=0)):
         relaxed, whole = program.model.solve(), program.model.solve(integers=program.integers)
         # No form excludes the best, and none has whole solutions that are better; that HiGHS finds
         # the best is not ours to promise.
@@ -131,9 +128,9 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     memory = np.array([random.choice([0.0, random.random()]) for _ in sequence.kernels])
     surcharge = np.array([random.uniform(-1, 2) for _ in arrays.kernel])
     noted = np.array([random.random() < 0.5 for _ in arrays.kernel], dtype=np.uint8)
-    assert lower_bound(arrays, Prices(memory, shares, surcharge, noted), moves) <= optimum(
-        sequence, limits, moves
-    )
+    free = np.zeros(len(memory))
+    prices = Prices(memory, shares, surcharge, noted, free, free)
+    assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -143,11 +140,11 @@ def test_a_training_step_is_placed_as_the_walk_over_its_kernels_says_and_always_
 ) -> None:
     sequence = training(30, in_place=in_place, bandwidth=8.0)
     limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
-    found = place_between_kernels(sequence, limits, Mode.SYNC)
+    found = place_by_program(sequence, limits, Mode.SYNC)
     assert found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
     assert found.lower_bound <= found.seconds
     assert (fast_bytes(sequence, found.placement) <= limits).all()
-    again = place_between_kernels(sequence, limits, Mode.SYNC)
+    again = place_by_program(sequence, limits, Mode.SYNC)
     assert again.placement == found.placement
     assert again.lower_bound == found.lower_bound
 
@@ -155,7 +152,7 @@ def test_a_training_step_is_placed_as_the_walk_over_its_kernels_says_and_always_
 def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
     sequence = random_sequence(11, kernels=40, tensors=40)
     limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
-    found = place_between_kernels(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
+    found = place_by_program(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
     assert found.interrupted
     assert (
         found.lower_bound
@@ -179,13 +176,11 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs() -> None:
             r" bytes\).*allow 24 bytes more"
         ),
     ):
-        place_between_kernels(sequence, np.array([1000]), Mode.SYNC)
-    assert place_between_kernels(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
+        place_by_program(sequence, np.array([1000]), Mode.SYNC)
+    assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
 
 
-def test_limits_of_the_wrong_shape_and_other_modes_are_refused() -> None:
+def test_limits_of_the_wrong_shape_are_refused() -> None:
     sequence = training(3, in_place=True, bandwidth=8.0)
     with pytest.raises(PlacementError, match="one for each kernel"):
-        place_between_kernels(sequence, np.array([1, 2]), Mode.SYNC)
-    with pytest.raises(PlacementError, match="place_overlapping"):
-        place_between_kernels(sequence, np.zeros(len(sequence.kernels), dtype=np.int64), Mode.ASYNC)
+        place_by_program(sequence, np.array([1, 2]), Mode.SYNC)

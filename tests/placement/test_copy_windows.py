@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmaster.placement.autotm.copy_windows import RangeMinimum, broken_intervals
+from loadmaster.placement.autotm.bound import _least
+from loadmaster.placement.autotm.copy_windows import broken_intervals
 
 
 @given(seed=st.integers(0, 10**9), count=st.integers(1, 40))
@@ -13,7 +14,7 @@ def test_minima_of_ranges(seed: int, count: int) -> None:
     random = np.random.default_rng(seed)
     values = random.normal(size=count)
     begin, end = random.integers(0, count + 1, (2, 30))
-    found = RangeMinimum(values)(begin, end)
+    found = _least(values, begin, end)
     assert found.tolist() == [
         values[first:last].min(initial=np.inf) for first, last in zip(begin, end, strict=True)
     ]

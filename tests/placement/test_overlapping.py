@@ -14,19 +14,19 @@ from tests.support.sequences import random_sequence, training
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
-from loadmaster.core.units import parse_bytes_of
-from loadmaster.cost.read_sequence import read_sequence
-from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.overlap_bound import overlap_bound
-from loadmaster.placement.autotm.overlap_program import OverlapProgram
-from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
+from loadmaster.placement.autotm.program import PlacementProgram
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.targets.load import target
 
 MOST = 300
 """Placements of a sequence that are tried: all, or as many at random."""
+
+
+def place_overlapping(sequence: KernelSequence, limits: np.ndarray, **options) -> PlacementSolution:
+    return place_by_program(sequence, limits, Mode.ASYNC, **options)
 
 
 def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tuple[Move, ...]]]:
@@ -139,17 +139,16 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     """The bound of the program's prices, and of these distorted: any prices are as good as far as
     validity goes."""
     arrays = sequence_arrays(sequence, limits)
-    program = OverlapProgram(arrays, sequence.link)
-    prices = program.engine_prices(program.solve())
-    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors])
+    program = PlacementProgram(arrays, True, sequence.link)
+    prices = program.prices(program.solve())
     rng = np.random.default_rng(seed)
-    found = [overlap_bound(arrays, bytes_, sequence.link, prices)]
+    found = [lower_bound(arrays, prices, True, sequence.link)]
     for _ in range(3):
-        prices.places.memory[:] *= rng.uniform(0, 2, arrays.kernel_count)
+        prices.memory[:] *= rng.uniform(0, 2, arrays.kernel_count)
         prices.to_slow[:] = (
             np.floor(prices.to_slow * rng.uniform(0, 1, arrays.kernel_count) * 2**30) / 2**30
         )
-        found.append(overlap_bound(arrays, bytes_, sequence.link, prices))
+        found.append(lower_bound(arrays, prices, True, sequence.link))
     return found
 
 
@@ -163,135 +162,45 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     in_place=st.booleans(),
     share=st.floats(0.2, 1.0),
 )
-def test_placements_are_valid_and_no_slower_than_the_start(
+def test_placements_are_valid(
     seed: int, tensors: int, kernels: int, in_place: bool, share: float
 ) -> None:
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
-        start = place_between_kernels(sequence, limits, Mode.SYNC)
+        place_by_program(sequence, limits, Mode.SYNC)
     except CapacityError:
         with pytest.raises(CapacityError):
             place_overlapping(sequence, limits)
         return
-    for solution in (
-        place_overlapping(sequence, limits, start=start.placement),
-        place_overlapping(sequence, limits),
-    ):
-        assert replay_moves(sequence, solution.placement).total == solution.seconds
-        assert (fast_bytes(sequence, solution.placement) <= limits).all()
-        assert solution.lower_bound <= solution.seconds
-    assert place_overlapping(sequence, limits, start=start.placement).seconds <= start.seconds * (
-        1 + 1e-12
-    )
+    solution = place_overlapping(sequence, limits)
+    assert replay_moves(sequence, solution.placement).total == solution.seconds
+    assert (fast_bytes(sequence, solution.placement) <= limits).all()
+    assert solution.lower_bound <= solution.seconds
 
 
 def test_copies_are_hidden_where_the_link_is_fast() -> None:
     sequence = training(8, in_place=False, bandwidth=8.0)
     limits = np.full(len(sequence.kernels), 5 * 8)
-    start = place_between_kernels(sequence, limits, Mode.SYNC)
-    solution = place_overlapping(sequence, limits, start=start.placement, gap=0.0)
-    assert start.seconds > 16.0
+    solution = place_overlapping(sequence, limits, gap=0.0)
+    assert place_by_program(sequence, limits, Mode.SYNC).seconds > 16.0
     assert solution.seconds == 16.0
     assert solution.lower_bound == pytest.approx(16.0)
     assert all(move.start < move.end for move in solution.placement.moves)
 
 
-def test_the_same_answer_every_time_and_a_deadline_returns_the_start() -> None:
+def test_the_same_answer_every_time_and_a_deadline_returns_an_answer() -> None:
     sequence = training(8, in_place=False, bandwidth=4.0)
     limits = np.full(len(sequence.kernels), 4 * 8)
-    start = place_between_kernels(sequence, limits, Mode.SYNC)
-    first, second = (
-        place_overlapping(sequence, limits, start=start.placement, seed=3) for _ in range(2)
-    )
+    first, second = (place_overlapping(sequence, limits, seed=3) for _ in range(2))
     assert first.placement == second.placement
-    hurried = place_overlapping(
-        sequence, limits, start=start.placement, deadline=Deadline.within(0)
-    )
+    hurried = place_overlapping(sequence, limits, deadline=Deadline.within(0))
     assert hurried.interrupted
-    assert hurried.seconds <= start.seconds
+    assert (fast_bytes(sequence, hurried.placement) <= limits).all()
+    assert hurried.lower_bound <= first.lower_bound
 
 
-def test_limits_and_starts_that_make_no_sense_are_refused() -> None:
+def test_limits_that_make_no_sense_are_refused() -> None:
     sequence = training(3, in_place=True, bandwidth=8.0)
     with pytest.raises(PlacementError, match="limits: give 6 whole numbers"):
         place_overlapping(sequence, np.zeros(5, dtype=np.int64))
-    start = TensorPlacement((Stay(0, 0, 6),), (), (0,) * 6)
-    with pytest.raises(PlacementError, match="exceeds the limits"):
-        place_overlapping(sequence, np.zeros(6, dtype=np.int64), start=start)
-
-
-def test_solutions_near_the_linear_program_are_whole_and_keep_its_rows() -> None:
-    sequence = random_sequence(11, kernels=40, tensors=40, in_place=False, choices=False)
-    arrays = sequence_arrays(sequence, np.full(40, int(sequence.peak_bytes * 0.4)))
-    program = OverlapProgram(arrays, sequence.link)
-    solved = program.solve()
-    whole = program.dive(solved)
-    fractions = [
-        np.abs(part - np.rint(part))
-        for part in (solved.values[program.integers], whole.values[program.integers])
-    ]
-    assert fractions[0].max() > 0.01
-    assert fractions[1].max() < 1e-6
-    assert whole.objective >= solved.objective * (1 - 1e-9)
-    assert program.model.solve().objective == pytest.approx(whole.objective)
-
-
-def tight() -> tuple[KernelSequence, np.ndarray]:
-    sequence = random_sequence(4, kernels=30, tensors=40, in_place=True, choices=False)
-    return sequence, np.full(30, int(sequence.peak_bytes * 0.5))
-
-
-def test_where_the_bound_is_above_what_an_answer_is_worth_nothing_is_searched() -> None:
-    sequence, limits = tight()
-    start = place_between_kernels(sequence, limits, Mode.SYNC)
-    searched = place_overlapping(sequence, limits, start=start.placement, gap=0.0)
-    assert searched.counters["rounds"] > 0
-    spared = place_overlapping(
-        sequence, limits, start=start.placement, gap=0.0, worth=searched.lower_bound / 2
-    )
-    assert spared.placement == start.placement
-    assert "rounds" not in spared.counters
-    assert spared.lower_bound <= searched.lower_bound * (1 + 1e-12)
-
-
-@fuzz(30)
-@given(
-    seed=st.integers(0, 10**9),
-    tensors=st.integers(1, 8),
-    kernels=st.integers(1, 12),
-    in_place=st.booleans(),
-    share=st.floats(0.5, 1.0),
-)
-def test_placements_nearby_keep_lower_limits(
-    seed: int, tensors: int, kernels: int, in_place: bool, share: float
-) -> None:
-    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
-    limits = np.full(kernels, int(sequence.peak_bytes * share))
-    try:
-        found = place_overlapping(sequence, limits)
-    except CapacityError:
-        return
-    if found.nearby is None:
-        return
-    lower = (limits * np.random.default_rng(seed).uniform(0.6, 1.0, kernels)).astype(np.int64)
-    for goal in (np.inf, found.seconds):
-        try:
-            repaired = found.nearby(lower, goal, Deadline.within(None))
-        except (CapacityError, PlacementError):
-            return
-        assert (fast_bytes(sequence, repaired.placement) <= np.minimum(limits, lower)).all()
-        assert replay_moves(sequence, repaired.placement).total == repaired.seconds
-        assert repaired.lower_bound <= repaired.seconds
-
-
-def test_solutions_near_the_linear_program_of_pieces_are_whole() -> None:
-    """Where operands may be used in place, the largest fractions often exclude one another: some
-    were left."""
-    sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
-    arrays = sequence_arrays(
-        sequence, np.full(len(sequence.kernels), parse_bytes_of("30%", sequence.peak_bytes))
-    )
-    program = OverlapProgram(arrays, sequence.link, 0)
-    values = program.dive(program.solve()).values[program.integers]
-    assert np.abs(values - np.rint(values)).max() < 1e-6

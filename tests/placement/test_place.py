@@ -15,15 +15,12 @@ from tests.support.fuzzing import fuzz
 from tests.support.hand_sequence import step
 from tests.support.sequences import random_sequence
 
-from loadmaster.core.deadline import Deadline
-from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
-from loadmaster.core.progress import no_progress
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.answer import MemoryPlan
-from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import PlacementSolution, all_slow
+from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
+from loadmaster.placement.decisions import all_slow
+from loadmaster.placement.packed import blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, Operand
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
@@ -138,15 +135,19 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     sequence = random_sequence(5, kernels=20, tensors=14)
     limit = int(sequence.peak_bytes * 0.45)
     slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
-    monkeypatch.setattr("loadmaster.placement.place.place_between_kernels", lambda *_, **__: slow)
+    monkeypatch.setattr("loadmaster.placement.place.place_by_program", lambda *_, **__: slow)
     tried = []
-    attempt = _Placer._pack
+    blocks, addresses = blocks_of, _Placer._addresses
 
-    def first_fails(self, placement, divisor):
-        tried.append(placement)
-        return attempt(self, placement, divisor) if len(tried) != 2 else None
+    def noted(placed):
+        tried.append(placed)
+        return blocks(placed)
 
-    monkeypatch.setattr(_Placer, "_pack", first_fails)
+    def second_fails(self, *given):
+        return addresses(self, *given) if len(tried) != 2 else None
+
+    monkeypatch.setattr("loadmaster.placement.place.blocks_of", noted)
+    monkeypatch.setattr(_Placer, "_addresses", second_fails)
     monkeypatch.setattr("loadmaster.placement.place.tops", lambda _: np.full(20, limit + 2))
     plan = place(sequence, limit, mode="sync")
     best = next(rival for rival in plan.rivals if rival.placement == tried[1].placement)
@@ -173,10 +174,7 @@ def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_say
 
         return run
 
-    monkeypatch.setattr(
-        "loadmaster.placement.place.place_between_kernels", stopped(place_between_kernels)
-    )
-    monkeypatch.setattr("loadmaster.placement.place.place_overlapping", stopped(place_overlapping))
+    monkeypatch.setattr("loadmaster.placement.place.place_by_program", stopped(place_by_program))
     plan = place(sequence, sequence.peak_bytes // 2, mode=mode)
     assert plan.interrupted
     assert not calls[0].is_set
@@ -306,35 +304,6 @@ def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
     assert "2lm" in {rival.name for rival in place(step(), 30).rivals}
 
 
-@pytest.mark.parametrize("refused", [1, 3])
-def test_what_is_not_packed_is_repaired_and_not_found_again(
-    monkeypatch: pytest.MonkeyPatch, refused: int
-) -> None:
-    sequence = random_sequence(5, kernels=12, tensors=12, in_place=True)
-    fast = int(sequence.peak_bytes * 0.6)
-    searches, packings = [], []
-    addresses = _Placer._addresses
-
-    def few(placer: _Placer, *blocks: object) -> object:
-        packings.append(1)
-        return None if len(packings) <= refused else addresses(placer, *blocks)  # type: ignore[arg-type]
-
-    def counted(*args: object, **options: object) -> PlacementSolution:
-        searches.append(1)
-        return place_overlapping(*args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(_Placer, "_addresses", few)
-    monkeypatch.setattr("loadmaster.placement.place.place_overlapping", counted)
-    plan = place(sequence, fast, mode="async", strategy="program")
-    assert len(packings) > refused
-    assert len(searches) == 1
-    assert plan.lower_bound <= plan.seconds
-    assert (
-        next(broken_placement_rules(sequence, plan.placement, fast, plan.mode, plan.offsets), None)
-        is None
-    )
-
-
 def test_a_packing_that_may_fail_takes_a_short_search_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -367,14 +336,21 @@ def test_less_time_than_with_everything_fast_is_explained() -> None:
     assert "(everything fast: " in shown
 
 
-def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without() -> None:
+def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Below it nothing is placed, and the search for addresses would end."""
     sequence = step(slow=math.inf)
-    limit = sequence.peak_bytes
-    placer = _Placer(
-        sequence, limit, "sync", 0.0, Deadline.within(None), 0, Effort.TEST, no_progress
-    )
-    everywhere_far_too_high = np.full(len(sequence.kernels), 10 * limit)
-    lowered = placer._lowered(placer._limits(), everywhere_far_too_high, 0, 2)
-    assert lowered.tolist() == least_bytes(sequence).tolist()
+    limit, asked = sequence.peak_bytes, []
+
+    def placed(_: object, limits: np.ndarray, *__: object, **___: object) -> PlacementSolution:
+        asked.append(limits.tolist())
+        return PlacementSolution(all_slow(sequence), 1.0, 1.0, np.zeros(5))
+
+    monkeypatch.setattr("loadmaster.placement.place.place_by_program", placed)
+    monkeypatch.setattr("loadmaster.placement.place.tops", lambda _: np.full(5, 10 * limit))
+    monkeypatch.setattr(_Placer, "_addresses", lambda *_: None)
+    with pytest.raises(PackingError):
+        place(sequence, limit, strategy="program")
+    assert asked[1] == least_bytes(sequence).tolist()
     assert least_bytes(sequence).tolist() == [30, 20, 20, 30 + 5, 20]  # the update's workspace

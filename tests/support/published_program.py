@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from loadmaster.core.errors import PlacementError
-from loadmaster.placement.autotm.linear_model import LinearModel, Solved
+from loadmaster.core.linear_program import LinearProgram, Solved
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
 from loadmaster.placement.sequence import MOST_TABLED, KernelSequence
 
@@ -27,7 +27,7 @@ class PublishedProgram:
     """The synchronous program of a sequence and its limits in the solver's hands."""
 
     def __init__(self, sequence: KernelSequence, arrays: SequenceArrays) -> None:
-        self.sequence, self.arrays, self.model = sequence, arrays, LinearModel()
+        self.sequence, self.arrays, self.model = sequence, arrays, LinearProgram("a test")
         self._memory: list[list[tuple[int, float]]] = [[] for _ in sequence.kernels]
         self._in_slow: dict[tuple[int, int], list[int]] = {}
         for t in range(arrays.tensor_count):
@@ -154,10 +154,6 @@ class PublishedProgram:
             self._row(self._memory[k], -math.inf, float(self.arrays.limit[k]))
 
     def _row(self, entries: list[tuple[int, float]], low: float, high: float) -> None:
-        row = self.model.rows(np.array([low]), np.array([high]))
         columns = np.array([column for column, _ in entries], dtype=np.int64)
-        self.model.entries(
-            np.repeat(row, len(entries)),
-            columns,
-            np.array([value for _, value in entries], dtype=np.float64),
-        )
+        values = np.array([value for _, value in entries])
+        self.model.entries(self.model.rows(low, high), columns, values)

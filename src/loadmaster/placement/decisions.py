@@ -6,14 +6,12 @@ Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` ker
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.deadline import Deadline
+from loadmaster.core.arrays import Ints
 from loadmaster.placement.sequence import KernelSequence
 
 
@@ -93,42 +91,6 @@ class Division:
     sequence: KernelSequence
     of: tuple[int, ...]
     begin: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class PlacementSolution:
-    """A placement that an engine found for limits on the fast memory at every kernel, with its
-    bound.
-
-    Attributes
-    ----------
-    placement
-        Decisions that keep the limits.
-    seconds
-        Time of the sequence with them.
-    lower_bound
-        Seconds that every placement of this mode takes at least, proven for exactly these limits.
-    prices
-        Seconds that one byte more of fast memory would save while each kernel runs, shape
-        (kernels,): the multipliers of the bound.
-    interrupted
-        Whether a time limit or Ctrl-C ended the search early.
-    division
-        What the placement is of, where tensors are in pieces; the bound holds for all divisions
-        then.
-    nearby
-        Finds a placement near this one within lower limits, to within a goal in seconds and until a
-        deadline, if the engine can do that faster than begin again; its bound is the one here.
-    """
-
-    placement: TensorPlacement
-    seconds: float
-    lower_bound: float
-    prices: Floats
-    interrupted: bool = False
-    counters: dict[str, int] = field(default_factory=dict)
-    division: Division | None = None
-    nearby: Callable[[Ints, float, Deadline], PlacementSolution] | None = None
 
 
 def all_fast(sequence: KernelSequence) -> TensorPlacement:

@@ -12,13 +12,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 
 from loadmaster.allocation.allocate import aligned, solve
+from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Ints
@@ -30,12 +29,9 @@ from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
-from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
-from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import (
     Mode,
-    PlacementSolution,
     TensorPlacement,
     all_fast,
     fast_bytes,
@@ -51,12 +47,6 @@ GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distance to the bound, relative to it, at which the search ends, by mode."""
 _ROUNDS = 16
 """The most placements of which packing is tried."""
-_EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
-"""Share by which all limits are lowered in the first round, and at most; it doubles from round to
-round."""
-_LOCALLY, _GENTLY = 2, 10
-"""Parts of the excess of addresses by which a limit is lowered where placements are found again,
-and where they are repaired."""
 _SHORT = 32
 """Divides the budget of packings that need not succeed, because copies can give way, or because
 limits that are 0.2 % lower cost less time than the whole budget finds. Halved from round to
@@ -166,7 +156,6 @@ class _Placer:
     def plan(self, strategy: str) -> MemoryPlan:
         """Find the best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
-        delayed = self.mode is Mode.ASYNC and self._must_copy()
         first = self._solve(
             self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap
         )
@@ -177,14 +166,8 @@ class _Placer:
         goal = max(self.gap, reached + _AS_GOOD)
         best = None
         if strategy in (AUTO, PROGRAM):
-            enough = first.lower_bound * (1 + self.gap) if delayed else None
-            best = None if delayed else self._packed_nearby(first)
-            if best is None:
-                best = self._packed(
-                    self._placed(first),
-                    lambda limits: self._placed(self._solve(limits, goal)),
-                    enough,
-                )
+            enough = first.lower_bound * (1 + self.gap)
+            best = self._packed(first, lambda limits: self._solve(limits, goal), enough)
         used = PROGRAM
         for rival in sorted(
             rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds
@@ -217,121 +200,60 @@ class _Placer:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
         with the limits as they are."""
 
-        def again(limits: Ints) -> Placed:
+        def place(limits: Ints) -> PlacementSolution:
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
-            return Placed(self.sequence, other)
+            return PlacementSolution(other, math.inf, 0.0, np.zeros(0))
 
-        return (
-            self._packed(Placed(self.sequence, placement), again)
-            if self._allows(placement, self._limits())
-            else None
-        )
-
-    def _must_copy(self) -> bool:
-        """Whether there are operands that no kernel uses in the slow memory, so that many copies
-        hold kernels up.
-
-        Where all can be used there, copies are fewer, and a long packing gained more (ResNet-50,
-        Optane, 20 % fast: 1.3 %).
-        """
-        return any(
-            math.isinf(operand.slow_seconds)
-            for kernel in self.sequence.kernels
-            for operand in kernel.operands
-        )
-
-    def _placed(self, found: PlacementSolution) -> Placed:
-        return Placed(
-            found.division.sequence if found.division else self.sequence,
-            found.placement,
-            found.division,
-        )
-
-    @cached_property
-    def _least(self) -> Ints:
-        return np.minimum(least_bytes(self.sequence), self.fast)
+        if not self._allows(placement, self._limits()):
+            return None
+        first = PlacementSolution(placement, math.inf, 0.0, np.zeros(0))
+        return self._packed(first, place, math.inf)
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine of the mode, in pieces where tensors have pages."""
-        options: dict[str, Any] = {
-            "progress": self.report,
-            "seed": self.seed,
-            "effort": self.effort,
-        }
-        if self.mode is Mode.ASYNC:
-            return self._solve_overlapping(limits, goal, options)
-        engine = place_in_pieces if self.sequence.page else place_between_kernels
-        return self._run(
-            lambda deadline: engine(
-                self.sequence, limits, self.mode, gap=goal, deadline=deadline, **options
-            )
-        )
-
-    def _solve_overlapping(
-        self, limits: Ints, goal: float, options: dict[str, Any]
-    ) -> PlacementSolution:
-        """Pieces where tensors have pages, and whole tensors where there are none or pieces end far
-        from the bound."""
-        if not self.sequence.page:
-            return self._whole_overlapping(limits, goal, options)
-        gap = GAPS[Mode.SYNC]
-        between = self._run(
-            lambda deadline: place_in_pieces(
-                self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options
-            )
-        )
-        # The other program divides tensors elsewhere, so that its search cannot begin where this
-        # one ended.
-        found = self._run(
-            lambda deadline: place_pieces_overlapping(
-                self.sequence, limits, gap=goal, deadline=deadline, **options
-            )
-        )
-        best = min(found, between, key=lambda each: each.seconds)
-        if best.seconds > found.lower_bound * (1 + goal) and not found.interrupted:
-            best = min(
-                best,
-                self._whole_overlapping(limits, goal, options, best.seconds),
-                key=lambda each: each.seconds,
-            )
-        # The bound of pieces holds for whole tensors too.
+        """Run the engine; where it ends far from the bound, what a mode with less freedom finds may
+        be better: other pieces of tensors, or measured operands that change places together."""
+        first = best = self._run(limits, self.mode, goal)
+        for mode in reversed(list(Mode)[: list(Mode).index(self.mode)]):
+            if best.seconds <= first.lower_bound * (1 + goal):
+                break
+            try:
+                found = self._run(limits, mode, GAPS[mode])
+            except CapacityError:
+                break
+            best = min(best, found, key=lambda each: each.seconds)
         return replace(
             best,
-            lower_bound=min(found.lower_bound, best.seconds),
-            prices=found.prices,
-            interrupted=found.interrupted,
+            lower_bound=min(first.lower_bound, best.seconds),
+            prices=first.prices,
+            interrupted=self.interrupted,
         )
 
-    def _whole_overlapping(
-        self, limits: Ints, goal: float, options: dict[str, Any], worth: float = math.inf
-    ) -> PlacementSolution:
-        # Without pages, so that the search is the one for whole tensors.
-        gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
-        between = self._run(
-            lambda deadline: place_between_kernels(
-                whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options
-            )
-        )
-        start = between.placement
-        return self._run(
-            lambda deadline: place_overlapping(
-                whole, limits, start=start, gap=goal, worth=worth, deadline=deadline, **options
-            )
-        )
+    def _run(self, limits: Ints, mode: Mode, gap: float) -> PlacementSolution:
+        """Run the engine until the deadline; if Ctrl-C comes where none of its solvers sees it,
+        take what it has without searching."""
 
-    def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
-        """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take
-        what it has without searching."""
+        def engine() -> PlacementSolution:
+            return place_by_program(
+                self.sequence,
+                limits,
+                mode,
+                gap=gap,
+                deadline=self.deadline,
+                progress=self.report,
+                seed=self.seed,
+                effort=self.effort,
+            )
+
         try:
-            found = engine(self.deadline)
+            found = engine()
         except KeyboardInterrupt:
             self._note_interruption(True)
-            found = engine(self.deadline)
+            found = engine()
         self._note_interruption(found.interrupted)
         return found
 
@@ -341,108 +263,45 @@ class _Placer:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
     def _packed(
-        self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None
+        self,
+        first: PlacementSolution,
+        place: Callable[[Ints], PlacementSolution],
+        enough: float,
     ) -> Packed | None:
-        """Pack a placement; where that fails, lower the limits there and place again, until it
-        succeeds.
+        """Pack a placement; where that fails, place again within lower limits. Copies that overlap
+        kernels may run at other times, as addresses demand, until ``enough`` seconds are
+        reached."""
 
-        With ``enough`` seconds its copies may run at other times, as addresses demand.
-        """
-        limits = self._limits()
-        for number in range(_ROUNDS):
+        def pack(found: PlacementSolution, number: int) -> Packed | Ints:
+            overlaps = found.search is not None and found.search.link is not None
+            whole = found.division.sequence if found.division else self.sequence
+            placed = Placed(whole, found.placement, found.division)
             self.report("packing", number / _ROUNDS)
-            packed = self._pack(placed, max(1, _SHORT >> number) if enough is None else _SHORT)
-            if packed is None and enough is not None:
-                packed = self._pack_with_copies(placed, limits, enough)
-            if packed is not None:
-                return packed
-            try:
-                limits = self._lowered(limits, tops(placed), number, _LOCALLY)
-                placed = again(limits)
-            except (CapacityError, PlacementError):
-                return None
-        return None
+            self.rounds += 1
+            divisor = _SHORT if overlaps else max(1, _SHORT >> number)
+            offsets = self._addresses(*blocks_of(placed), divisor)
+            if offsets is None and overlaps:
+                at = place_at_addresses(found, self.fast, self._addresses, enough, self.deadline)
+                if at is not None:
+                    self._note_interruption(at.stopped)
+                    placed, offsets = replace(placed, placement=at.placement), at.offsets
+            if offsets is None:
+                return np.maximum(tops(placed) - self.fast, 0)
+            return packed_at(placed, offsets)
 
-    def _packed_nearby(self, first: PlacementSolution) -> Packed | None:
-        """Pack a placement, or one nearby within lower limits: repaired until it is packed, then
-        searched, and repaired again.
-
-        Repairs and short packings take little time, so that limits are lowered gently. None if the
-        engine has none nearby.
-        """
-        limits, found, best = self._limits(), first, None
-        reached = max(first.seconds, first.lower_bound * (1 + self.gap))
-        try:
-            while found.nearby is not None:
-                packed, limits, found = self._repaired(
-                    limits, found, math.inf if best is None else best.seconds
-                )
-                searched = best is not None
-                if packed is not None and (best is None or packed.seconds < best.seconds):
-                    best = packed
-                if searched or best is None or best.seconds <= reached or self.interrupted:
-                    break
-                found = self._nearby(found, limits, reached)
-        except (CapacityError, PlacementError):
-            pass
-        return best
-
-    def _repaired(
-        self, limits: Ints, found: PlacementSolution, worth: float
-    ) -> tuple[Packed | None, Ints, PlacementSolution]:
-        """Lower limits and repair a placement until it is packed, as long as it takes less than
-        ``worth`` seconds."""
-        for number in range(_ROUNDS):
-            self.report("packing", number / _ROUNDS)
-            placed = self._placed(found)
-            packed = self._pack(placed, _SHORT)
-            if packed is not None or found.seconds >= worth:
-                break
-            limits = self._lowered(limits, tops(placed), number, _GENTLY)
-            found = self._nearby(found, limits, math.inf)
-        return packed, limits, found
-
-    def _nearby(self, found: PlacementSolution, limits: Ints, goal: float) -> PlacementSolution:
-        nearby = found.nearby
-        assert nearby is not None
-        return self._run(lambda deadline: nearby(limits, goal, deadline))
-
-    def _lowered(self, limits: Ints, tops: Ints, number: int, part: int) -> Ints:
-        """Lower limits by a ``part`` of the excess where addresses exceed the limit, and by a share
-        everywhere, larger each time; never below what a kernel cannot run without."""
-        over = np.maximum(tops - self.fast, 0)
-        local = np.where(over > 0, np.maximum(over // part, self.sequence.alignment), 0)
-        lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(
-            np.int64
-        ) - local
-        return np.maximum(lowered, self._least)
-
-    def _pack(self, placed: Placed, divisor: int) -> Packed | None:
-        """Find addresses within the limit, with the usual budget divided by ``divisor``."""
-        self.rounds += 1
-        offsets = self._addresses(*blocks_of(placed), divisor)
-        return None if offsets is None else packed_at(placed, offsets)
-
-    def _pack_with_copies(self, placed: Placed, limits: Ints, enough: float) -> Packed | None:
-        """Find addresses together with the times of copies."""
-        self.report("packing", 0.5)
-        found = place_at_addresses(
-            placed.sequence,
-            placed.placement,
-            limits,
-            self.fast,
-            lambda lower, upper, size: self._addresses(lower, upper, size, _SHORT),
-            goal=enough,
-            deadline=self.deadline,
-            seed=self.seed,
-            effort=self.effort,
+        return fit_or_tighten(
+            first,
+            place,
+            pack,
+            self._limits(),
+            np.minimum(least_bytes(self.sequence), self.fast),
+            rounds=_ROUNDS,
+            alignment=self.sequence.alignment,
         )
-        if found is None:
-            return None
-        self._note_interruption(found.stopped)
-        return packed_at(replace(placed, placement=found.placement), found.offsets)
 
-    def _addresses(self, lower: Ints, upper: Ints, size: Ints, divisor: int) -> Ints | None:
+    def _addresses(
+        self, lower: Ints, upper: Ints, size: Ints, divisor: int = _SHORT
+    ) -> Ints | None:
         """Addresses of blocks, None if none were found."""
         deadline = Deadline.within(self._left())
         problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)

@@ -4,11 +4,12 @@
 #include "bindings/search_budget.hpp"
 #include "placement/address_search.hpp"
 #include "placement/bound.hpp"
-#include "placement/overlap_search.hpp"
 #include "placement/schedule.hpp"
 #include "placement/search.hpp"
 
 #include <cmath>
+#include <optional>
+#include <nanobind/stl/optional.h>
 
 namespace nb = nanobind;
 using namespace loadmaster;
@@ -36,48 +37,39 @@ void require_seconds(std::span<const double> seconds, bool finite, const char *w
 // A path for every tensor, as Python holds it and as kernels see it.
 class TensorPaths {
   public:
-    TensorPaths(nb::object fast, nb::object stays, nb::object tail, nb::object earliest)
-        : fast(fast), stays(stays), tail(tail), earliest(earliest) {
+    TensorPaths(nb::object fast, nb::object stays, nb::object tail)
+        : fast(fast), stays(stays), tail(tail) {
         require(nb::try_cast(fast, fast_, false) && nb::try_cast(stays, stays_, false) &&
                 nb::try_cast(tail, tail_, false),
             "paths: need contiguous arrays of uint8");
-        require(earliest.is_none() || nb::try_cast(earliest, earliest_, false),
-            "paths: earliest must be a contiguous array of int64");
-        require(earliest.is_none() || earliest_.size() == fast_.size(),
-            "paths: earliest must have an element per use");
         require(
             fast_.size() == stays_.size(), "paths: fast and stays must have an element per use");
     }
     TensorPaths(Paths &&paths, std::size_t uses, std::size_t tensors)
         : TensorPaths(to_numpy(std::move(paths.fast), {uses}),
-              to_numpy(std::move(paths.stays), {uses}), to_numpy(std::move(paths.tail), {tensors}),
-              paths.earliest.empty() ? nb::none() : to_numpy(std::move(paths.earliest), {uses})) {}
+              to_numpy(std::move(paths.stays), {uses}),
+              to_numpy(std::move(paths.tail), {tensors})) {}
 
-    PathsView views() const {
-        return {view(fast_), view(stays_), view(tail_),
-            earliest.is_none() ? std::span<const std::int64_t>{} : view(earliest_)};
-    }
+    PathsView views() const { return {view(fast_), view(stays_), view(tail_)}; }
     Paths copy() const {
         const auto vector = [](const Bits &bits) {
             return std::vector<std::uint8_t>(bits.data(), bits.data() + bits.size());
         };
-        const auto from = views().earliest;
-        return {vector(fast_), vector(stays_), vector(tail_), {from.begin(), from.end()}};
+        return {vector(fast_), vector(stays_), vector(tail_)};
     }
-    nb::object fast, stays, tail, earliest;
+    nb::object fast, stays, tail;
 
   private:
     Bits fast_, stays_, tail_;
-    Ints earliest_;
 };
 
 // Seconds of each tensor's copies on either kind of engine.
 class CopyEngines {
   public:
     CopyEngines(Floats block_in, Floats block_out, Floats overlap_in, Floats overlap_out,
-        double drain, bool shared)
-        : links{
-              view(block_in), view(block_out), view(overlap_in), view(overlap_out), drain, shared},
+        double drain, bool shared, bool overlaps)
+        : links{view(block_in), view(block_out), view(overlap_in), view(overlap_out), drain, shared,
+              overlaps},
           held_{block_in, block_out, overlap_in, overlap_out} {
         require(std::isfinite(drain) && drain > 0, "drain: needs a bandwidth");
         for (const auto &values :
@@ -100,13 +92,11 @@ struct UsePrices {
 // Results as Python sees them.
 struct ScheduledCopies {
     double seconds;
-    nb::object tensor, to_fast, start, end, due, algorithms;
+    nb::object tensor, to_fast, start, end, due, stay_tensor, stay_start, stay_end, algorithms;
 };
 
 struct FoundAddresses {
     nb::object offsets;
-    double seconds;
-    std::int64_t rounds;
     bool stopped;
 };
 
@@ -147,22 +137,16 @@ class PlacementProblem {
         return lagrangian_bound(t_, k_, prices, moves);
     }
 
-    ScheduledCopies schedule_copies(const CopyEngines &engines, const TensorPaths &paths) const {
+    ScheduledCopies schedule(const CopyEngines &engines, const TensorPaths &paths,
+        const std::optional<Ints> &offsets) const {
         check(engines);
         check(paths);
         Schedule schedule(t_, k_, engines.links);
-        return scheduled(schedule, schedule.run(paths.views()));
-    }
-
-    ScheduledCopies schedule_at(
-        const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets) const {
-        check(engines);
-        check(paths);
-        Schedule schedule(t_, k_, engines.links);
+        if (!offsets) return scheduled(schedule, schedule.run(paths.views()));
         const bool possible = schedule.list(paths.views());
-        check(schedule, offsets);
+        check(schedule, *offsets);
         return scheduled(schedule,
-            possible ? schedule.run_at(view(offsets)) : std::numeric_limits<double>::infinity());
+            possible ? schedule.run_at(view(*offsets)) : std::numeric_limits<double>::infinity());
     }
 
     FoundAddresses search_addresses(const CopyEngines &engines, const TensorPaths &paths,
@@ -183,51 +167,30 @@ class PlacementProblem {
                 schedule, view(offsets), capacity, alignment, goal, seed, budget);
         }
         const std::size_t count = found.offset.size();
-        return {to_numpy(std::move(found.offset), {count}), found.seconds, found.rounds,
-            budget.stopped()};
+        return {to_numpy(std::move(found.offset), {count}), budget.stopped()};
     }
 
     FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base,
-        const Bits &sure, const Ints &order, bool moves, double goal, std::uint64_t seed,
-        std::int64_t nodes, double seconds) const {
+        bool moves, const CopyEngines &engines, double goal, std::uint64_t seed, std::int64_t nodes,
+        double seconds) const {
         check(prices);
         check(guess);
         check(base);
-        require(sure.size() == tensors() && order.size() == tensors(),
-            "sure, order: must have an element per tensor");
-        std::vector<char> seen(tensors(), 0);
-        for (std::int64_t t : view(order))
-            require(t >= 0 && t < t_.count() && !seen[t]++, "order: must name every tensor once");
-        const PathsView guessed = guess.views();
-        const Advice advice{view(prices.memory), view(prices.fast), view(prices.slow), view(sure),
-            guessed.fast, guessed.stays, guessed.tail, view(order)};
+        check(engines);
+        const Advice advice{
+            view(prices.memory), view(prices.fast), view(prices.slow), guess.views()};
         const Paths start = base.copy();
         allocation::Budget budget = budget_of(nodes, seconds);
         Paths found;
         {
             nb::gil_scoped_release release;
-            found = placement::search(t_, k_, advice, start, moves, goal, seed, budget);
+            found = placement::search(
+                t_, k_, advice, start, moves, engines.links, goal, seed, budget);
         }
-        return found_paths(std::move(found), budget);
-    }
-
-    FoundPaths search_overlapping(const UsePrices &prices, const CopyEngines &engines,
-        const TensorPaths &start, double goal, std::uint64_t seed, std::int64_t nodes,
-        double seconds) const {
-        check(prices);
-        check(engines);
-        check(start);
-        const Paths from = start.copy();
-        const Advice advice{
-            view(prices.memory), view(prices.fast), view(prices.slow), {}, {}, {}, {}, {}};
-        allocation::Budget budget = budget_of(nodes, seconds);
-        Paths found;
-        {
-            nb::gil_scoped_release release;
-            found = placement::search_overlapping(
-                t_, k_, advice, engines.links, from, goal, seed, budget);
-        }
-        return found_paths(std::move(found), budget);
+        const double reached = found.seconds;
+        const std::int64_t rounds = found.rounds;
+        return {{std::move(found), uses(), tensors()}, reached, budget.nodes(), rounds,
+            budget.stopped()};
     }
 
   private:
@@ -244,10 +207,19 @@ class PlacementProblem {
             end.push_back(copy.end);
             due.push_back(copy.due);
         }
-        const std::size_t count = tensor.size();
+        std::vector<std::int64_t> stay_tensor, stay_start, stay_end;
+        for (const Block &block : schedule.blocks()) {
+            if (block.tensor < 0) continue;
+            stay_tensor.push_back(block.tensor);
+            stay_start.push_back(block.start);
+            stay_end.push_back(block.end);
+        }
+        const std::size_t count = tensor.size(), stays = stay_tensor.size();
         return {seconds, to_numpy(std::move(tensor), {count}),
             to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
             to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}),
+            to_numpy(std::move(stay_tensor), {stays}), to_numpy(std::move(stay_start), {stays}),
+            to_numpy(std::move(stay_end), {stays}),
             to_numpy(std::vector(schedule.algorithms()), {kernels()})};
     }
 
@@ -260,13 +232,6 @@ class PlacementProblem {
 
     std::size_t uses() const { return t_.kernel.size(); }
     std::size_t kernels() const { return k_.limit.size(); }
-
-    FoundPaths found_paths(Paths &&found, const allocation::Budget &budget) const {
-        const double seconds = found.seconds;
-        const std::int64_t rounds = found.rounds;
-        return {{std::move(found), uses(), tensors()}, seconds, budget.nodes(), rounds,
-            budget.stopped()};
-    }
 
     void check(const TensorPaths &paths) const {
         const PathsView views = paths.views();
@@ -390,16 +355,15 @@ class PlacementProblem {
 
 void bind_placement(nb::module_ &module) {
     nb::class_<TensorPaths>(module, "TensorPaths")
-        .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("fast"),
-            nb::arg("stays"), nb::arg("tail"), nb::arg("earliest") = nb::none())
+        .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("fast"), nb::arg("stays"),
+            nb::arg("tail"))
         .def_ro("fast", &TensorPaths::fast)
         .def_ro("stays", &TensorPaths::stays)
-        .def_ro("tail", &TensorPaths::tail)
-        .def_ro("earliest", &TensorPaths::earliest);
+        .def_ro("tail", &TensorPaths::tail);
     nb::class_<CopyEngines>(module, "CopyEngines")
-        .def(nb::init<Floats, Floats, Floats, Floats, double, bool>(), nb::kw_only(),
+        .def(nb::init<Floats, Floats, Floats, Floats, double, bool, bool>(), nb::kw_only(),
             nb::arg("block_in"), nb::arg("block_out"), nb::arg("overlap_in"),
-            nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"));
+            nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"), nb::arg("overlaps"));
     nb::class_<UsePrices>(module, "UsePrices")
         .def(
             "__init__",
@@ -414,11 +378,12 @@ void bind_placement(nb::module_ &module) {
         .def_ro("start", &ScheduledCopies::start)
         .def_ro("end", &ScheduledCopies::end)
         .def_ro("due", &ScheduledCopies::due)
+        .def_ro("stay_tensor", &ScheduledCopies::stay_tensor)
+        .def_ro("stay_start", &ScheduledCopies::stay_start)
+        .def_ro("stay_end", &ScheduledCopies::stay_end)
         .def_ro("algorithms", &ScheduledCopies::algorithms);
     nb::class_<FoundAddresses>(module, "FoundAddresses")
         .def_ro("offsets", &FoundAddresses::offsets)
-        .def_ro("seconds", &FoundAddresses::seconds)
-        .def_ro("rounds", &FoundAddresses::rounds)
         .def_ro("stopped", &FoundAddresses::stopped);
     nb::class_<FoundPaths>(module, "FoundPaths")
         .def_ro("paths", &FoundPaths::paths)
@@ -436,18 +401,13 @@ void bind_placement(nb::module_ &module) {
             nb::arg("seconds"), nb::arg("workspace"), nb::arg("first_entry"), nb::arg("table"))
         .def("bound", &PlacementProblem::bound, nb::kw_only(), nb::arg("memory"), nb::arg("shares"),
             nb::arg("surcharge"), nb::arg("noted"), nb::arg("shift"), nb::arg("moves"))
-        .def("schedule_copies", &PlacementProblem::schedule_copies, nb::arg("engines"),
-            nb::arg("paths"))
-        .def("schedule_at", &PlacementProblem::schedule_at, nb::arg("engines"), nb::arg("paths"),
-            nb::arg("offsets"))
+        .def("schedule", &PlacementProblem::schedule, nb::arg("engines"), nb::arg("paths"),
+            nb::arg("offsets") = nb::none())
         .def("search_addresses", &PlacementProblem::search_addresses, nb::arg("engines"),
             nb::arg("paths"), nb::arg("offsets"), nb::kw_only(), nb::arg("capacity"),
             nb::arg("alignment"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"),
             nb::arg("seconds"))
         .def("search", &PlacementProblem::search, nb::arg("prices"), nb::kw_only(),
-            nb::arg("guess"), nb::arg("base"), nb::arg("sure"), nb::arg("order"), nb::arg("moves"),
-            nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
-        .def("search_overlapping", &PlacementProblem::search_overlapping, nb::arg("prices"),
-            nb::arg("engines"), nb::arg("start"), nb::kw_only(), nb::arg("goal"), nb::arg("seed"),
-            nb::arg("nodes"), nb::arg("seconds"));
+            nb::arg("guess"), nb::arg("base"), nb::arg("moves"), nb::arg("engines"),
+            nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"));
 }

@@ -28,10 +28,8 @@ class AddressSearch {
     FoundOffsets run(double goal) {
         found_.seconds = schedule_.run_at(found_.offset);
         late_ = schedule_.held_up();
-        while (movable_.size() > 1 && found_.seconds > goal && budget_.look() && !budget_.spent()) {
+        while (movable_.size() > 1 && found_.seconds > goal && budget_.look() && !budget_.spent())
             attempt();
-            ++found_.rounds;
-        }
         return std::move(found_);
     }
 

@@ -14,7 +14,6 @@ namespace loadmaster::placement {
 struct FoundOffsets {
     std::vector<std::int64_t> offset;
     double seconds = 0;
-    std::int64_t rounds = 0;
 };
 
 // Moves blocks of a schedule (which has listed its paths) to other addresses, multiples of

@@ -12,6 +12,7 @@ namespace loadmaster::placement {
 // one; or a kernel's workspace.
 struct Block {
     std::int64_t start = 0, end = 0, size = 0;
+    std::int64_t tensor = -1;            // of a stay
     std::int64_t fetch = -1, evict = -1; // copies at either end, if any
 };
 

@@ -55,8 +55,10 @@ double Schedule::run() {
                 std::push_heap(queue_.begin(), queue_.end());
             }
         const double end = now_ + seconds_[p];
-        drain(p, end);
-        fetch(p, end);
+        if (l_.overlaps) {
+            drain(p, end);
+            fetch(p, end);
+        }
         now_ = end;
     }
     return now_ + blocked_;
@@ -81,39 +83,15 @@ bool Schedule::occupy(const PathsView &paths) {
     std::int64_t used = 0;
     for (std::int64_t k = 0; k < kernels; ++k) {
         used_[k] = used += used_[k];
-        time_kernel(k);
-        if (seconds_[k] == kNever) return false;
+        const KernelTime time = kernel_time(t_, k_, in_slow_, k, k_.limit[k] - used_[k]);
+        if (time.algorithm < 0) return false;
+        seconds_[k] = time.seconds;
+        workspace_[k] = k_.workspace[time.algorithm];
+        algorithm_[k] = time.algorithm - k_.first_algorithm[k];
         clock_[k + 1] = clock_[k] + seconds_[k];
         used_[k] += workspace_[k];
     }
     return true;
-}
-
-void Schedule::time_kernel(std::int64_t k) {
-    const std::int64_t first = k_.first_operand[k], last = k_.first_operand[k + 1],
-                       room = k_.limit[k] - used_[k];
-    double fast = 0, slow = 0;
-    std::int64_t index = 0;
-    if (k_.measured(k)) {
-        for (std::int64_t o = 0; (std::int64_t{1} << o) < k_.entries(k); ++o)
-            index |= std::int64_t{in_slow_[first + o]} << o;
-    } else {
-        for (std::int64_t o = first; o < last; ++o)
-            (in_slow_[o] ? slow : fast) += in_slow_[o] ? t_.slow[k_.use[o]] : t_.fast[k_.use[o]];
-    }
-    seconds_[k] = kNever;
-    for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
-        if (k_.workspace[a] > room) continue;
-        const double time = k_.measured(k)
-            ? k_.table[k_.first_entry[k] + (a - k_.first_algorithm[k]) * k_.entries(k) + index]
-            : std::max({k_.seconds[a], fast, slow});
-        if (time < seconds_[k] ||
-            (time == seconds_[k] && time < kNever && k_.workspace[a] < workspace_[k])) {
-            seconds_[k] = time;
-            workspace_[k] = k_.workspace[a];
-            algorithm_[k] = a - k_.first_algorithm[k];
-        }
-    }
 }
 
 // --- copies
@@ -181,15 +159,12 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
         } else if (paths.fast[u]) {
             const bool from_start =
                 paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
-            blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t]});
+            blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t], t});
             if (!paths.stays[u] && t_.reads[u]) {
                 blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
-                const std::int64_t ready = paths.earliest.empty()
-                    ? good
-                    : std::max(good, std::min(paths.earliest[u], k - 1));
                 copies_.push_back({.tensor = t,
                     .to_fast = true,
-                    .ready = ready,
+                    .ready = good,
                     .due = k,
                     .needed = k,
                     .after = copied});
@@ -265,7 +240,7 @@ void Schedule::finish(std::int64_t c, std::int64_t p) {
     if (copy.end >= 0) return;
     if (pending(c)) {
         const double begin = std::max(engine(false), now_);
-        if (p == 0 || copy.ready >= p ||
+        if (!l_.overlaps || p == 0 || copy.ready >= p ||
             (quicker(copy) && begin + seconds(copy) - now_ > blocking(copy))) {
             block(c, p);
             return;
@@ -302,6 +277,11 @@ void Schedule::start(std::int64_t c, std::int64_t p) {
 // Holds up kernel p until its memory is free of what has left: waits for a copy that is under way,
 // or has one block, whichever takes less.
 void Schedule::make_room(std::int64_t p) {
+    if (!l_.overlaps) {
+        for (std::int64_t c : leaving_at_[p])
+            if (pending(c)) block(c, p);
+        return;
+    }
     for (std::int64_t c : leaving_at_[p])
         if (copies_[c].end < 0) {
             copies_[c].held = true;

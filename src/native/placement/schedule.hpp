@@ -16,13 +16,12 @@ namespace loadmaster::placement {
 struct Links {
     std::span<const double> block_in, block_out, overlap_in, overlap_out;
     double drain = 0;
-    bool shared = false; // one engine for both directions
+    bool shared = false;  // one engine for both directions
+    bool overlaps = true; // else all copies block, those out as soon as tensors leave
 };
 
 struct PathsView {
     std::span<const std::uint8_t> fast, stays, tail; // per use, per use, per tensor
-    std::span<const std::int64_t> earliest =
-        {}; // position from which on a copy back before each use may start; empty: any
 };
 
 // A copy from position `start` to `end`, in the order in which its engine makes it; both the same:
@@ -76,7 +75,6 @@ class Schedule {
     double run();
     bool vacated(const ScheduledCopy &copy, std::int64_t p) const;
     bool occupy(const PathsView &paths);
-    void time_kernel(std::int64_t k);
     void arrive(std::int64_t p);
     void depart(std::int64_t p);
     void make_room(std::int64_t p);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 
 namespace loadmaster::placement {
@@ -14,9 +16,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 class Search {
   public:
     Search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Paths &base,
-        bool moves, std::uint64_t seed, allocation::Budget &budget)
+        bool moves, const Links &links, std::uint64_t seed, allocation::Budget &budget)
         : t_(tensors), k_(kernels), advice_(advice), base_(base), moves_(moves), random_(seed),
           budget_(budget), paths_(base) {
+        if (links.overlaps) schedule_.emplace(tensors, kernels, links);
         used_.assign(k_.count(), 0);
         in_slow_.assign(k_.use.size(), 1);
         least_.resize(k_.count());
@@ -43,18 +46,24 @@ class Search {
                 ? k_.count()
                 : t_.kernel[t_.first[t + 1] - 1] + 1;
             occupy(t, +1);
+            order_.push_back(t);
+            if (t_.size[t] > 0) movable_.push_back(t);
         }
+        std::ranges::stable_sort(order_, std::greater{}, [&](std::int64_t t) { return t_.size[t]; });
         seconds_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) seconds_[k] = time_of(k);
     }
 
     Paths run(double goal) {
-        for (std::int64_t t : advice_.order) follow(t);
-        settle();
-        best_ = paths_;
-        best_.seconds = total();
-        improve(goal);
-        return best_;
+        for (std::int64_t t : order_) follow(t);
+        last_ = paths_;
+        last_.seconds = total();
+        note_stalls();
+        while (!movable_.empty() && last_.seconds > goal && budget_.look() && !budget_.spent()) {
+            if (last_.rounds++ % 256 == 0 && !schedule_) last_.seconds = total_ = total();
+            attempt();
+        }
+        return last_;
     }
 
   private:
@@ -68,7 +77,7 @@ class Search {
     }
 
     // Calls visit(first kernel, end) for every span of kernels during which the tensor is in the
-    // fast memory: as `_spans` in loadmaster/placement/autotm/sequence_arrays.py;
+    // fast memory: as `_spans` in schedule.cpp;
     // tests/test_twins.py holds the two together.
     template <class Visit> void spans(const Paths &paths, std::int64_t t, Visit visit) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
@@ -89,32 +98,17 @@ class Search {
             in_slow_[t_.operand[u]] = sign < 0 || !paths_.fast[u];
     }
 
-    // Seconds of kernel k if `free` bytes are there for a workspace; infinite if it cannot run.
-    // As `Kernel.seconds` in loadmaster/placement/sequence.py; tests/test_twins.py holds the two
-    // together.
+    // Seconds of kernel k if `free` bytes are there for a workspace.
     double time_of(std::int64_t k, std::int64_t free) const {
-        double best = kNever;
-        if (k_.measured(k)) {
-            const std::int64_t entries = k_.entries(k);
-            std::int64_t index = 0;
-            for (std::int64_t o = 0; (std::int64_t{1} << o) < entries; ++o)
-                index |= std::int64_t{in_slow_[k_.first_operand[k] + o]} << o;
-            const double *table = k_.table.data() + k_.first_entry[k];
-            for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1];
-                ++a, table += entries)
-                if (k_.workspace[a] <= free) best = std::min(best, table[index]);
-            return best;
-        }
-        for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a)
-            if (k_.workspace[a] <= free) best = std::min(best, k_.seconds[a]);
-        double fast = 0, slow = 0;
-        for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o)
-            (in_slow_[o] ? slow : fast) += in_slow_[o] ? t_.slow[k_.use[o]] : t_.fast[k_.use[o]];
-        return std::max({best, fast, slow});
+        return kernel_time(t_, k_, in_slow_, k, free).seconds;
     }
     double time_of(std::int64_t k) const { return time_of(k, k_.limit[k] - used_[k]); }
 
-    double total() const {
+    double total() {
+        if (schedule_) {
+            budget_.add(static_cast<std::int64_t>(t_.kernel.size()) + k_.count());
+            return schedule_->run({paths_.fast, paths_.stays, paths_.tail});
+        }
         double sum = 0;
         for (double seconds : seconds_) sum += seconds;
         for (std::int64_t t = 0; t < t_.count(); ++t) sum += copies(t);
@@ -156,23 +150,22 @@ class Search {
     // --- one tensor
 
     // Fills the costs of a tensor's choices given where the others are. The tensor itself must have
-    // been taken out. `rent` weighs the prices of memory; without `exactly`, uses cost what the
-    // linear program thought.
-    void price(std::int64_t t, double rent, bool exactly) {
+    // been taken out. `rent` weighs the prices of memory, `toll` those of copies; without `exactly`,
+    // uses cost what the linear program thought.
+    void price(std::int64_t t, double rent, double toll, bool exactly) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t],
                            last = k_.count();
         choices_.never = kNever;
         choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
-        choices_.last = end > begin ? t_.to_slow[end - 1] : 0.0;
+        choices_.last = toll * t_.to_slow[end - 1];
         const bool tail =
             choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
-        choices_.tail =
-            tail && end > begin ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
+        choices_.tail = tail ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u], free = k_.limit[k] - used_[k];
-            choices_.in[i] = t_.to_fast[u];
-            choices_.out[i] = u > begin ? t_.to_slow[u - 1] : choices_.last;
+            choices_.in[i] = toll * t_.to_fast[u];
+            choices_.out[i] = u > begin ? toll * t_.to_slow[u - 1] : choices_.last;
             choices_.reads[i] = t_.reads[u];
             choices_.writes[i] = t_.writes[u];
             std::uint8_t &place = in_slow_[t_.operand[u]];
@@ -189,8 +182,7 @@ class Search {
                 choices_.live_range == LiveRange::input;
             choices_.stay[i] = alive ? gap(from, k, size, rent) : kNever;
         }
-        if (choices_.live_range == LiveRange::cyclic && end > begin)
-            choices_.stay[0] += choices_.tail;
+        if (choices_.live_range == LiveRange::cyclic) choices_.stay[0] += choices_.tail;
     }
 
     // Cost of being there while kernels from `from` to `to` - 1 run, none of which uses the tensor.
@@ -238,7 +230,7 @@ class Search {
 
     // The cheapest path for the costs in `choices_`; false if there is none.
     bool choose(std::int64_t t) {
-        budget_.add(1);
+        budget_.add(t_.first[t + 1] - t_.first[t]);
         Path mine = path(paths_, t);
         if (moves_) return path_.solve(choices_, &mine) < kNever;
         double fast = choices_.live_range == LiveRange::output ? choices_.tail : 0.0, slow = 0;
@@ -260,23 +252,21 @@ class Search {
     }
 
     // Gives a tensor its cheapest path; the one it has remains if there is none.
-    void replace(std::int64_t t, double rent, bool exactly) {
-        if (t_.first[t] == t_.first[t + 1]) return;
+    void replace(std::int64_t t, double rent, double toll, bool exactly) {
         remove(t);
-        price(t, rent, exactly);
+        price(t, rent, toll, exactly);
         choose(t);
         insert(t);
     }
 
     // --- all tensors
 
-    // Gives a tensor the path that the linear program is sure of, if it is possible, else the
-    // cheapest by its prices.
+    // Gives a tensor the path that the linear program says, if it is possible, else the cheapest by
+    // its prices.
     void follow(std::int64_t t) {
-        if (t_.first[t] == t_.first[t + 1]) return;
         remove(t);
-        price(t, 1.0, false);
-        if (!(advice_.sure[t] && possible(t))) choose(t);
+        price(t, 1.0, 1.0, false);
+        if (!possible(t)) choose(t);
         insert(t);
     }
 
@@ -284,78 +274,121 @@ class Search {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin;
-            if ((advice_.fast_there[u] ? choices_.fast[i] : choices_.slow[i]) == kNever)
+            if ((advice_.guess.fast[u] ? choices_.fast[i] : choices_.slow[i]) == kNever)
                 return false;
-            if (advice_.stays[u] && choices_.stay[i] == kNever) return false;
+            if (advice_.guess.stays[u] && choices_.stay[i] == kNever) return false;
         }
-        if (advice_.tail[t] && choices_.tail == kNever) return false;
-        const auto copy = [&](std::span<const std::uint8_t> from, std::vector<std::uint8_t> &to) {
-            std::copy(from.begin() + begin, from.begin() + end, to.begin() + begin);
-        };
-        copy(advice_.fast_there, paths_.fast);
-        copy(advice_.stays, paths_.stays);
-        paths_.tail[t] = advice_.tail[t];
+        if (advice_.guess.tail[t] && choices_.tail == kNever) return false;
+        take(t, advice_.guess);
         return true;
     }
 
-    // Best answers to what the others do, in turns, until nobody gains.
-    void settle() {
-        double before = total();
-        for (int round = 0; round < 20 && !budget_.spent(); ++round) {
-            for (std::int64_t t : advice_.order) {
-                replace(t, 0.0, true);
-                if (budget_.spent() || ((t & 63) == 0 && !budget_.look())) return;
-            }
-            const double after = total();
-            if (!(after < before * (1 - 1e-6))) return;
-            before = after;
-        }
+    // Gives a tensor that has been taken out the path that it has in `other`.
+    void take(std::int64_t t, const PathsView &other) {
+        const Path mine = path(paths_, t);
+        std::copy_n(other.fast.begin() + t_.first[t], mine.fast.size(), mine.fast.begin());
+        std::copy_n(other.stays.begin() + t_.first[t], mine.stays.size(), mine.stays.begin());
+        mine.tail = other.tail[t];
     }
 
-    void improve(double goal);
-    double attempt(double now);
+    void assume(std::int64_t t, const Paths &other) {
+        remove(t);
+        take(t, {other.fast, other.stays, other.tail});
+        insert(t);
+    }
 
     double share() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
     std::int64_t below(std::size_t count) { return static_cast<std::int64_t>(random_() % count); }
 
-    // Tensors to take out: a few that live at one kernel, and the operands of a kernel nearby.
+    // Tensors to take out: a few that live at one kernel, often one that waited for a copy, those
+    // that were copied shortly before, and operands of the kernel.
     void gather() {
         victims_.clear();
         const auto add = [&](std::int64_t t) {
-            if (t_.size[t] > 0 && std::find(victims_.begin(), victims_.end(), t) == victims_.end())
+            if (t_.size[t] > 0 && std::ranges::find(victims_, t) == victims_.end())
                 victims_.push_back(t);
         };
-        const std::int64_t seed = movable_[below(movable_.size())];
-        const std::int64_t use = t_.first[seed] + below(t_.first[seed + 1] - t_.first[seed]),
-                           at = t_.kernel[use];
-        add(seed);
-        if (share() < 0.7)
+        std::int64_t at = 0;
+        if (!stalls_.empty() && share() < kLate) {
+            const auto found = std::ranges::upper_bound(
+                stalls_, share() * stalls_.back().until, {}, &Late::until);
+            const Late &late = found == stalls_.end() ? stalls_.back() : *found;
+            if (below(2)) add(late.tensor);
+            for (std::int64_t others = victims_.empty() ? 1 : below(3); others > 0; --others)
+                add(copied_[std::max<std::int64_t>(0, late.place - below(kBefore))]);
+            at = std::min(late.position, k_.count() - 1);
+        } else {
+            const std::int64_t t = movable_[below(movable_.size())];
+            at = t_.kernel[t_.first[t] + below(t_.first[t + 1] - t_.first[t])];
+            add(t);
+        }
+        if (share() < (schedule_ ? 0.3 : 0.7))
             for (std::int64_t o = k_.first_operand[at]; o < k_.first_operand[at + 1]; ++o)
                 if (share() < 0.7) add(owner_[k_.use[o]]);
-        const std::size_t most = victims_.size() + 1 + below(8);
+        const std::size_t most = schedule_ ? 1 + below(5) : victims_.size() + 1 + below(8);
         for (int tries = 0; tries < 40 && victims_.size() < most; ++tries) {
             const std::int64_t t = movable_[below(movable_.size())];
             if (begin_[t] <= at && at < end_[t]) add(t);
         }
+        std::ranges::shuffle(victims_, random_);
     }
 
-    void save(std::int64_t t) {
-        const Path mine = path(paths_, t);
-        std::vector<std::uint8_t> saved(mine.fast.begin(), mine.fast.end());
-        saved.insert(saved.end(), mine.stays.begin(), mine.stays.end());
-        saved.push_back(mine.tail);
-        kept_.emplace_back(t, std::move(saved));
+    // Notes what kernels waited for in the schedule that is kept.
+    void note_stalls() {
+        if (!schedule_) return;
+        stalls_.clear();
+        copied_.clear();
+        place_.assign(schedule_->copies().size(), 0);
+        for (std::int64_t c : schedule_->order()) {
+            place_[c] = static_cast<std::int64_t>(copied_.size());
+            copied_.push_back(schedule_->copies()[c].tensor);
+        }
+        double until = 0;
+        for (const Stall &stall : schedule_->stalls())
+            stalls_.push_back({until += stall.seconds, stall.position,
+                schedule_->copies()[stall.copy].tensor, place_[stall.copy]});
     }
 
-    // Gives a tensor the path that it has in `other`.
-    void assume(std::int64_t t, const Paths &other) {
-        remove(t);
-        const std::int64_t begin = t_.first[t], count = t_.first[t + 1] - begin;
-        std::copy_n(other.fast.begin() + begin, count, paths_.fast.begin() + begin);
-        std::copy_n(other.stays.begin() + begin, count, paths_.stays.begin() + begin);
-        paths_.tail[t] = other.tail[t];
-        insert(t);
+    bool changed(std::int64_t t) {
+        const Path now = path(paths_, t), before = path(last_, t);
+        return !std::ranges::equal(now.fast, before.fast) ||
+            !std::ranges::equal(now.stays, before.stays) || now.tail != before.tail;
     }
+
+    // Large neighbourhood search: tensors that live at the same time or meet at a kernel go back to
+    // the base, then look for a path again in a random order at random prices. What is not worse is
+    // kept.
+    void attempt() {
+        gather();
+        for (std::int64_t t : victims_) assume(t, base_);
+        const double rent = share() < 0.3 ? 0.0 : (schedule_ ? 2.0 : 1.0) * share();
+        for (std::int64_t t : victims_)
+            replace(t, rent, schedule_ ? 2.0 * share() : 1.0, !schedule_);
+        const auto differs = [&](std::int64_t t) { return changed(t); };
+        if (std::ranges::any_of(victims_, differs)) {
+            const double now = schedule_ ? total() : total_;
+            if (now <= last_.seconds && std::isfinite(now)) {
+                last_.seconds = now;
+                for (std::int64_t t : victims_) {
+                    const Path mine = path(last_, t), found = path(paths_, t);
+                    std::ranges::copy(found.fast, mine.fast.begin());
+                    std::ranges::copy(found.stays, mine.stays.begin());
+                    mine.tail = found.tail;
+                }
+                note_stalls();
+                return;
+            }
+        }
+        for (std::int64_t t : victims_) assume(t, last_);
+        total_ = last_.seconds;
+    }
+
+    struct Late {
+        double until; // seconds that kernels waited, up to this one
+        std::int64_t position, tensor, place;
+    };
+    static constexpr double kLate = 0.5;
+    static constexpr std::int64_t kBefore = 12;
 
     const Tensors &t_;
     const Kernels &k_;
@@ -364,7 +397,8 @@ class Search {
     const bool moves_;
     std::mt19937_64 random_;
     allocation::Budget &budget_;
-    Paths paths_, best_;
+    Paths paths_, last_; // those that are tried, and those that are kept
+    std::optional<Schedule> schedule_; // where copies overlap kernels
     std::vector<std::int64_t> used_;    // bytes of tensors while each kernel runs
     std::vector<std::uint8_t> in_slow_; // of every operand, kernel by kernel
     std::vector<std::int64_t> least_;   // the smallest workspace of each kernel
@@ -374,62 +408,20 @@ class Search {
     double total_ = 0;                  // seconds, up to rounding
     std::vector<std::int64_t> owner_, begin_,
         end_; // the tensor of each use; the live range of each tensor
-    std::vector<std::int64_t> movable_, victims_;
-    std::vector<std::pair<std::int64_t, std::vector<std::uint8_t>>> kept_;
+    std::vector<std::int64_t> order_, movable_, victims_; // tensors that are used, the largest first
+    std::vector<Late> stalls_;
+    std::vector<std::int64_t> copied_,
+        place_; // tensors in the order of their copies, and where each copy is in it
     Choices<double> choices_;
     ShortestPath<double> path_;
 };
 
-// Large neighbourhood search: tensors that live at the same time or meet at a kernel go back to the
-// base, then look for a path again in a random order at random prices of memory. What is not worse
-// is kept.
-void Search::improve(double goal) {
-    movable_.clear();
-    for (std::int64_t t : advice_.order)
-        if (t_.first[t] < t_.first[t + 1] && t_.size[t] > 0) movable_.push_back(t);
-    double now = best_.seconds;
-    while (!movable_.empty() && best_.seconds > goal && budget_.look() && !budget_.spent()) {
-        now = total_ = total();
-        for (int step = 0; step < 256 && best_.seconds > goal && !budget_.spent(); ++step) {
-            now = attempt(now);
-            if (now < best_.seconds) best_ = paths_, best_.seconds = now;
-        }
-        ++best_.rounds;
-    }
-}
-
-// One step from a placement of `now` seconds; returns the seconds of the next one.
-double Search::attempt(double now) {
-    gather();
-    kept_.clear();
-    for (std::int64_t t : victims_) {
-        save(t);
-        assume(t, base_);
-    }
-    std::shuffle(victims_.begin(), victims_.end(), random_);
-    const double rent = share() < 0.3 ? 0.0 : share();
-    for (std::int64_t t : victims_) replace(t, rent, true);
-    if (rent > 0)
-        for (std::int64_t t : victims_) replace(t, 0.0, true);
-    if (total_ <= now && total_ < kNever) return total_;
-    for (std::int64_t t : victims_) assume(t, base_);
-    for (auto &[t, saved] : kept_) {
-        remove(t);
-        Path mine = path(paths_, t);
-        std::copy_n(saved.begin(), mine.fast.size(), mine.fast.begin());
-        std::copy_n(saved.begin() + mine.fast.size(), mine.fast.size(), mine.stays.begin());
-        mine.tail = saved.back();
-        insert(t);
-    }
-    total_ = now;
-    return now;
-}
-
 } // namespace
 
 Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
-    const Paths &base, bool moves, double goal, std::uint64_t seed, allocation::Budget &budget) {
-    return Search(tensors, kernels, advice, base, moves, seed, budget).run(goal);
+    const Paths &base, bool moves, const Links &links, double goal, std::uint64_t seed,
+    allocation::Budget &budget) {
+    return Search(tensors, kernels, advice, base, moves, links, seed, budget).run(goal);
 }
 
 } // namespace loadmaster::placement

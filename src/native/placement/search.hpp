@@ -4,6 +4,7 @@
 
 #include "common/budget.hpp"
 #include "placement/path.hpp"
+#include "placement/schedule.hpp"
 #include "placement/tensors.hpp"
 
 #include <cstdint>
@@ -11,29 +12,26 @@
 
 namespace loadmaster::placement {
 
-// What a linear program says: prices by which paths are compared before all of them are known, and
-// the paths that it is sure of.
+// What a linear program says: prices by which paths are compared, and paths near its solution.
 struct Advice {
     std::span<const double> memory;     // seconds per byte while each kernel runs
     std::span<const double> fast, slow; // seconds for each use in either memory
-    std::span<const std::uint8_t>
-        sure; // for each tensor: whether `paths` holds a path worth following
-    std::span<const std::uint8_t> fast_there, stays, tail;
-    std::span<const std::int64_t> order; // in which tensors are placed
+    PathsView guess;
 };
 
 struct Paths {
     std::vector<std::uint8_t> fast, stays, tail; // per use, per use, per tensor
-    std::vector<std::int64_t>
-        earliest; // per use: when a copy back before it may start; empty: at any time
     double seconds = 0;
     std::int64_t rounds = 0;
 };
 
 // Places every tensor, then takes tensors out and puts them back until `goal` seconds are reached
-// or the budget's nodes (paths found) are spent. `base` is a placement that keeps the limits, where
-// each kernel has what it cannot do without. Deterministic for a seed.
+// or the budget's nodes (uses and kernels looked at) are spent. Where copies overlap
+// kernels, placements are compared once these are scheduled, and `tensors` have the copies' costs
+// at the prices. `base` is a placement that keeps the limits, where each kernel has what it cannot do
+// without. Deterministic for a seed.
 Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
-    const Paths &base, bool moves, double goal, std::uint64_t seed, allocation::Budget &budget);
+    const Paths &base, bool moves, const Links &links, double goal, std::uint64_t seed,
+    allocation::Budget &budget);
 
 } // namespace loadmaster::placement

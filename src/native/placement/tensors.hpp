@@ -2,7 +2,9 @@
 // algorithms and operands.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace loadmaster::placement {
@@ -51,6 +53,46 @@ struct Kernels {
         return (first_entry[k + 1] - first_entry[k]) / algorithms(k);
     }
 };
+
+struct KernelTime {
+    double seconds = std::numeric_limits<double>::infinity();
+    std::int64_t algorithm = -1; // among those of all kernels
+};
+
+// The fastest algorithm of kernel k with at most `free` bytes of workspace, of equal ones the one
+// with less; none if it cannot run. `in_slow`: for every operand whether it is in the slow memory.
+// As `Kernel.seconds` in loadmaster/placement/sequence.py; tests/test_twins.py holds the two
+// together.
+inline KernelTime kernel_time(const Tensors &tensors, const Kernels &kernels,
+    std::span<const std::uint8_t> in_slow, std::int64_t k, std::int64_t free) {
+    const std::int64_t first = kernels.first_operand[k], last = kernels.first_operand[k + 1];
+    double operands = 0;
+    std::span<const double> table;
+    if (kernels.measured(k)) {
+        std::int64_t index = 0;
+        for (std::int64_t o = 0; (std::int64_t{1} << o) < kernels.entries(k); ++o)
+            index |= std::int64_t{in_slow[first + o]} << o;
+        table = kernels.table.subspan(kernels.first_entry[k] + index);
+    } else {
+        double fast = 0, slow = 0;
+        for (std::int64_t o = first; o < last; ++o)
+            (in_slow[o] ? slow : fast) +=
+                (in_slow[o] ? tensors.slow : tensors.fast)[kernels.use[o]];
+        operands = std::max(fast, slow);
+    }
+    KernelTime best;
+    const std::int64_t begin = kernels.first_algorithm[k];
+    for (std::int64_t a = begin; a < kernels.first_algorithm[k + 1]; ++a) {
+        if (kernels.workspace[a] > free) continue;
+        const double seconds = kernels.measured(k) ? table[(a - begin) * kernels.entries(k)]
+                                                   : std::max(kernels.seconds[a], operands);
+        if (seconds < best.seconds ||
+            (seconds == best.seconds && best.algorithm >= 0 &&
+                kernels.workspace[a] < kernels.workspace[best.algorithm]))
+            best = {seconds, a};
+    }
+    return best;
+}
 
 // What the path of one tensor is: for each of its uses whether the tensor is in the fast memory,
 // and whether it stays there in the gap before the use. A cyclic tensor's gap before the first use

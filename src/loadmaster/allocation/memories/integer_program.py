@@ -8,172 +8,95 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from loadmaster.allocation.memories.problem import FORBIDDEN
-from loadmaster.allocation.memories.relaxation import Multipliers, Relaxation
+from loadmaster.allocation.memories.relaxation import Cut, Multipliers, Relaxation
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.packages import package
+from loadmaster.core.deadline import Deadline
+from loadmaster.core.linear_program import LinearProgram, Solved
 
 _MIP_NODES = 500
 """Nodes of branch and bound that HiGHS may visit in one solution."""
 
 
 class Program:
-    """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a
-    memory, in rows of the cost matrix."""
+    """One relaxation in the solver's hands: minimise the cost of all buffers, each in one memory,
+    such that no limited memory takes more bytes than it has at any instant, and no more buffers of
+    a cut than it allows are together in its memory.
+
+    Columns are the allowed pairs of a buffer and a memory, in rows of the cost matrix.
+    """
 
     def __init__(self, relaxation: Relaxation, seconds: float) -> None:
-        highspy = package("highspy", "choosing a memory for every buffer")
-
-        self._highspy = highspy
-        self._relaxation = relaxation
-        self._allowed = relaxation.cost != FORBIDDEN
-        self._column = np.cumsum(self._allowed.reshape(-1)).reshape(self._allowed.shape) - 1
+        self._relaxation, self._deadline = relaxation, Deadline.within(seconds)
         self._scale = max(1.0, float(relaxation.cost.max(initial=1)))
-        self._solver: Any = highspy.Highs()
-        self._solver.silent()
-        for name, value in (
-            ("threads", 1),
-            ("random_seed", 0),
-            ("mip_rel_gap", 0.0),
-            ("mip_max_nodes", _MIP_NODES),
-        ):
-            self._solver.setOptionValue(name, value)
-        self._solver.setOptionValue("time_limit", seconds)
-        self._build()
-
-    def _build(self) -> None:
-        relaxation, columns = self._relaxation, int(self._allowed.sum())
-        buffer, bank = np.nonzero(self._allowed)
-        self._pairs = buffer, bank
-        rows: list[Ints] = [buffer]
-        entries: list[Ints] = [np.arange(columns)]
-        values: list[Floats] = [np.ones(columns)]
-        lower, upper = [1.0] * len(relaxation.cost), [1.0] * len(relaxation.cost)
-        count = len(relaxation.cost)
-        for at in relaxation.limited:
-            room = float(max(relaxation.room[at] or 0, 1))
-            length = relaxation.last - relaxation.first
-            mine = self._allowed[relaxation.owner, at] & (length > 0)
-            parts = np.repeat(np.flatnonzero(mine), length[mine])
-            starts = np.cumsum(length[mine]) - length[mine]
-            instant = (
-                np.arange(len(parts)) - np.repeat(starts, length[mine]) + relaxation.first[parts]
-            )
-            rows.append(count + instant)
-            entries.append(self._column[relaxation.owner[parts], at])
-            values.append(relaxation.bytes[parts, at] / room)
-            lower += [-np.inf] * relaxation.instants
-            upper += [(relaxation.room[at] or 0) / room] * relaxation.instants
-            count += relaxation.instants
-        for cut in relaxation.cuts:
-            rows.append(np.full(len(cut.members), count))
-            entries.append(self._column[cut.members, cut.bank])
-            values.append(np.ones(len(cut.members)))
-            lower.append(-np.inf)
-            upper.append(float(cut.most))
-            count += 1
-        self._pass(
-            columns,
-            count,
-            np.concatenate(rows),
-            np.concatenate(entries),
-            np.concatenate(values),
-            lower,
-            upper,
+        allowed = relaxation.cost != FORBIDDEN
+        self._pairs = np.nonzero(allowed)
+        self._program = LinearProgram("choosing a memory for every buffer")
+        columns = self._program.columns(relaxation.cost[allowed] / self._scale)
+        self._column = np.full(allowed.shape, -1)
+        self._column[allowed] = columns
+        self._program.rows(np.ones(len(relaxation.cost)), 1.0)
+        self._program.entries(self._pairs[0], columns, 1.0)
+        length = relaxation.last - relaxation.first
+        parts = np.repeat(np.arange(len(length)), length)
+        instant = np.arange(len(parts)) + np.repeat(
+            relaxation.first - length.cumsum() + length, length
         )
+        for at in relaxation.limited:
+            size = relaxation.room[at] or 0
+            room = float(max(size, 1))
+            limits = np.full(relaxation.instants, size / room)
+            self._program.entries(
+                self._program.rows(-np.inf, limits)[instant],
+                self._column[relaxation.owner[parts], at],
+                relaxation.bytes[parts, at] / room,
+            )
+        self._add(relaxation.cuts)
 
-    def _pass(
-        self,
-        columns: int,
-        rows: int,
-        row: Ints,
-        column: Ints,
-        value: Floats,
-        lower: list[float],
-        upper: list[float],
-    ) -> None:
-        highspy = self._highspy
-        # A buffer of several windows takes a share of one instant with each of them; HiGHS may
-        # never end where an entry is there twice.
-        cell, at = np.unique(column.astype(np.int64) * rows + row, return_inverse=True)
-        value = np.bincount(at, weights=value, minlength=len(cell)).astype(np.float64)
-        column, row = np.divmod(cell, max(rows, 1))
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = columns, rows
-        model.col_cost_ = self._relaxation.cost[self._allowed] / self._scale
-        model.col_lower_, model.col_upper_ = np.zeros(columns), np.ones(columns)
-        model.row_lower_, model.row_upper_ = np.array(lower), np.array(upper)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.searchsorted(column, np.arange(columns + 1)).astype(np.int32)
-        model.a_matrix_.index_, model.a_matrix_.value_ = row.astype(np.int32), value
-        self._solver.passModel(model)
+    def _add(self, cuts: list[Cut]) -> None:
+        for cut in cuts:
+            row = self._program.rows(-np.inf, float(cut.most))
+            self._program.entries(row, self._column[cut.members, cut.bank], 1.0)
 
     def linear(self, allowed: Mask) -> tuple[Multipliers, Floats | None]:
         """Prices of the linear program within ``allowed``, and its solution as a matrix; without
         one the prices say why."""
-        solver, buffer = self._solver, len(self._relaxation.cost)
-        columns = len(self._pairs[0])
-        solver.changeColsBounds(
-            columns,
-            np.arange(columns, dtype=np.int32),
-            np.zeros(columns),
-            allowed[self._pairs].astype(np.float64),
-        )
-        solver.run()
-        infeasible = solver.getModelStatus() == self._highspy.HighsModelStatus.kInfeasible
-        if infeasible:
-            ray = np.array(solver.getDualRay()[2])
-            duals = -ray * self._scale if len(ray) else np.zeros(solver.getNumRow())
-        else:
-            duals = -np.array(solver.getSolution().row_dual)
-        duals = np.maximum(duals[buffer:], 0.0) * self._scale
-        prices = np.zeros((len(self._relaxation.room), self._relaxation.instants))
-        for number, bank in enumerate(self._relaxation.limited):
-            span = slice(
-                number * self._relaxation.instants, (number + 1) * self._relaxation.instants
-            )
-            prices[bank] = duals[span] / max(self._relaxation.room[bank] or 0, 1)
-        multipliers = Multipliers(
-            prices, duals[len(self._relaxation.limited) * self._relaxation.instants :]
-        )
-        return multipliers, None if infeasible else self._matrix()
+        program, relaxation = self._program, self._relaxation
+        program.bound_columns(self._column[self._pairs], 0.0, allowed[self._pairs])
+        solved = program.solve(self._deadline)
+        duals = -(program.infeasible_ray() if solved.infeasible else solved.row_duals)
+        duals = np.maximum(np.resize(duals, program.height), 0.0)[len(relaxation.cost) :]
+        duals *= self._scale
+        prices = np.zeros((len(relaxation.room), relaxation.instants))
+        covers = len(relaxation.limited) * relaxation.instants
+        room = np.array([max(relaxation.room[bank] or 0, 1) for bank in relaxation.limited])
+        prices[relaxation.limited] = duals[:covers].reshape(-1, relaxation.instants) / room[:, None]
+        multipliers = Multipliers(prices, duals[covers:])
+        return multipliers, None if solved.infeasible else self._matrix(solved)
 
     def tighten(self, rounds: int = 10) -> None:
         """Add the cover inequalities that the linear program breaks, a few times over."""
         for _ in range(rounds):
-            _, solution = self.linear(self._allowed)
+            _, solution = self.linear(self._relaxation.cost != FORBIDDEN)
             cuts = [] if solution is None else self._relaxation.covers(solution)
             if not cuts:
                 return
             self._relaxation.cuts.extend(cuts)
-            self._build()
+            self._add(cuts)
 
     def integer(self) -> Ints | None:
         """The assignment that the solver likes best, to be checked; or None."""
-        solver = self._solver
-        columns = len(self._pairs[0])
-        solver.changeColsBounds(
-            columns, np.arange(columns, dtype=np.int32), np.zeros(columns), np.ones(columns)
-        )
-        kinds = self._highspy.HighsVarType
-        solver.changeColsIntegrality(
-            columns, np.arange(columns, dtype=np.int32), np.array([kinds.kInteger] * columns)
-        )
-        solver.run()
-        found = bool(solver.getInfo().primal_solution_status == 2)
-        chosen = self._matrix().argmax(axis=1) if found else None
-        solver.changeColsIntegrality(
-            columns, np.arange(columns, dtype=np.int32), np.array([kinds.kContinuous] * columns)
-        )
-        return chosen
+        columns = self._column[self._pairs]
+        self._program.bound_columns(columns, 0.0, 1.0)
+        solved = self._program.solve(self._deadline, columns, nodes=_MIP_NODES)
+        return self._matrix(solved).argmax(axis=1) if len(solved.values) else None
 
-    def _matrix(self) -> Floats:
-        solution = np.full(self._allowed.shape, -1.0)
-        solution[self._pairs] = np.array(self._solver.getSolution().col_value)
+    def _matrix(self, solved: Solved) -> Floats:
+        solution = np.full(self._column.shape, -1.0)
+        solution[self._pairs] = np.resize(solved.values, len(self._pairs[0]))
         return solution
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
-from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Operand, StoredKind
 
@@ -80,9 +80,9 @@ def _placed(
     if keep_between_steps or all(
         tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors
     ):
-        between = place_between_kernels(sequence, limits, Mode.SYNC, gap=gap).placement
+        between = place_by_program(sequence, limits, Mode.SYNC, gap=gap).placement
     else:
-        loaded = place_between_kernels(
+        loaded = place_by_program(
             _between_loads(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC, gap=gap
         )
         between = _shifted(loaded.placement)
@@ -126,7 +126,7 @@ def overlapped(
     Copies to the slow memory, first to last, take the kernels after their start until they would be
     complete; copies to the fast memory, last to first, the kernels before their end. O(moves x
     kernels). On ResNet-50, a U-Net and GPT-2 at half their peak this comes within 0.2 % of the
-    bound of `place_overlapping`, whose own answers were not packed below the ceilings without more
+    bound of `place_by_program`, whose own answers were not packed below the ceilings without more
     rounds.
     """
     starts = np.concatenate(

@@ -11,6 +11,7 @@ import numpy as np
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.answer import Allocation
+from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.effort import Effort
@@ -33,8 +34,6 @@ from loadmaster.placement.sequence import (
 from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import time_moves
 
-_TIGHTER = 0.97
-"""Factor on the limits after a packing that failed, in the later rounds."""
 _ROUNDS = 12
 """Rounds of packing at the budget that was asked for."""
 _FEW = 4
@@ -425,32 +424,38 @@ def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]
 
 
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
-    """Place and pack; return the kernel that fails if there is no packing.
+    """Place and pack, with lower limits after a packing that failed; return the kernel that fails
+    if there is no packing.
 
-    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds,
-    then at all kernels for as many, never below what a kernel needs. Until they are lower by a
-    whole tensor the placement is often the same: what is known to fail is not packed again.
+    Until limits are lower by a whole tensor the placement is often the same: what is known to fail
+    is not packed again.
     """
     sequence, ceilings, needed = problem.sequence, problem.ceilings(budget), problem.needed()
-    limits, failed = np.maximum(ceilings, 0), int(needed.argmax())
+    failed = int(needed.argmax())
     tops: dict[tuple[Stay, ...], Ints] = {}
-    for number in range(2 * rounds):
-        try:
-            placement = place_for_runtime(sequence, limits, mode)
-        except CapacityError:
-            break
+
+    def place(limits: Ints) -> TensorPlacement:
+        return place_for_runtime(sequence, limits, mode)
+
+    def pack(placement: TensorPlacement, number: int) -> Placed | Ints:
+        nonlocal failed
         if placement.stays not in tops:
             placed, tops[placement.stays] = _pack(problem, placement, ceilings)
             if placed is not None:
                 return placed
-        over = np.maximum(tops[placement.stays] - ceilings, 0)
+        over: Ints = np.maximum(tops[placement.stays] - ceilings, 0)
         failed = int(over.argmax())
-        if number < rounds:
-            limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
-        else:
-            limits = (limits * _TIGHTER).astype(np.int64)
-        limits = np.maximum(limits, needed - problem.elsewhere)
-    return failed
+        return over
+
+    limits, least = np.maximum(ceilings, 0), needed - problem.elsewhere
+    try:
+        first = place(limits)
+    except CapacityError:
+        return failed
+    found = fit_or_tighten(
+        first, place, pack, limits, least, rounds=2 * rounds, alignment=sequence.alignment
+    )
+    return failed if found is None else found
 
 
 def _pack(

@@ -23,7 +23,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
-from loadmaster.core.packages import package
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Group, Queues
 
@@ -77,25 +77,17 @@ class _Program:
     the known makespan."""
 
     def __init__(self, kinds: JobKinds) -> None:
-        highspy = package("highspy", "the bound of a mapping")
-
         self.kinds, self.latency, self.demand = kinds, kinds.latency, kinds.demand
         self.configurations: list[tuple[Ints, Ints]] = []
-        self.solver = highspy.Highs()
-        self.solver.silent()
-        self.infinity = highspy.kHighsInf
-        for jobs in kinds.count.tolist():
-            self.solver.addRow(
-                float(jobs), self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0)
-            )
+        self.program = LinearProgram("the bound of a mapping")
+        self.program.rows(kinds.count, np.inf)
         for job in range(len(self.latency)):
             for core in np.flatnonzero(np.isfinite(self.latency[job])).tolist():
                 self.add(np.array([job]), np.array([core]))
 
     def improve(self) -> tuple[float, float]:
         """Solve, price, add what is worth it; the program's value and a bound, both in seconds."""
-        self.solver.run()
-        price = np.maximum(0.0, np.array(self.solver.getSolution().row_dual))
+        price = np.maximum(0.0, self.program.solve().row_duals)
         worth = np.where(np.isfinite(self.latency), price[:, None] / self.latency, 0.0)
         best = self.kinds.best(worth)
         for jobs in (best.within_jobs, best.beyond_jobs):
@@ -117,8 +109,7 @@ class _Program:
         Jobs that fill the bus anyway are best in few queues: so there are some of them as long as
         another core runs something frugal.
         """
-        self.solver.run()
-        weight = np.array(self.solver.getSolution().col_value)
+        weight = self.program.solve().values
         share = np.zeros_like(self.latency)
         for (jobs, kinds), seconds in zip(self.configurations, weight.tolist(), strict=True):
             np.add.at(share, (jobs, kinds), seconds / self.latency[jobs, kinds])
@@ -131,7 +122,7 @@ class _Program:
         done = np.bincount(
             jobs, weights=1.0 / self.latency[jobs, kinds], minlength=len(self.latency)
         )
-        rows = np.flatnonzero(done).astype(np.int32)
+        rows = np.flatnonzero(done)
         self.configurations.append((jobs, kinds))
         seconds = max(1.0, float(self.demand[jobs, kinds].sum()))
-        self.solver.addCol(seconds, 0.0, self.infinity, len(rows), rows, done[rows])
+        self.program.entries(rows, self.program.columns(seconds, 0.0, np.inf), done[rows])

@@ -32,7 +32,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.packages import package
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Queues
 
@@ -75,8 +75,6 @@ class Contents:
     solver goes on from the range before."""
 
     def __init__(self, kinds: JobKinds, queues: Queues) -> None:
-        highspy = package("highspy", "the bound of a mapping")
-
         self.kinds, self.within = kinds, Range()
         self.possible = np.isfinite(kinds.latency) & (kinds.latency <= self.within.high)
         self.latency = np.where(self.possible, kinds.latency, 1.0)
@@ -87,15 +85,12 @@ class Contents:
         self.room = jobs * (cores + 1) + np.arange(cores)
         self.clock = jobs * (cores + 1) + cores
         self.split: dict[tuple[int, int], int] = {}
-        self.solver, self.infinity = highspy.Highs(), highspy.kHighsInf
-        self.solver.silent()
         # From one solution to the next there are more columns: that one stays feasible, which suits
         # the primal method.
-        self.solver.setOptionValue("simplex_strategy", 4)
+        self.program = LinearProgram("the bound of a mapping", simplex_strategy=4)
         low = np.zeros(self.clock + 1)
         low[self.cover], low[self.room] = kinds.count, -self.sizes
-        for least in low.tolist():
-            self.solver.addRow(least, self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0))
+        self.program.rows(low, np.inf)
         self._column(1.0, {self.clock: 1.0})
         for row in self.cover.tolist():
             self._column(_DEAR, {row: 1.0})
@@ -135,18 +130,14 @@ class Contents:
         # A kind of core holds at most this many jobs of a kind.
         self.most = np.where(self.possible, self.kinds.count[:, None], 0)
         for cell, row in self.split.items():
-            low, high = within.limits.get(cell, (0, self.infinity))
-            self.solver.changeRowBounds(row, float(low), float(high))
+            low, high = within.limits.get(cell, (0, np.inf))
+            self.program.bound_row(row, low, high)
             self.most[cell] = min(self.most[cell], high)
-        self.solver.changeRowBounds(self.clock, within.low, within.high)
-        columns = np.array(list(self.contents.values()), dtype=np.int32)
+        self.program.bound_row(self.clock, within.low, within.high)
         limits = [
-            self.infinity if self._fits(core, np.array(jobs)) else 0.0
-            for core, jobs in self.contents
+            np.inf if self._fits(core, np.array(jobs)) else 0.0 for core, jobs in self.contents
         ]
-        self.solver.changeColsBounds(
-            len(columns), columns, np.zeros(len(columns)), np.array(limits)
-        )
+        self.program.bound_columns(np.array(list(self.contents.values())), 0.0, np.array(limits))
 
     def _fits(self, core: int, jobs: Ints) -> bool:
         return bool(
@@ -156,11 +147,9 @@ class Contents:
     def _improve(self) -> tuple[float, float, bool]:
         """Solve, price, add what is worth it; the program's value, a bound, and whether there was
         anything to add."""
-        self.solver.run()
-        value = float(self.solver.getInfo().objective_function_value)
-        price = np.resize(
-            np.array(self.solver.getSolution().row_dual, dtype=np.float64), self.solver.getNumRow()
-        )
+        self.solved = self.program.solve()
+        value = self.solved.objective
+        price = np.resize(self.solved.row_duals, self.program.height)
         price[~np.isfinite(price)] = 0.0
         run, cover = np.maximum(0.0, price[self.run]), np.maximum(0.0, price[self.cover])
         scale, found = self._scale(
@@ -218,7 +207,7 @@ class Contents:
 
     def _held(self) -> Floats:
         """How many jobs of each kind each kind of core holds in the last solution."""
-        value = np.array(self.solver.getSolution().col_value)
+        value = self.solved.values
         result = np.zeros(self.possible.shape)
         for (core, jobs), column in self.contents.items():
             if column < len(value) and value[column] > 0:
@@ -261,22 +250,12 @@ class Contents:
             for (kind, jobs), column in self.contents.items()
             if kind == core and jobs[job]
         }
-        columns, values = (
-            np.array(list(held), dtype=np.int32),
-            np.array(list(held.values()), dtype=np.float64),
-        )
-        self.split[cell] = self.solver.getNumRow()
-        self.solver.addRow(0.0, self.infinity, len(columns), columns, values)
+        self.split[cell] = int(self.program.rows(0.0, np.inf)[0])
+        columns = np.array(list(held), dtype=np.int64)
+        self.program.entries(self.split[cell], columns, np.array(list(held.values())))
         self._column(_DEAR, {self.split[cell]: 1.0})
 
     def _column(self, cost: float, entries: dict[int, float]) -> int:
-        rows = np.array(sorted(entries), dtype=np.int32)
-        self.solver.addCol(
-            cost,
-            0.0,
-            self.infinity,
-            len(rows),
-            rows,
-            np.array([entries[row] for row in rows.tolist()]),
-        )
-        return int(self.solver.getNumCol()) - 1
+        column = int(self.program.columns(cost, 0.0, np.inf)[0])
+        self.program.entries(np.array(list(entries)), column, np.array(list(entries.values())))
+        return column

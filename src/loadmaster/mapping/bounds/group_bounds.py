@@ -24,7 +24,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
-from loadmaster.core.packages import package
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues
@@ -259,8 +259,6 @@ class _Program:
         Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job
         on every core behind it.
         """
-        highspy = package("highspy", "the bound of a mapping")
-
         classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
@@ -270,14 +268,9 @@ class _Program:
             allowed[job] = columns == core
         forbidden = np.where(allowed, 0.0, np.inf)
         rows, variables = np.arange(self.group.jobs), len(classes) + 1
-        solver, infinity = highspy.Highs(), highspy.kHighsInf
-        solver.silent()
-        for _ in range(variables):
-            solver.addVar(0.0, 1.0)
-        solver.addVar(-infinity, infinity)
-        solver.changeColCost(variables, -1.0)
-        indices = np.arange(variables + 1, dtype=np.int32)
-        solver.addRow(1.0, 1.0, variables, indices[:-1], np.append(size, 1.0))
+        program = LinearProgram("the bound of a mapping")
+        shares, level = program.columns(np.zeros(variables)), program.columns(-1.0, -np.inf, np.inf)
+        program.entries(program.rows(1.0, 1.0), shares, np.append(size, 1.0))
         scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
         # All cores alike first, with several weights of the bus; then within a box around the best,
         # which keeps steps short.
@@ -294,9 +287,8 @@ class _Program:
                     centre / (1 + radius),
                     np.minimum(1.0, centre * (1 + radius) + radius / variables),
                 )
-                solver.changeColsBounds(variables, indices[:-1], low * (radius < _WIDE), high)
-                solver.run()
-                solution = np.array(solver.getSolution().col_value)
+                program.bound_columns(shares, low * (radius < _WIDE), high)
+                solution = program.solve().values
                 if solution[variables] * scale <= best * (1 + _CLOSE):
                     if radius >= _WIDE:
                         break
@@ -317,7 +309,7 @@ class _Program:
                 np.bincount(choice, own[rows, choice], len(size)) + size * waits,
                 bus[rows, choice].sum(),
             )
-            solver.addRow(-infinity, 0.0, variables + 1, indices, np.append(-use / scale, 1.0))
+            program.entries(program.rows(-np.inf, 0.0, (level, 1.0)), shares, -use / scale)
         spread = np.full((self.group.jobs, self.group.cores), np.inf)
         for column, members in enumerate(classes):
             spread[:, members] = price[:, [column]]

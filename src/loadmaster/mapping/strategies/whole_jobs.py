@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, distinct_rows
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.packages import package
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.mapping.bounds.group_bounds import loads
 from loadmaster.mapping.group import Group
 
@@ -54,47 +54,17 @@ def _solved(
 ) -> Ints | None:
     """How many jobs of each kind each core has, shape (kinds, cores), for the least longest of all
     cores and the bus."""
-    highspy = package("highspy", "strategy 'auto'")
-
     kinds, cores = own.shape
-    cells = np.arange(1, kinds * cores + 1, dtype=np.int32)
-    solver, infinity = highspy.Highs(), highspy.kHighsInf
-    solver.silent()
-    options = (
-        ("threads", 1),
-        ("random_seed", 0),
-        ("mip_rel_gap", _GAP),
-        ("mip_max_nodes", _NODES),
-        ("time_limit", deadline.left()),
-    )
-    for name, value in options:
-        solver.setOptionValue(name, value)
+    program = LinearProgram("strategy 'auto'")
     # Nothing worse than the known mapping is looked for.
-    solver.addVar(0.0, 1.0)
-    solver.changeColCost(0, 1.0)
-    solver.addVars(len(cells), np.zeros(len(cells)), most.reshape(-1).astype(np.float64))
-    solver.changeColsIntegrality(
-        len(cells), cells, np.full(len(cells), highspy.HighsVarType.kInteger)
-    )
-    for number, jobs in enumerate(count.tolist()):
-        solver.addRow(
-            float(jobs),
-            float(jobs),
-            cores,
-            cells[number * cores : (number + 1) * cores],
-            np.ones(cores),
-        )
+    longest = program.columns(1.0)
+    cells = program.columns(np.zeros(most.size), 0.0, most.reshape(-1))
+    program.entries(np.repeat(program.rows(count, count), cores), cells, 1.0)
     for core in (*range(cores), None):
         use = bus if core is None else others + own * (np.arange(cores) == core)
-        solver.addRow(
-            0.0,
-            infinity,
-            len(cells) + 1,
-            np.append(np.int32(0), cells),
-            np.append(1.0, -use.reshape(-1)),
-        )
-    solver.run()
-    if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        program.entries(program.rows(0.0, np.inf, (longest, 1.0)), cells, -use.reshape(-1))
+    values = program.solve(deadline, cells, _GAP, _NODES).values
+    if not len(values):
         return None
-    shares: Ints = np.rint(np.array(solver.getSolution().col_value)[cells]).astype(np.int64)
+    shares: Ints = np.rint(values[cells]).astype(np.int64)
     return shares.reshape(kinds, cores)

@@ -16,19 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.effort import Effort
-from loadmaster.placement.autotm.overlapping import copy_engines, paths_of, scheduled
-from loadmaster.placement.autotm.sequence_arrays import (
-    SequenceArrays,
-    TensorPaths,
-    sequence_arrays,
-    spans,
-)
+from loadmaster.placement.autotm.engine import PlacementSolution
 from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.packed import Placed, blocks_of
-from loadmaster.placement.sequence import KernelSequence
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the time between core and copy that a packing may leave out, tried in turn."""
@@ -52,78 +44,45 @@ class Addressed(NamedTuple):
 
 
 def place_at_addresses(
-    sequence: KernelSequence,
-    placement: TensorPlacement,
-    limits: Ints,
-    capacity: int,
-    pack: Pack,
-    *,
-    goal: float,
-    deadline: Deadline,
-    seed: int,
-    effort: Effort = Effort.NORMAL,
+    found: PlacementSolution, capacity: int, pack: Pack, goal: float, deadline: Deadline
 ) -> Addressed | None:
-    """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps
-    ``limits``, and new times for its copies.
+    """Find addresses below ``capacity`` for the live ranges of a placement, and new times for its
+    copies.
 
-    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as
-    ``effort`` allows. None if even cores were not packed. O(copies x stays) for each of its
-    attempts, and much less where stays are packed closely.
+    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as its
+    effort allows. None if even cores were not packed. O(copies x stays) for each of its attempts,
+    and much less where stays are packed closely.
     """
-    arrays, engines = (
-        sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)),
-        copy_engines(sequence),
-    )
-    if not arrays.kernel_count:
+    search, paths = found.search, found.paths
+    if search is None or paths is None:
         return None
-    paths = paths_of(sequence, arrays, placement)
-    counted = arrays.problem.schedule_copies(engines, paths)
+    counted = search.arrays.problem.schedule(search.engines, paths)
     if not np.isfinite(counted.seconds):
         return None
-    offsets = _packed(sequence, arrays, paths, scheduled(arrays, paths, counted), pack)
-    if offsets is None:
-        return None
-    paths = TensorPaths(paths.fast, paths.stays, paths.tail)
-    searched = arrays.problem.search_addresses(
-        engines,
-        paths,
-        offsets,
-        capacity=capacity,
-        alignment=sequence.alignment,
-        goal=goal,
-        seed=seed,
-        nodes=effort.share(
-            min(_WORK, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor)))
-        ),
-        seconds=deadline.left(),
-    )
-    timed = arrays.problem.schedule_at(engines, paths, searched.offsets)
-    return Addressed(
-        scheduled(arrays, paths, timed), searched.offsets, timed.seconds, searched.stopped
-    )
-
-
-def _packed(
-    sequence: KernelSequence,
-    arrays: SequenceArrays,
-    paths: TensorPaths,
-    wanted: TensorPlacement,
-    pack: Pack,
-) -> Ints | None:
-    """Addresses of stays and workspaces, with as much of the time of copies as was packed."""
-    cores = np.array(
-        [span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)],
-        dtype=np.int64,
-    ).reshape(-1, 2)
-    lower, upper, size = blocks_of(Placed(sequence, wanted))
+    cores = np.stack([counted.stay_start, counted.stay_end], axis=1)
+    lower, upper, size = blocks_of(Placed(search.sequence, search.timed(paths)[0]))
     stays = slice(len(cores))
     # Limits count padded bytes, at the end of the memory too.
-    size[stays] += -size[stays] % sequence.alignment
+    size[stays] += -size[stays] % search.sequence.alignment
     for trim in _TRIMS:
         start, end = lower.copy(), upper.copy()
         start[stays] += np.ceil(trim * (cores[:, 0] - lower[stays])).astype(np.int64)
         end[stays] -= np.ceil(trim * (upper[stays] - cores[:, 1])).astype(np.int64)
-        offsets = pack(start, end, size)
-        if offsets is not None:
-            return np.ascontiguousarray(offsets)
-    return None
+        if (offsets := pack(start, end, size)) is not None:
+            break
+    else:
+        return None
+    attempts = _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor))
+    searched = search.arrays.problem.search_addresses(
+        search.engines,
+        paths,
+        np.ascontiguousarray(offsets),
+        capacity=capacity,
+        alignment=search.sequence.alignment,
+        goal=goal,
+        seed=search.seed,
+        nodes=search.effort.share(min(_WORK, attempts)),
+        seconds=deadline.left(),
+    )
+    placement, seconds = search.timed(paths, searched.offsets)
+    return Addressed(placement, searched.offsets, seconds, searched.stopped)

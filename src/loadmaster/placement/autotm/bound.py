@@ -1,20 +1,28 @@
-"""A lower bound on the time of every placement, valid for any prices of memory.
+"""A lower bound on the time of every placement, valid for any prices of memory and engines.
 
-The Lagrangian of AutoTM's program: every byte of fast memory has a price while each kernel runs,
-and each kernel's time is at least any weighted mean of its arithmetic's and both memories' times.
-What remains separates into tensors, each of which takes its cheapest path (a shortest path), and
-kernels. The bound is evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
+The Lagrangian of the program in `program`: every byte of fast memory has a price while each kernel
+runs, every second of an engine has one, and each kernel's time is at least any weighted mean of its
+arithmetic's and both memories' times, so that the bound is
+
+    sum over kernels of min over algorithms, places (seconds x (1 - engines) + memory x (workspace -
+    limit))  +  sum over tensors of the cheapest path
+
+What a copy costs is what its cheapest moment costs: between kernels, or by an engine after the last
+write and before the use that needs it, with the room that is held until then. The bound is
+evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
-from loadmaster.placement.autotm.sequence_arrays import SequenceArrays
-from loadmaster.placement.autotm.sparse_program import Prices
+from loadmaster.core.arrays import Bits, Floats, Ints
+from loadmaster.placement.autotm.copy_windows import CopyWindows
+from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
+from loadmaster.placement.sequence import CopyLink
 
 _FIXED_POINT = 2**24
 """Fractions are rounded down to whole multiples of one part in this many."""
@@ -22,40 +30,176 @@ _MOST_BITS = 100
 """Bits after the binary point, at most, in which a bound is evaluated."""
 _WIDE = 120
 """Bits within which sums of the native kernel stay."""
+_ROUNDING = 1e-12
+"""Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Multipliers of the bound, proposed by a solver.
+
+    Attributes
+    ----------
+    memory
+        Seconds per byte while each kernel runs, shape (kernels,).
+    shares
+        Weights of arithmetic, fast memory and slow memory in each kernel's time, with sum 1; shape
+        (kernels, 3).
+    surcharge
+        Seconds of each use's slow place in kernels whose combinations of places are variables,
+        shape (uses,).
+    noted
+        Uses in such combinations whose kernel has no table, shape (uses,).
+    to_slow, to_fast
+        Of a second of each engine while each kernel runs, shape (kernels,); the same array where
+        they share a link.
+    """
+
+    memory: Floats
+    shares: Floats
+    surcharge: Floats
+    noted: Bits
+    to_slow: Floats
+    to_fast: Floats
+
+    @property
+    def time(self) -> Floats:
+        """Price of a second more of each kernel, shape (kernels,): one, less the engines' gain from
+        that second."""
+        shared = self.to_fast is self.to_slow
+        return 1.0 - (self.to_fast if shared else self.to_fast + self.to_slow)
+
+
+def free_prices(arrays: SequenceArrays) -> Prices:
+    """Make prices with which memory is free and kernels take as long as their arithmetic."""
+    uses, nothing = len(arrays.kernel), np.zeros(arrays.kernel_count)
+    shares = np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1))
+    bits = np.zeros(uses, dtype=np.uint8)
+    return Prices(nothing, shares, np.zeros(uses), bits, nothing, nothing)
+
+
+def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
+    """Compute the cost in seconds of each use in the fast memory and in the slow one at these
+    prices, shape (uses,) each."""
+    shares = prices.shares[arrays.kernel]
+    fast = arrays.fast * shares[:, 1]
+    slow = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0) * shares[:, 2]
+    combined = (
+        (np.diff(arrays.first_entry) > 0)
+        | (np.bincount(arrays.kernel, prices.noted, arrays.kernel_count) > 0)
+    )[arrays.kernel]
+    fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
+    return fast, slow
+
+
+def weighted(arrays: SequenceArrays, prices: Prices) -> SequenceArrays:
+    """Scale the kernels' seconds by these prices, rounded down."""
+    time = prices.time
+
+    def scaled(seconds: Floats, kernels: Ints) -> Floats:
+        weight = time[kernels]
+        finite = np.where(np.isfinite(seconds), seconds, 0.0)
+        less = np.where(weight < 1, np.nextafter(finite * weight, 0.0), finite)
+        return np.where(np.isfinite(seconds), less, np.inf)
+
+    kernels = np.arange(arrays.kernel_count)
+    return replace(
+        arrays,
+        seconds=scaled(arrays.seconds, np.repeat(kernels, np.diff(arrays.first_algorithm))),
+        table=scaled(arrays.table, np.repeat(kernels, np.diff(arrays.first_entry))),
+        fast=scaled(arrays.fast, arrays.kernel),
+        slow=scaled(arrays.slow, arrays.kernel),
+    )
+
+
+def copy_costs(
+    arrays: SequenceArrays, prices: Prices, link: CopyLink | None
+) -> tuple[Floats, Floats]:
+    """Bound the cost of a copy in before each use and of a copy out after it, by an engine of the
+    ``link``, if copies overlap, or between kernels.
+
+    The true cost of a byte is at least the cheapest way to bring or take one byte while the tensor
+    can be copied. Shapes (uses,). O(uses x kernels between them).
+    """
+    tensor, kernel = arrays.tensor, arrays.kernel
+    if link is None:
+        return arrays.to_fast[tensor], arrays.to_slow[tensor]
+    memory, windows = prices.memory, CopyWindows(arrays)
+    out, back = (
+        prices.to_slow / link.asynchronous_to_slow,
+        prices.to_fast / link.asynchronous_to_fast,
+    )
+    to_slow, to_fast = 1.0 / link.to_slow, 1.0 / link.to_fast
+    rounds = np.where(arrays.live_range[tensor] == LiveRange.CYCLIC, 1, 0)
+    leaving = _waiting(memory, out, to_slow)[rounds, kernel + 1]
+    returning = _waiting(memory[::-1], back[::-1], to_fast)[:, ::-1][rounds, kernel]
+    # While memory is held for what waits: between a use and the next, or since the last write.
+    rent = np.append(0.0, memory.cumsum())
+    doubt = rent[-1] * len(rent) * 2.0**-52
+    following = np.where(arrays.following > np.arange(len(kernel)), kernel[arrays.following], 0)
+    waits = _least(rent[1:] + out, kernel + 1, following) - rent[kernel + 1] - doubt
+    held = _least(back - rent[:-1], np.maximum(windows.before, 0), kernel) + rent[kernel] - doubt
+    leaving = np.maximum(leaving, np.where(following > 0, np.minimum(waits, to_slow), 0.0))
+    returning = np.maximum(returning, np.where(windows.before >= 0, np.minimum(held, to_fast), 0.0))
+    # A dirty tensor may be copied as soon as nothing changes it, though it stays in use.
+    used = _least(out, np.maximum(windows.since, 0), kernel + 1)
+    used = np.where(windows.since < 0, out.min(initial=np.inf), used)
+    size = arrays.bytes[tensor].astype(np.float64) * (1 - _ROUNDING)
+    cost: Floats = size * np.minimum(leaving, np.minimum(used, to_slow))
+    return size * returning, cost
+
+
+def _waiting(memory: Floats, busy: Floats, blocking: float) -> Floats:
+    """Return the least cost of copying out a byte that waits at each position, if it must be gone
+    when the step ends, and if it may wait on into the next; shape (2, positions)."""
+    cost = np.full((2, len(memory) + 1), np.inf)
+    rent, engine = memory.tolist(), busy.tolist()
+    for number in range(2):
+        best = cost[number, -1] = min(blocking, float(cost[0, 0]))
+        for p in range(len(rent) - 1, -1, -1):
+            best = cost[number, p] = min(blocking, rent[p] + min(engine[p], best))
+    return cost
+
+
+def _least(values: Floats, begin: Ints, end: Ints) -> Floats:
+    """The least of each ``values[begin:end]``, infinite where that is empty."""
+    ranges = np.stack([begin, np.maximum(begin, end)], axis=1).reshape(-1)
+    least = np.minimum.reduceat(np.append(values, [np.inf, np.inf]), ranges)[::2]
+    return np.where(begin < end, least, np.inf)
 
 
 def lower_bound(
-    arrays: SequenceArrays, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None
+    arrays: SequenceArrays,
+    prices: Prices,
+    moves: bool,
+    link: CopyLink | None = None,
+    divisible: bool = False,
 ) -> float:
     """Compute seconds that every placement takes at least; valid for all prices, rounded down.
 
-    ``copies`` are seconds of a copy in and a copy out at each use, shape (uses,) each, if they
-    differ between uses of a tensor.
+    With a ``link``, copies may overlap kernels. Where tensors are ``divisible`` it holds for every
+    division, if prices are those of a program without combinations of places.
     """
-    shares = np.floor(prices.shares * _FIXED_POINT).astype(np.int32)
-    to_fast, to_slow = copies or (arrays.to_fast[arrays.tensor], arrays.to_slow[arrays.tensor])
+    if divisible:
+        # Pieces take no more room than their bytes.
+        arrays = replace(arrays, size=arrays.bytes)
+    to_fast, to_slow = copy_costs(arrays, prices, link)
+    arrays = weighted(arrays, prices)
     shift = _shift(arrays, prices, float(to_fast.sum() + 2 * to_slow.sum()))
-    memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)
-    problem = arrays.problem_with(to_fast, to_slow) if copies else arrays.problem
-    return problem.bound(
-        memory=memory,
-        shares=shares,
+    found = arrays.problem_with(to_fast, to_slow).bound(
+        memory=np.floor(np.ldexp(prices.memory, shift)).astype(np.int64),
+        shares=np.floor(prices.shares * _FIXED_POINT).astype(np.int32),
         surcharge=prices.surcharge,
         noted=prices.noted,
         shift=shift,
         moves=moves,
     )
+    return (1 - _ROUNDING) * found if divisible else found
 
 
 def _shift(arrays: SequenceArrays, prices: Prices, copies: float) -> int:
     """How fine the whole numbers can be: units of 2^-shift seconds."""
-    kernels = (
-        arrays.table,
-        arrays.seconds,
-        arrays.fast,
-        arrays.slow[np.isfinite(arrays.slow)],
-        np.abs(prices.surcharge),
-    )
+    kernels = (arrays.table, arrays.seconds, arrays.fast, arrays.slow, np.abs(prices.surcharge))
     seconds = copies + sum(float(part[np.isfinite(part)].sum()) for part in kernels)
     bytes_ = (
         float(arrays.size.sum())

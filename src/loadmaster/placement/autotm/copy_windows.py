@@ -58,25 +58,6 @@ class CopyWindows:
         return before
 
 
-class RangeMinimum:
-    """Least values of ranges of an array. O(n log n) time and memory once, O(1) for each range."""
-
-    def __init__(self, values: Floats) -> None:
-        self._levels = [values]
-        while len(self._levels[-1]) > (half := 1 << (len(self._levels) - 1)):
-            below = self._levels[-1]
-            self._levels.append(np.minimum(below[:-half], below[half:]))
-
-    def __call__(self, begin: Ints, end: Ints) -> Floats:
-        """The least of ``values[begin:end]``, infinite where that is empty."""
-        least = np.full(len(begin), np.inf)
-        length = end - begin
-        for level, values in enumerate(self._levels):
-            mine = np.flatnonzero((length >= 1 << level) & (length < 2 << level))
-            least[mine] = np.minimum(values[begin[mine]], values[end[mine] - (1 << level)])
-        return least
-
-
 def broken_intervals(
     begin: Ints, end: Ints, bytes_: Floats, moved: Floats, blocking: Floats, most: int
 ) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ from loadmaster.placement.autotm.sequence_arrays import (
     TensorPaths,
     least_workspace,
     placed_paths,
-    spans,
 )
 from loadmaster.placement.sequence import KernelSequence
 
@@ -85,21 +84,6 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
     return must, int(workspace[a])
 
 
-def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
-    """Whether every kernel has a possible combination and room for its operands, for tensors that
-    either never move or always do."""
-    workspace, must = least_workspace(arrays), ~np.isfinite(arrays.slow)
-    for measured in _measured_kernels(arrays):
-        must[measured.uses] = False
-        possible = _possible(measured, paths)
-        if not possible.any():
-            return False
-        workspace[measured.kernel] = measured.workspace[possible].min()
-    return bool((paths.fast[must] > 0).all()) and bool(
-        (_used(arrays, paths) + workspace <= arrays.limit).all()
-    )
-
-
 def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
     """Which algorithms of a kernel are possible with its operands where paths have them."""
     in_slow = paths.fast[measured.tabled] == 0
@@ -136,25 +120,37 @@ def _paths(arrays: SequenceArrays, must: Mask, moves: bool) -> TensorPaths:
     )
 
 
+def _stays(arrays: SequenceArrays, paths: TensorPaths) -> tuple[Ints, Ints, Ints]:
+    """Tensors, first kernels and ends of stays that need not be merged: at uses, in the gaps before
+    them, and at the end."""
+    at, gaps = np.flatnonzero(paths.fast), np.flatnonzero(paths.stays)
+    first = np.isin(gaps, arrays.first)
+    since = np.where(first, 0, arrays.kernel[gaps - 1] + 1)
+    ends = np.flatnonzero(paths.tail)
+    last = arrays.kernel[arrays.first[ends + 1] - 1] + 1
+    return (
+        np.concatenate([arrays.tensor[at], arrays.tensor[gaps], ends]),
+        np.concatenate([arrays.kernel[at], since, last]),
+        np.concatenate(
+            [arrays.kernel[at] + 1, arrays.kernel[gaps], np.full(len(ends), arrays.kernel_count)]
+        ),
+    )
+
+
 def _used(arrays: SequenceArrays, paths: TensorPaths) -> Ints:
-    """Bytes that tensors take while each kernel runs, for paths that either never stay in a gap or
-    always do."""
+    """Bytes that tensors take while each kernel runs."""
     change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
-    for t in np.unique(arrays.tensor[paths.fast > 0]).tolist():
-        for start, end in spans(arrays, paths, t):
-            change[start] += arrays.size[t]
-            change[end] -= arrays.size[t]
+    tensor, start, end = _stays(arrays, paths)
+    np.add.at(change, start, arrays.size[tensor])
+    np.add.at(change, end, -arrays.size[tensor])
     return change.cumsum()[:-1]
 
 
 def _complaint(
     sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: Ints, k: int
 ) -> str:
-    there = [
-        t
-        for t in range(arrays.tensor_count)
-        if any(start <= k < end for start, end in spans(arrays, paths, t))
-    ]
+    tensor, start, end = _stays(arrays, paths)
+    there = tensor[(start <= k) & (k < end)].tolist()
     there.sort(key=lambda t: (-int(arrays.size[t]), t))
     largest = ", ".join(
         f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED]

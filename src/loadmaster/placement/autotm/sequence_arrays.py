@@ -18,8 +18,7 @@ they begin. Outputs have one more gap, to the end.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
 
@@ -28,7 +27,6 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Bits, Floats, Ints, Mask
 from loadmaster.core.errors import PlacementError
-from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 
 TensorPaths = _native.TensorPaths
@@ -58,9 +56,9 @@ class SequenceArrays:
 
     Attributes
     ----------
-    first, live_range, size, to_fast, to_slow
-        Of each tensor: its first use (one entry more than tensors), `LiveRange`, padded bytes,
-        seconds of a copy each way.
+    first, live_range, size, bytes, to_fast, to_slow
+        Of each tensor: its first use (one entry more than tensors), `LiveRange`, bytes with and
+        without padding, seconds of a copy each way.
     kernel, operand, reads, writes, fast, slow, tensor, following
         Of each use: its kernel, operand number, whether it needs the old bytes and changes them,
         seconds in either memory, its tensor, and the use after it (round the end for weights;
@@ -75,6 +73,7 @@ class SequenceArrays:
     first: Ints
     live_range: Bits
     size: Ints
+    bytes: Ints
     to_fast: Floats
     to_slow: Floats
     kernel: Ints
@@ -112,27 +111,10 @@ class SequenceArrays:
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
         """Return the problem with these seconds for a copy in before each use and a copy out after
         it, shape (uses,) each."""
-        return _native.PlacementProblem(
-            first=self.first,
-            live_range=self.live_range,
-            size=self.size,
-            kernel=self.kernel,
-            operand=self.operand,
-            reads=self.reads,
-            writes=self.writes,
-            fast=self.fast,
-            slow=self.slow,
-            to_fast=to_fast,
-            to_slow=to_slow,
-            limit=self.limit,
-            first_operand=self.first_operand,
-            use=self.use,
-            first_algorithm=self.first_algorithm,
-            seconds=self.seconds,
-            workspace=self.workspace,
-            first_entry=self.first_entry,
-            table=self.table,
-        )
+        own = ("bytes", "tensor", "following", "to_fast", "to_slow")
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        arrays = {name: array for name, array in given.items() if name not in own}
+        return _native.PlacementProblem(to_fast=to_fast, to_slow=to_slow, **arrays)
 
 
 def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
@@ -168,7 +150,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         live_range[used] == LiveRange.CYCLIC, first[used], first[used + 1] - 1
     )
     kernel_of = np.repeat(np.arange(len(kernels)), np.diff(first_operand))
-    bytes_ = np.array([tensor.bytes for tensor in tensors], dtype=np.float64)
+    bytes_ = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     algorithms = [algorithm for kernel in kernels for algorithm in kernel.algorithms]
     tables = [
         np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0)
@@ -178,6 +160,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         first=first,
         live_range=live_range,
         size=sequence.sizes,
+        bytes=bytes_,
         to_fast=bytes_ / link.to_fast,
         to_slow=bytes_ / link.to_slow,
         kernel=kernel_of[order],
@@ -197,29 +180,6 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         tensor=owner[order],
         following=following,
     )
-
-
-def placement_of(
-    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, moves: bool
-) -> TensorPlacement:
-    """Make stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose
-    workspace fits. O(uses + stays)."""
-    stays: list[Stay] = []
-    copies: list[Move] = []
-    fast, staying, tail = paths.fast.tolist(), paths.stays.tolist(), paths.tail.tolist()
-    for t in range(arrays.tensor_count):
-        begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
-        if begin < end:
-            stays += [
-                Stay(t, start, stop)
-                for start, stop in _spans(arrays, t, fast[begin:end], staying[begin:end], tail[t])
-            ]
-            if moves:
-                copies += _copies(arrays, t, fast[begin:end], staying[begin:end], tail[t])
-    # Copies that make room come before copies that need it.
-    copies.sort(key=lambda move: (move.start, move.to_fast, move.tensor))
-    placed = TensorPlacement(tuple(stays), tuple(copies), ())
-    return TensorPlacement(placed.stays, placed.moves, _algorithms(sequence, arrays, paths, placed))
 
 
 def least_workspace(arrays: SequenceArrays) -> Ints:
@@ -247,111 +207,5 @@ def placed_paths(arrays: SequenceArrays, fast: Mask) -> TensorPaths:
     return TensorPaths(there, stays, tail)
 
 
-def spans(arrays: SequenceArrays, paths: TensorPaths, t: int) -> list[tuple[int, int]]:
-    """Spans of kernels, half open, during which tensor ``t`` is in the fast memory."""
-    mine = slice(int(arrays.first[t]), int(arrays.first[t + 1]))
-    if mine.start == mine.stop:
-        return []
-    return _spans(
-        arrays, t, paths.fast[mine].tolist(), paths.stays[mine].tolist(), int(paths.tail[t])
-    )
-
-
-def used_bytes(arrays: SequenceArrays, placement: TensorPlacement) -> Ints:
-    """Bytes that tensors take in the fast memory while each kernel runs, shape (kernels,)."""
-    change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
-    for stay in placement.stays:
-        change[stay.start] += arrays.size[stay.tensor]
-        change[stay.end] -= arrays.size[stay.tensor]
-    return change.cumsum()[:-1]
-
-
-def total_seconds(
-    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement
-) -> float:
-    """Seconds of all kernels, one after another, with the copies between them."""
-    slow, bounds = (paths.fast[arrays.use] == 0).tolist(), arrays.first_operand.tolist()
-    kernels = zip(sequence.kernels, placement.algorithms, bounds, bounds[1:], strict=False)
-    seconds = [
-        kernel.seconds(slow[begin:end], algorithm) for kernel, algorithm, begin, end in kernels
-    ]
-    return math.fsum(
-        seconds
-        + [
-            float((arrays.to_fast if move.to_fast else arrays.to_slow)[move.tensor])
-            for move in placement.moves
-        ]
-    )
-
-
 def _offsets(lengths: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-
-
-def _spans(
-    arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int
-) -> list[tuple[int, int]]:
-    """Spans of kernels with the tensor in the fast memory: adjacent ones are one stay unless the
-    tensor left in between."""
-    # As `spans` in src/native/placement/search.cpp.
-    spans: list[tuple[int, int]] = []
-    kernel = arrays.kernel[arrays.first[t] : arrays.first[t + 1]].tolist()
-    live_range = arrays.live_range[t]
-    for i, k in enumerate(kernel):
-        if not fast[i]:
-            continue
-        if stays[i] and i > 0:
-            spans[-1] = (spans[-1][0], k + 1)
-        else:
-            spans.append(
-                (0 if stays[i] and live_range in (LiveRange.CYCLIC, LiveRange.INPUT) else k, k + 1)
-            )
-    if tail:
-        spans[-1] = (spans[-1][0], arrays.kernel_count)
-    return spans
-
-
-def _copies(
-    arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int
-) -> list[Move]:
-    """Copies of one tensor's path."""
-    # As `copies` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
-    begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
-    kernel, live_range = arrays.kernel[begin:end].tolist(), arrays.live_range[t]
-    reads, writes = arrays.reads[begin:end].tolist(), arrays.writes[begin:end].tolist()
-    copies: list[Move] = []
-    dirty = bool(live_range == LiveRange.INPUT and stays[0])
-    # Going round once finds the state in which a weight begins.
-    for _ in range(2 if live_range == LiveRange.CYCLIC else 1):
-        copies = []
-        for i, k in enumerate(kernel):
-            if not stays[i]:
-                if dirty and (reads[i] or (i == 0 and live_range == LiveRange.CYCLIC)):
-                    left = kernel[i - 1] + 1
-                    copies.append(Move(t, False, left, left))
-                if fast[i] and reads[i]:
-                    copies.append(Move(t, True, k, k))
-                dirty = False
-            dirty |= bool(fast[i] and writes[i])
-    if live_range == LiveRange.OUTPUT and dirty and not tail:
-        copies.append(Move(t, False, kernel[-1] + 1, kernel[-1] + 1))
-    return copies
-
-
-def _algorithms(
-    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement
-) -> tuple[int, ...]:
-    free = (arrays.limit - used_bytes(arrays, placement)).tolist()
-    bounds, slow = arrays.first_operand.tolist(), (paths.fast[arrays.use] == 0).tolist()
-    chosen = [0] * arrays.kernel_count
-    for k, kernel in enumerate(sequence.kernels):
-        if len(kernel.algorithms) > 1:
-            in_slow = slow[bounds[k] : bounds[k + 1]]
-            fitting = [
-                a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free[k]
-            ]
-            chosen[k] = min(
-                fitting,
-                key=lambda a: (kernel.seconds(in_slow, a), kernel.algorithms[a].workspace, a),
-            )
-    return tuple(chosen)

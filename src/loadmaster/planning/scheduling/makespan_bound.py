@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
-from loadmaster.core.packages import package
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import JobTable, link_seconds, whole_picoseconds
 from loadmaster.mapping.priorities import upward_rank
@@ -449,8 +449,6 @@ def best_multipliers(needs: Needs) -> list[int]:
     Cores with equal columns share a multiplier, so that the program has a handful of variables
     however many jobs there are.
     """
-    highspy = package("highspy", "the bound of a plan")
-
     needs, count = needs.distinct
     cores = needs.core.shape[1]
     kinds = [
@@ -460,15 +458,10 @@ def best_multipliers(needs: Needs) -> list[int]:
     multiplicity = np.array(
         [kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64
     )
-    solver = highspy.Highs()
-    solver.silent()
     variables = len(multiplicity)
-    infinity = highspy.kHighsInf
-    for _ in range(variables):
-        solver.addVar(0.0, 1.0)
-    solver.addVar(-infinity, infinity)
-    solver.changeColCost(variables, -1.0)
-    solver.addRow(1.0, 1.0, variables, np.arange(variables, dtype=np.int32), multiplicity)
+    program = LinearProgram("the bound of a plan")
+    shares, level = program.columns(np.zeros(variables)), program.columns(-1.0, -np.inf, np.inf)
+    program.entries(program.rows(1.0, 1.0), shares, multiplicity)
     weights = np.full(variables, 1.0 / multiplicity.sum())
     best, best_value = weights, -1.0
     scale = max(1.0, float((needs.core * count[:, None]).sum(dtype=np.float64)), float(needs.fixed))
@@ -477,10 +470,8 @@ def best_multipliers(needs: Needs) -> list[int]:
         value = float(weights @ use)
         if value > best_value:
             best, best_value = weights, value
-        row = np.append(-use / scale, 1.0)
-        solver.addRow(-infinity, 0.0, variables + 1, np.arange(variables + 1, dtype=np.int32), row)
-        solver.run()
-        solution = np.array(solver.getSolution().col_value)
+        program.entries(program.rows(-np.inf, 0.0, (level, 1.0)), shares, -use / scale)
+        solution = program.solve().values
         weights = np.clip(solution[:variables], 0.0, 1.0)
         if solution[variables] * scale <= best_value * (1 + 1e-6):
             break

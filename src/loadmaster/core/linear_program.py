@@ -1,0 +1,214 @@
+"""Linear and integer programs, solved by HiGHS: minimise ``cost @ x`` subject to ``row_low <= A @ x
+<= row_high`` and ``low <= x <= high``, with some of ``x`` whole.
+
+Rows and columns may be added, and bounds changed, between solutions: each goes on from the basis of
+the one before. The solver's answer is not trusted: what proves something evaluates it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from loadmaster.core.arrays import Array, Floats, Int32s, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
+
+Values = float | Array
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The solver's answer.
+
+    ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals
+    are those of a minimisation.
+    """
+
+    optimal: bool
+    infeasible: bool
+    interrupted: bool
+    objective: float
+    values: Floats
+    row_duals: Floats
+    column_duals: Floats
+
+
+class LinearProgram:
+    """A program that grows.
+
+    Parameters
+    ----------
+    purpose
+        What needs the solver, for the error if it is not installed.
+    interruptible
+        Whether Ctrl-C ends a solution: for programs that are not small.
+    options
+        Further options of HiGHS.
+    """
+
+    def __init__(self, purpose: str, *, interruptible: bool = False, **options: Any) -> None:
+        self._highspy = package("highspy", purpose)
+        self._solver: Any = self._highspy.Highs()
+        self._solver.silent()
+        self._solver.HandleUserInterrupt = self._interruptible = interruptible
+        self._set(threads=1, random_seed=0, **options)
+        self.width = self.height = 0
+        """Columns and rows."""
+        self._columns: list[tuple[Floats, ...]] = []
+        self._rows: list[tuple[Floats, ...]] = []
+        self._entries: list[tuple[Ints, Ints, Floats]] = []
+
+    def columns(self, cost: Values, low: Values = 0.0, high: Values = 1.0) -> Ints:
+        """Add columns and return their numbers."""
+        self._columns.append(_alike(cost, low, high))
+        self.width += len(self._columns[-1][0])
+        return np.arange(self.width - len(self._columns[-1][0]), self.width)
+
+    def rows(
+        self,
+        low: Values,
+        high: Values,
+        *terms: tuple[Ints, Values],
+    ) -> Ints:
+        """Add rows and return their numbers; each term is a column and a factor for every row."""
+        self._rows.append(_alike(low, high, *(columns for columns, _ in terms))[:2])
+        self.height += len(self._rows[-1][0])
+        rows = np.arange(self.height - len(self._rows[-1][0]), self.height)
+        for columns, values in terms:
+            self.entries(rows, columns, values)
+        return rows
+
+    def entries(self, rows: Values, columns: Values, values: Values) -> None:
+        """Add entries of new rows or columns; those of the same row and column are summed, those
+        with -1 are left out."""
+        rows, columns, values = np.broadcast_arrays(np.atleast_1d(rows), columns, values)
+        there = (rows >= 0) & (columns >= 0) & (values != 0)
+        self._entries.append((rows[there], columns[there], values[there]))
+
+    def bound_columns(self, columns: Ints, low: Values, high: Values) -> None:
+        """Change the bounds of columns."""
+        self._pass()
+        _, low, high = _alike(columns, low, high)
+        self._solver.changeColsBounds(len(low), _int32s(columns), low, high)
+
+    def bound_row(self, row: int, low: float, high: float) -> None:
+        """Change the bounds of a row."""
+        self._pass()
+        self._solver.changeRowBounds(row, low, high)
+
+    def solve(
+        self,
+        deadline: Deadline = NO_DEADLINE,
+        integers: Ints | None = None,
+        gap: float = 0.0,
+        nodes: int | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Solved:
+        """Solve until ``deadline`` or ``stop`` says so, with ``integers`` whole to within ``gap``
+        and at most so many ``nodes`` of branch and bound."""
+        self._pass()
+        solver, kinds = self._solver, self._highspy.HighsVarType
+        self._set(
+            time_limit=solver.getRunTime() + deadline.left(), mip_rel_gap=gap, mip_abs_gap=1e-9
+        )
+        if nodes is not None:
+            self._set(mip_max_nodes=nodes)
+        whole = _int32s(np.empty(0) if integers is None else integers)
+        solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kInteger))
+        interrupted = self._run(stop)
+        solution, info, status = solver.getSolution(), solver.getInfo(), solver.getModelStatus()
+        solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kContinuous))
+        states = self._highspy.HighsModelStatus
+        found = info.primal_solution_status == 2
+        return Solved(
+            optimal=status == states.kOptimal,
+            infeasible=status == states.kInfeasible,
+            interrupted=interrupted,
+            objective=float(info.objective_function_value),
+            values=np.array(solution.col_value) if found else np.empty(0),
+            row_duals=np.array(solution.row_dual),
+            column_duals=np.array(solution.col_dual),
+        )
+
+    def infeasible_ray(self) -> Floats:
+        """Multipliers of the rows that show why there is no solution; empty if none are known."""
+        return np.array(self._solver.getDualRay()[2])
+
+    def _set(self, **options: Any) -> None:
+        for name, value in options.items():
+            self._solver.setOptionValue(name, value)
+
+    def _pass(self) -> None:
+        """Give the solver new columns with their entries in old rows, then new rows."""
+        if not self._columns and not self._rows:
+            return
+        columns, rows = self._solver.getNumCol(), self._solver.getNumRow()
+        parts = zip(*self._entries, strict=True) if self._entries else ((np.empty(0),),) * 3
+        row, column, value = (np.concatenate(part) for part in parts)
+        old = row < rows
+        for add, first, new, (major, minor, values) in (
+            (self._solver.addCols, columns, self._columns, (column[old], row[old], value[old])),
+            (self._solver.addRows, rows, self._rows, (row[~old], column[~old], value[~old])),
+        ):
+            if new:
+                bounds = [np.concatenate(part) for part in zip(*new, strict=True)]
+                add(len(bounds[0]), *bounds, *_matrix(major - first, minor, values, len(bounds[0])))
+            new.clear()
+        self._entries.clear()
+
+    def _run(self, stop: Callable[[], bool] | None) -> bool:
+        """Run, in a thread of its own if signals count, because the solver hears none; says whether
+        one, or ``stop``, ended it."""
+        if not self._interruptible:
+            self._solver.run()
+            return False
+        with _ONE_AT_A_TIME:
+            self._solver.startSolve()
+            interrupted = False
+            while True:
+                try:
+                    if self._solver.wait(0.05)[0]:
+                        return interrupted
+                    if stop is not None and not interrupted and stop():
+                        raise KeyboardInterrupt
+                except KeyboardInterrupt:
+                    interrupted = True
+                    self._solver.cancelSolve()
+
+
+_ONE_AT_A_TIME = Lock()
+"""All solvers of the process share what HiGHS's package tells a running one by: a second would be
+refused while one runs."""
+
+
+def _alike(*values: Values) -> tuple[Floats, ...]:
+    """Values as contiguous arrays of one length."""
+    return tuple(
+        np.ascontiguousarray(each, dtype=np.float64)
+        for each in np.broadcast_arrays(*map(np.atleast_1d, values))
+    )
+
+
+def _int32s(numbers: Floats | Ints) -> Int32s:
+    return np.ascontiguousarray(numbers, dtype=np.int32)
+
+
+def _matrix(
+    major: Ints, minor: Ints, values: Floats, count: int
+) -> tuple[int, Int32s, Int32s, Floats]:
+    """Number of entries, where each major begins, minors and values; duplicates are summed, because
+    HiGHS may never end where an entry is there twice."""
+    order = np.lexsort((minor, major))
+    major, minor, values = major[order], minor[order], values[order]
+    fresh = np.ones(len(major), dtype=bool)
+    fresh[1:] = (np.diff(major) != 0) | (np.diff(minor) != 0)
+    begin = np.flatnonzero(fresh)
+    sums = np.add.reduceat(values, begin) if len(begin) else values
+    begin, sums = begin[sums != 0], sums[sums != 0]
+    starts = np.searchsorted(major[begin], np.arange(count))
+    return len(sums), _int32s(starts), _int32s(minor[begin]), sums

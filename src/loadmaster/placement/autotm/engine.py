@@ -1,0 +1,346 @@
+"""Placement by AutoTM's program (ASPLOS 2020): its linear relaxation, paths near the solution, and
+a search from there.
+
+Minimise the time of the step, over the path of every tensor and each kernel's algorithm, such that
+tensors and workspace keep the limit at every kernel: see `program` for the formula, and `bound` for
+what no placement is faster than. The modes differ in what paths and copies there may be: none that
+move, copies that block, and copies that overlap kernels.
+
+Where an operand may lie in both memories, tensors are divided as the linear program divides them.
+A tensor that may be divided anywhere is a mixture of paths, and so are its pieces, so that the
+program without combinations of places is exact. Most shares of its solution are whole; tensors are
+cut where the others say so, rounded down to pages, and pieces are placed as tensors are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.effort import Effort
+from loadmaster.core.errors import CapacityError
+from loadmaster.core.progress import Progress, no_progress
+from loadmaster.placement.autotm.bound import (
+    Prices,
+    copy_costs,
+    free_prices,
+    lower_bound,
+    use_costs,
+    weighted,
+)
+from loadmaster.placement.autotm.least_memory import disagreement, least_paths
+from loadmaster.placement.autotm.program import TOLD_APART, PlacementProgram, Shares
+from loadmaster.placement.autotm.sequence_arrays import (
+    SequenceArrays,
+    TensorPaths,
+    checked_limits,
+    sequence_arrays,
+)
+from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement, fast_bytes
+from loadmaster.placement.pieces import divide, divisible
+from loadmaster.placement.sequence import CopyLink, KernelSequence
+from loadmaster.placement.timing import time_moves
+
+_SURE = 1e-6
+"""Distance below which the linear program's share of a tensor is taken for all of it, and its pages
+for whole ones."""
+_GRAINS = 128
+"""Pieces of which at least so many fill the fast memory, where copies overlap kernels: those of
+small ones are close to the program's, which are not whole."""
+_NODES = 200
+"""The most branch-and-bound nodes of the integer program."""
+_BETWEEN, _ATTEMPTS, _WORK = 300, 100, 3 * 10**8
+"""Budget of the search: uses looked at for each use of a tensor; or, where every attempt schedules
+all copies, attempts for each use, and the most uses and kernels that they schedule together."""
+
+_THRIFT = 0.1
+"""What the search charges for a copy that overlaps kernels at least, as a share of its time, so
+that it makes none that is of no use."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementSolution:
+    """What an engine found: a placement that keeps the limits at every kernel, with its bound.
+
+    Attributes
+    ----------
+    placement
+        Decisions that keep the limits.
+    seconds
+        Time of the sequence with them.
+    lower_bound
+        Seconds that every placement of this mode takes at least, proven for exactly these limits.
+    prices
+        Seconds that one byte more of fast memory would save while each kernel runs, shape
+        (kernels,): the multipliers of the bound.
+    interrupted
+        Whether a time limit or Ctrl-C ended the search early.
+    division
+        What the placement is of, where tensors are in pieces; the bound holds for all divisions
+        then.
+    paths, search
+        Where each use finds its tensor, and what found them.
+    """
+
+    placement: TensorPlacement
+    seconds: float
+    lower_bound: float
+    prices: Floats
+    interrupted: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+    division: Division | None = None
+    paths: TensorPaths | None = None
+    search: PathSearch | None = None
+
+
+def place_by_program(
+    sequence: KernelSequence,
+    limits: Ints,
+    mode: Mode,
+    *,
+    gap: float = 0.01,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
+    seed: int = 0,
+    effort: Effort = Effort.NORMAL,
+) -> PlacementSolution:
+    """Place tensors, or their pieces where the sequence has pages, so that kernels and copies take
+    little time.
+
+    Parameters
+    ----------
+    sequence
+        Kernels, tensors and the copy link.
+    limits
+        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape
+        (kernels,).
+    mode
+        How tensors may move.
+    gap
+        The search ends once it is within this share of the proven bound.
+    deadline
+        When to stop; without one the budget counts work, so that the answer is always the same.
+    progress
+        Called with a stage and the share of the work that is done.
+    seed, effort
+        Seed of the search, and how long it takes.
+
+    Returns
+    -------
+    PlacementSolution
+        With a bound that holds for these limits. A deadline or Ctrl-C returns the best so far.
+
+    Raises
+    ------
+    CapacityError
+        If a kernel cannot run within its limit.
+    PlacementError
+        For limits that make no sense.
+    """
+    report = progress or no_progress
+    limits = np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT)
+    arrays, moves = sequence_arrays(sequence, limits), mode is not Mode.STATIC
+    link = sequence.link if mode is Mode.ASYNC else None
+    search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, 0.0, seed, effort)
+    guess = search.least(deadline)
+    if not arrays.kernel_count:
+        return PlacementSolution(TensorPlacement((), (), ()), 0.0, 0.0, np.zeros(0))
+    report("solving the linear program", 0.1)
+    program = PlacementProgram(arrays, moves, link, 0 if sequence.page else TOLD_APART)
+    solved = program.solve(deadline)
+    found = len(solved.values) > 0
+    prices = program.prices(solved) if found else search.prices
+    bound = lower_bound(arrays, prices, moves, link, sequence.page > 0)
+    report("placing tensors", 0.4)
+    division = None
+    if found:
+        shares = program.shares(solved)
+        if sequence.page:
+            most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
+            division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
+        guess = _rounded(shares)
+    search = replace(
+        search,
+        sequence=division.sequence if division else sequence,
+        arrays=arrays,
+        prices=prices,
+        division=division,
+        bound=bound,
+    )
+    ended = solved.interrupted or not found
+    return search.run(guess, bound * (1 + gap), Deadline.within(0.0) if ended else deadline)
+
+
+def _rounded(shares: Shares) -> TensorPaths:
+    return TensorPaths(*(np.asarray(part > 0.5, dtype=np.uint8) for part in shares))
+
+
+@dataclass(frozen=True, eq=False)
+class PathSearch:
+    """The search over paths of one sequence, or of its pieces, at the prices of its program."""
+
+    sequence: KernelSequence
+    arrays: SequenceArrays
+    moves: bool
+    link: CopyLink | None
+    prices: Prices
+    division: Division | None
+    bound: float
+    seed: int
+    effort: Effort
+
+    def run(self, guess: TensorPaths, goal: float, deadline: Deadline) -> PlacementSolution:
+        """Follow ``guess`` as far as limits allow, then improve until ``goal`` seconds."""
+        arrays, prices = self.arrays, self.prices
+        least = self.least(deadline)
+        uses = len(arrays.kernel)
+        fast, slow = use_costs(weighted(arrays, prices), prices)
+        work = min(_WORK, _ATTEMPTS * uses * (uses + arrays.kernel_count))
+        costs = copy_costs(arrays, prices, self.link)
+        if self.link:
+            thrift = _THRIFT * arrays.bytes[arrays.tensor] / self.link.asynchronous_to_fast
+            costs = costs[0] + thrift, costs[1] + thrift
+        found = arrays.problem_with(*costs).search(
+            _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
+            guess=guess,
+            base=least,
+            moves=self.moves,
+            engines=self.engines,
+            goal=goal,
+            seed=self.seed,
+            nodes=self.effort.share(work if self.link else _BETWEEN * uses),
+            seconds=deadline.left(),
+        )
+        # Copies under way may take more room than there is.
+        paths, (placement, seconds) = min(
+            ((paths, self.timed(paths)) for paths in (found.paths, least)),
+            key=lambda each: (not self._keeps_limits(each[1][0]), each[1][1]),
+        )
+        return PlacementSolution(
+            placement,
+            seconds,
+            min(self.bound, seconds),
+            prices.memory,
+            found.stopped,
+            {"nodes": found.nodes, "rounds": found.rounds},
+            self.division,
+            paths,
+            self,
+        )
+
+    def least(self, deadline: Deadline) -> TensorPaths:
+        """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast:
+        only the integer program knows then."""
+        arrays, refusal = self.arrays, None
+        try:
+            paths = least_paths(self.sequence, arrays, self.moves)
+        except CapacityError as error:
+            if self.moves or not len(arrays.table):
+                raise
+            refusal = error
+        else:
+            if self.moves or self._fit(paths):
+                return paths
+            refusal = CapacityError(disagreement(self.sequence, arrays, paths))
+        program = PlacementProgram(arrays, self.moves)
+        solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
+        if len(solved.values):
+            agreed = _rounded(program.shares(solved))
+            if self._fit(agreed):
+                return agreed
+        raise refusal
+
+    def _fit(self, paths: TensorPaths) -> bool:
+        """Whether every kernel can run with its operands where they are, and has room for them."""
+        return math.isfinite(self.arrays.problem.schedule(self.engines, paths).seconds)
+
+    def _keeps_limits(self, placement: TensorPlacement) -> bool:
+        return bool((fast_bytes(self.sequence, placement) <= self.arrays.limit).all())
+
+    @cached_property
+    def engines(self) -> _native.CopyEngines:
+        """Seconds of every tensor's copies."""
+        link, bytes_ = self.sequence.link, self.arrays.bytes.astype(np.float64)
+        return _native.CopyEngines(
+            block_in=self.arrays.to_fast,
+            block_out=self.arrays.to_slow,
+            overlap_in=bytes_ / link.asynchronous_to_fast,
+            overlap_out=bytes_ / link.asynchronous_to_slow,
+            drain=link.asynchronous_to_slow,
+            shared=link.shared,
+            overlaps=self.link is not None,
+        )
+
+    def timed(
+        self, paths: TensorPaths, offsets: Ints | None = None
+    ) -> tuple[TensorPlacement, float]:
+        """Schedule the copies of ``paths``, at addresses if they are given: a stay begins when the
+        copy back does, and lasts until the copy out is complete; and its seconds."""
+        found = self.arrays.problem.schedule(self.engines, paths, offsets)
+        columns = (found.tensor, found.to_fast > 0, found.start, found.end, found.due)
+        copies = list(zip(*(column.tolist() for column in columns), strict=True))
+        begins = {(tensor, due): begin for tensor, to_fast, begin, _, due in copies if to_fast}
+        ends = {(tensor, due): end for tensor, to_fast, _, end, due in copies if not to_fast}
+        cores = (found.stay_tensor, found.stay_start, found.stay_end)
+        stays = [
+            Stay(t, begins.get((t, start), start), max(end, ends.get((t, end), end)))
+            for t, start, end in zip(*(column.tolist() for column in cores), strict=True)
+        ]
+        moves = [Move(tensor, to_fast, begin, end) for tensor, to_fast, begin, end, _ in copies]
+        # Each engine's order is kept; copies that block come first, those that make room before
+        # those that need it.
+        moves.sort(key=lambda m: (m.start, m.start < m.end, m.start == m.end and m.to_fast))
+        placed = TensorPlacement(tuple(stays), tuple(moves), tuple(found.algorithms.tolist()))
+        return placed, time_moves(self.sequence, placed).total
+
+
+def _divided(
+    sequence: KernelSequence, arrays: SequenceArrays, prices: Prices, shares: Shares, most: int
+) -> tuple[Division, SequenceArrays, Prices, Shares]:
+    """Divide tensors so that each piece is whole in either memory, and takes ``most`` bytes or a
+    page; with arrays, prices and shares of the pieces."""
+    may, size, tensor = np.array(divisible(sequence)), arrays.bytes, arrays.tensor
+    page = max(1, sequence.page)
+    grain = np.where(may, page, np.maximum(size, 1))
+
+    def there(part: Floats, size: Ints, step: Ints) -> Ints:
+        """Bytes in the fast memory: whole pages where a tensor may be divided, else all or none."""
+        some: Ints = (np.clip(part, 0.0, 1.0) * size / step + _SURE).astype(np.int64) * step
+        return np.where(part > 1 - _SURE, size, np.minimum(some, size))
+
+    uses = there(shares.uses, size[tensor], grain[tensor])
+    gaps = np.minimum(there(shares.gaps, size[tensor], grain[tensor]), uses)
+    follows = arrays.following != np.arange(len(uses))
+    after, used = arrays.following[follows], np.flatnonzero(np.diff(arrays.first))
+    gaps[after] = np.minimum(gaps[after], uses[follows])
+    tail = there(shares.tail, size, grain)
+    tail[used] = np.minimum(tail[used], uses[arrays.first[used + 1] - 1])
+    marks = [{0, bytes_} for bytes_ in size.tolist()]
+    for of, mark in zip([*tensor, *tensor, *range(len(size))], [*uses, *gaps, *tail], strict=True):
+        marks[of].add(int(mark))
+    step = max(most // page, 1) * page
+    cuts = [
+        [
+            cut
+            for begin, end in itertools.pairwise(sorted(own))
+            for cut in range(begin, end, step if divides else max(end, 1))
+        ][1:]
+        for own, divides in zip(marks, may, strict=True)
+    ]
+    division = divide(sequence, cuts)
+    pieces = sequence_arrays(division.sequence, arrays.limit)
+    of = np.array(division.of, dtype=np.int64)
+    end = np.array(division.begin, dtype=np.int64) + pieces.bytes
+    use = arrays.first[of][pieces.tensor] + np.arange(len(pieces.kernel))
+    use -= pieces.first[:-1][pieces.tensor]
+    top = end[pieces.tensor]
+    there_or_not = Shares(uses[use] >= top, gaps[use] >= top, tail[of] >= end)
+    own = replace(prices, surcharge=prices.surcharge[use], noted=prices.noted[use])
+    return division, pieces, own, there_or_not

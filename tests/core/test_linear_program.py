@@ -1,0 +1,47 @@
+"""Programs grow, and are solved from several threads at once."""
+
+import threading
+
+import numpy as np
+
+from loadmaster.core.linear_program import LinearProgram
+
+
+def test_two_threads_solve_at_once() -> None:
+    values: list[float] = []
+    started = threading.Barrier(4)
+
+    def work() -> None:
+        started.wait()
+        for _ in range(30):
+            model = LinearProgram("a test", interruptible=True)
+            model.columns(np.array([1.0, 2.0]), 0.0, 1.0)
+            model.entries(model.rows(1.0, np.inf), np.arange(2), 1.0)
+            values.append(model.solve().objective)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert values == [1.0] * 120
+
+
+def test_programs_grow_between_solutions() -> None:
+    program = LinearProgram("a test")
+    columns = program.columns(np.array([1.0, 2.0]))
+    program.entries(program.rows(1.0, np.inf), columns, 1.0)
+    assert program.solve().values.tolist() == [1.0, 0.0]
+    cheap = program.columns(0.5)
+    # Entries of the same row and column are one.
+    program.entries(0, cheap, 0.25)
+    program.entries(0, cheap, 0.75)
+    assert program.solve().objective == 0.5
+    program.rows(-np.inf, 0.25, (cheap, 1.0))
+    assert program.solve().objective == 0.875
+    assert program.solve(integers=cheap).values.tolist() == [1.0, 0.0, 0.0]
+    program.bound_columns(columns, 0.0, 0.0)
+    solved = program.solve()
+    assert solved.infeasible
+    assert not len(solved.values)
+    assert len(program.infeasible_ray()) == 2
