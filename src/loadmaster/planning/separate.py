@@ -18,10 +18,9 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
-from loadmaster.planning.decisions import Schedule, Score, Timeline
+from loadmaster.planning.decisions import Schedule, Score
 from loadmaster.planning.residency.resident import (
     keep_resident,
-    optimistic,
     resident,
     saved_seconds,
 )
@@ -30,8 +29,6 @@ from loadmaster.planning.scheduling.list_scheduler import map_jobs
 
 _SCHEDULES_A_PACKING = 16
 """List schedules for each time that something is packed."""
-_ROUNDS = 3
-"""Rounds, each with the residents that the one before has chosen."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this
 order until one can be packed."""
@@ -56,28 +53,19 @@ class SeparatePipeline:
         assert draft is not None
         return draft
 
-    def with_residents(self, limit: Score) -> Iterator[Draft]:
-        """Plans that use the fast memory and are no worse than ``limit``, each with what the one
-        before taught."""
+    def with_residents(self, begun: Draft) -> Draft | None:
+        """A draft with the same schedule that keeps what saves the most in the fast memory; None if
+        it is worse."""
         if self.assess.target.fast is None:
-            return
-        hoped = optimistic(self.assess.workload.tensors, self.assess.target.fast.capacity)
-        for _ in range(_ROUNDS):
-            schedule = self._map(hoped)
-            timeline = self.assess.replay(schedule, resident(self.assess.workload, hoped))
-            # Residents chosen for hoped-for times are chosen again for the times that came of it.
-            for _ in range(2):
-                draft = self._draft(schedule, self._choose(schedule, timeline), limit)
-                if draft is None:
-                    return
-                yield draft
-                if self.is_late():
-                    return
-                limit, timeline = min(limit, draft.score), draft.timeline
-                chosen = draft.placement.read_fast
-            if np.array_equal(chosen, hoped):
-                return
-            hoped = chosen
+            return None
+        in_fast = keep_resident(
+            self.assess.workload,
+            self.assess.table,
+            self.assess.target,
+            begun.schedule,
+            begun.timeline,
+        )
+        return self._draft(begun.schedule, in_fast, begun.score)
 
     def staged_and_packed(self) -> Iterator[Draft]:
         """Fill less and less of the fast memory, and then wait for copies back, until all has
@@ -154,11 +142,6 @@ class SeparatePipeline:
                 return Draft(schedule, placement, timeline, packed, score)
             in_fast = in_fast.copy()
             in_fast[homeless] = False
-
-    def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
-        return keep_resident(
-            self.assess.workload, self.assess.table, self.assess.target, schedule, timeline
-        )
 
     def _map(self, in_fast: Mask) -> Schedule:
         placement = resident(self.assess.workload, in_fast)

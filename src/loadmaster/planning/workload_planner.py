@@ -92,10 +92,7 @@ class WorkloadPlanner:
         best = self._separate.without_fast_memory()
         try:
             with self.interrupts.breakable():
-                for candidate in self._separate.with_residents(best.score):
-                    best = min(
-                        best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum()))
-                    )
+                best = self._separate.with_residents(best) or best
         except KeyboardInterrupt:
             self.interrupted = True
         if self._joins() and self.deadline.passed():
@@ -152,10 +149,7 @@ class WorkloadPlanner:
         if not self._joins():
             if not self.target.main.in_place:
                 return begun.score
-            return min(
-                (begun, *few._separate.with_residents(begun.score)),
-                key=lambda candidate: candidate.score,
-            ).score
+            return (few._separate.with_residents(begun) or begun).score
         search = JointSearch(
             self._joint_problem(),
             self._orders_of(begun),

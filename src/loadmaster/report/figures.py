@@ -26,9 +26,9 @@ from loadmaster.report.text import (
     ENERGIES,
     TIMES,
     Units,
+    above_the_best,
     clipped,
     largest_unit,
-    percent,
     shortened,
     shortfall,
 )
@@ -66,9 +66,7 @@ def verdict(plan: PlanRecord) -> str:
         if plan.missed
         else ""
     )
-    gap = plan.objective.gap
-    far = f"at most {percent(gap)} above" if gap is not None else "not known to be near"
-    return f"{plan.status}: {late}{far} the best possible {what}"
+    return f"{plan.status}: {late}{above_the_best(plan.objective.gap)} {what}"
 
 
 def gain(plan: PlanRecord) -> str:

@@ -100,10 +100,21 @@ def comma(parts: Iterable[str]) -> str:
     return ", ".join(parts) or NOTHING
 
 
+def above_the_best(gap: float | None) -> str:
+    """Say how far a value may be from the best possible one, by how far it is above its bound."""
+    if gap is None or not math.isfinite(gap):
+        return "not known how far above the best possible"
+    return f"at most {percent(gap)} above the best possible"
+
+
 def search_rows(answer: Any, seconds: float) -> dict[str, str]:
     """List status, strategy and time of a search by name."""
+    gap = getattr(answer, "gap", None)
+    status = answer.status
+    if status == "feasible" and gap is not None:
+        status = f"{status}: {above_the_best(gap)}"
     return {
-        "Status": answer.status + (" (stopped early)" if answer.interrupted else ""),
+        "Status": status + (" (stopped early)" if answer.interrupted else ""),
         "Strategy": f"{answer.strategy}, seed {answer.seed}",
         "Took": f"{format_seconds(seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)",
     }

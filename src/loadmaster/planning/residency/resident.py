@@ -41,15 +41,6 @@ class Occupancy:
         return self._used
 
 
-def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
-    """Activations that could be resident were there no others: what a first mapping may hope
-    for."""
-    return np.array(
-        [tensor.kind == "activation" and tensor.bytes <= capacity for tensor in tensors],
-        dtype=np.bool_,
-    )
-
-
 def keep_resident(
     workload: Workload, table: JobTable, target: Target, schedule: Schedule, timeline: Timeline
 ) -> Mask:
