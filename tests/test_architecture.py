@@ -392,7 +392,7 @@ TOKENS = {
     "mapping": 25_600,
     "placement": 33_000,
     "planning": 108_750,
-    "report": 39_250,
+    "report": 39_290,
     "targets": 4_930,
     "workloads": 84_050,
 }

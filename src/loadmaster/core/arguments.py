@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.packages import missing
@@ -58,6 +58,8 @@ def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 if name in kinds and not (value is None and name in optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)
+                    if name == "seed" and not 0 <= cast("int", value) < 2**63:
+                        raise error(f"seed is {value}: give a whole number from 0 to 2^63")
             try:
                 return function(*args, **kwargs)
             except ModuleNotFoundError as absent:

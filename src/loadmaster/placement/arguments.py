@@ -17,9 +17,7 @@ def checked_mode(mode: Mode | str) -> Mode:
     return Mode(mode)
 
 
-def check_arguments(
-    fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int
-) -> None:
+def check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None) -> None:
     """Refuse what makes no sense."""
     if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
         raise PlacementError(
@@ -36,5 +34,3 @@ def check_arguments(
         raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
     if time_limit is not None and not 0 < time_limit < math.inf:
         raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
-    if not 0 <= seed < 2**63:
-        raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")

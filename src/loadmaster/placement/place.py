@@ -121,7 +121,7 @@ def place(
     chosen = checked_mode(mode)
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
-    check_arguments(fast, strategy, gap, time_limit, seed)
+    check_arguments(fast, strategy, gap, time_limit)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
     search = _Placer(

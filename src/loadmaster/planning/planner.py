@@ -148,7 +148,7 @@ def plan(
     """
     graphs, target = _networks(graphs), as_target(target)
     budget = Effort.of(effort, PlanError)
-    _check_arguments(graphs, target, mini_batches, seed)
+    _check_arguments(graphs, target, mini_batches)
     if smaller is not None:
         require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
@@ -289,12 +289,10 @@ def _networks(given: Any) -> Any:
     )
 
 
-def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int) -> None:
+def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int) -> None:
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
-    if not 0 <= seed < 2**63:
-        raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
     if not target.main.in_place and (target.fast is None or target.copy is None):
         raise PlanError(
             f"{target.name}: a machine that must copy operands needs a fast memory and a copy"
