@@ -5,7 +5,7 @@ from itertools import combinations
 
 from hypothesis import event, given
 from tests.support.fuzzing import fuzz
-from tests.support.problems import clash, lowest_peak, records, rectangles
+from tests.support.problems import clash, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Load
@@ -72,13 +72,3 @@ def heaviest(buffers: list[lm.Buffer]) -> int:
         for some in sets
         if not any((one.id, other.id) in apart for one, other in combinations(some, 2))
     )
-
-
-@given(records())
-@fuzz(60)
-def test_few_buffers_are_searched_through(buffers: list[lm.Buffer]) -> None:
-    plain = [
-        lm.Buffer(b.id, b.lower, b.upper, b.size, gaps=b.gaps) for b in buffers if rectangles(b)
-    ]
-    plain = [b for b in plain if all(gap.window is None for gap in b.gaps)]
-    assert lower_bound(problem_of(plain)).bytes >= heaviest(plain)

@@ -72,14 +72,6 @@ def test_backtracks_are_counted_and_jumps_are_major() -> None:
     assert counts[False].major_backtracks == 0
 
 
-def test_it_is_deterministic() -> None:
-    problem = tight(80, 3)
-    one, other = (TelaMalloc(problem, 2**16) for _ in range(2))
-    first, second = one.run(), other.run()
-    assert one.counts == other.counts
-    assert (first is None and second is None) or first.tolist() == second.tolist()
-
-
 @given(records(most=12), st.integers(1, 40), st.randoms(use_true_random=False))
 @fuzz(200)
 def test_the_placements_to_blame_make_the_conflict_alone(
@@ -107,23 +99,6 @@ def test_the_placements_to_blame_make_the_conflict_alone(
         return
     alone = [level for level in found.levels.tolist() if level < len(at) - 1] + [len(at) - 1]
     assert not packing_problem(problem).first_conflict(capacity, order[alone], at[alone]).fits
-
-
-@given(records(most=10, extras=False), st.integers(1, 40), st.randoms(use_true_random=False))
-@fuzz(100)
-def test_a_conflict_leaves_no_way_to_stack_the_rest(
-    buffers: list[lm.Buffer], capacity: int, random
-) -> None:
-    """Brute force over all orders of the rest, each at its lowest place above what is placed."""
-    problem = problem_of(buffers)
-    order = [b for b in range(len(buffers)) if problem.solid[b]][:6]
-    problem = problem.only(np.array(order, dtype=np.int64))
-    placed = np.array(random.sample(range(len(order)), len(order)), dtype=np.int64)
-    found = packing_problem(problem).first_conflict(capacity, placed, np.zeros_like(placed))
-    if found.fits or not len(found.offsets):
-        return
-    done = dict(zip(placed[: len(found.offsets)].tolist(), found.offsets.tolist(), strict=True))
-    assert not stacks(problem, done, [b for b in range(len(problem)) if b not in done], capacity)
 
 
 def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity: int) -> bool:
