@@ -158,15 +158,6 @@ def test_attention_with_packed_heads_takes_their_number_from_attributes():
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
-def test_microsoft_attention_includes_its_projections():
-    attention = node("Attention", ["x", "w", "b"], "y", domain=MS, num_heads=12)
-    graph = graph_of([attention], {"x": (1, 128, 768)}, ["y"], {"w": (768, 2304), "b": (2304,)})
-    projection, scores, result = only(graph, "Attention").nests
-    assert projection.macs == 128 * 768 * 2304
-    assert scores.macs == result.macs == 12 * 128 * 128 * 64
-    assert graph.tensors["y"].shape == (1, 128, 768)
-
-
 def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
     graph = graph_of(

@@ -276,29 +276,6 @@ def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
     assert "sum" in kernels(graph)
 
 
-def test_recorded_kernels_are_those_that_real_tensors_run(load: Loader) -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    seen: list[str] = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            seen.append(func._schema.name.removeprefix("aten::"))
-            return func(*args, **(kwargs or {}))
-
-    scope: dict[str, Callable[..., tuple]] = {}
-    exec(HEAD + CONVOLUTIONS, scope)
-    module, x = scope["net"](batch=4)
-    loss_of = module.train()
-    with Watch():
-        torch.autograd.grad(loss_of(x).sum(), list(module.parameters()))
-    graph = load(CONVOLUTIONS, training=True)
-    names = {op.kind for op in graph.ops if op.op_class is not OpClass.VIEW}
-    assert [name.removesuffix("_") for name in seen if name.removesuffix("_") in names] == kernels(
-        graph
-    )
-
-
 def test_plans_and_mappings_of_training_steps_hold(load: Loader) -> None:
     graph = load(CONVOLUTIONS, "adam", training=True)
     for machine in ("edge-npu", "optane-server"):
