@@ -62,25 +62,6 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
         )
 
 
-@given(mapped_groups(), st.randoms(use_true_random=False))
-@fuzz(80)
-def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
-    group, queues = case
-    alike = Group(
-        np.repeat(group.latency[:, :1], group.cores, axis=1),
-        np.repeat(group.demand[:, :1], group.cores, axis=1),
-    )
-    shuffled = random.sample(queues, len(queues))
-    assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(
-        alike, reference.row(alike, shuffled)
-    )
-    both = np.concatenate([reference.row(alike, queues), reference.row(alike, shuffled)])
-    first, second = alike.makespans(both)
-    assert first == pytest.approx(
-        second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum())
-    )
-
-
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
 @fuzz(150)
 def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:

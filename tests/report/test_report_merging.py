@@ -12,28 +12,12 @@ from loadmaster.report.timeline import time_unit, total_over_time
 from loadmaster.report.view import Box
 
 
-def test_few_shapes_are_left_alone() -> None:
-    assert merge_neighbours([0, 0, 1], [0, 1, 0], [1, 2, 5], 3) == [
-        range(1),
-        range(1, 2),
-        range(2, 3),
-    ]
-
-
 def test_the_shortest_pair_goes_first() -> None:
     """Of lengths 5, 1, 1, 5 the two in the middle are joined."""
     assert merge_neighbours([0] * 4, [0, 5, 6, 7], [5, 6, 7, 12], 3) == [
         range(1),
         range(1, 3),
         range(3, 4),
-    ]
-
-
-def test_lanes_are_never_joined() -> None:
-    assert merge_neighbours([0, 1, 2], [0, 0, 0], [1, 1, 1], 1) == [
-        range(1),
-        range(1, 2),
-        range(2, 3),
     ]
 
 
@@ -48,10 +32,6 @@ def test_groups_cover_everything_once(limit: int) -> None:
     assert [i for group in groups for i in group] == list(range(200))
     assert len(groups) == max(min(limit, 200), len(set(lanes)))
     assert all(len({lanes[i] for i in group}) == 1 for group in groups)
-
-
-def test_nothing_to_merge() -> None:
-    assert merge_neighbours([], [], [], 10) == []
 
 
 def test_largest_buffers_are_drawn_and_the_rest_grouped() -> None:
