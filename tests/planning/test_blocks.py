@@ -13,8 +13,6 @@ from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +67,6 @@ def test_pieces_of_many_layers_are_no_smaller(machine: Target, decoder: Divisibl
     assert len(three.steps) <= 3 * len(one.steps)
     tiles = {group.main.name: cut.tiles for group, cut in zip(more.fused, three.cuts, strict=True)}
     assert tiles["layer1.q.MatMul"] == tiles["layer2.q.MatMul"]
-
-
-def test_pieces_come_depth_first_and_behind_what_they_read(
-    machine: Target, decoder: DivisibleNetwork
-) -> None:
-    cuts = in_blocks(decoder, machine)
-    natural = Cuts(cuts.cuts).steps
-    assert sorted(cuts.steps) == sorted(natural)
-    assert list(cuts.steps) != list(natural)
-    made: set[str] = set()
-    jobs = lower([decoder.graph], machine, cuts=[cuts]).jobs
-    written = {operand.tensor for job in jobs for operand in job.writes}
-    for job in jobs:
-        assert {operand.tensor for operand in job.reads} & written <= made
-        made |= {operand.tensor for operand in job.writes}
-    # The first sequence has passed through the layer before the last one begins.
-    names = [decoder.fused[number].main.name for number, _ in cuts.steps]
-    last = len(names) - 1 - names[::-1].index("layer0.q.MatMul")
-    assert names.index("layer0.down.MatMul") < last
 
 
 def test_a_plan_in_blocks_is_near_its_bound(

@@ -109,28 +109,6 @@ def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
         lm.plan([residual_chain(1)], copying(2, 256), effort=TEST)
 
 
-@fuzz(60)
-@given(st.data())
-def test_a_grid_says_which_of_its_pieces_meet_a_box(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
-    ends = tuple(
-        tuple(sorted(data.draw(st.sets(st.integers(1, extent))) | {extent})) for extent in shape
-    )
-    box = tuple(
-        tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent)))))
-        for extent in shape
-    )
-    grid = Grid(shape, ends)
-    cells = np.zeros(shape, dtype=bool)
-    cells[tuple(slice(*own) for own in box)] = True
-    meeting = [
-        number
-        for number, piece in enumerate(grid.boxes)
-        if cells[tuple(slice(*own) for own in piece)].any()
-    ]
-    assert list(grid.meeting(box)) == meeting
-
-
 def evaluated(machine: Target, options: JointOptions):
     """What comes of running the jobs of convolutions with a skip in their order, and of whether
     what is decided can be replayed."""

@@ -97,16 +97,6 @@ def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
         assert sum(most) < extent
 
 
-def test_pieces_on_cores_of_equal_rates_end_within_a_size_of_one_another() -> None:
-    sizes = np.arange(1, 101)
-    for rates in ([1.0, 1.0, 1.0], [1.0, 2.0, 4.0], [3.0, 1.0]):
-        seconds = sizes[:, None] / np.array(rates)
-        chosen = balanced_sizes(sizes, seconds, list(range(len(rates))))
-        finish = [size / rate for size, rate in zip(chosen, rates, strict=True)]
-        assert sum(chosen) == 100
-        assert max(finish) - min(finish) <= len(rates) / min(rates)
-
-
 def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
     """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but
     for what lies at the edges."""
@@ -150,16 +140,6 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
         assert all(
             seconds >= choice.seconds(better) for seconds in single_changes(choice, better)
         ), "one more change would help"
-
-
-def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
-    graph = convolutions(rows=24, channels=24, strides=(1, 1, 2))
-    choice, own = choice_of(graph, unlike(4))
-    for start in (choice.whole, tuple(len(options) - 1 for options in own)):
-        better = choice.improved(start)
-        assert better == choice_of(graph, unlike(4))[0].improved(start)
-        assert choice.seconds(better) <= choice.seconds(start)
-        assert choice.seconds(better) < 0.6 * choice.seconds(choice.whole)
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -3,7 +3,6 @@ than the bound of the network."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from dataclasses import replace
@@ -23,10 +22,7 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.cutting.banding import Network, Stack
-from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style, Target
@@ -181,38 +177,6 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
-@pytest.mark.parametrize(
-    ("columns", "pipelined", "stripes"),
-    [*itertools.product((False, True), (False, True), (1, 3, 8))],
-)
-def test_stacks_of_bands_and_stripes_make_every_element_once(
-    columns: bool, pipelined: bool, stripes: int
-) -> None:
-    graph = convolutions(rows=33, strides=(1, 2, 1))
-    single = without_updates(graph)
-    fused = fuse(single)
-    network = Network(single, fused, [divisible(single, group) for group in fused])
-    plain = [WHOLE] * len(fused)
-    cuts = stacked(network, [Stack(0, len(fused), 5, columns, pipelined, stripes=stripes)], plain)
-    assert any(cut.tiles > 1 for cut in cuts.cuts)
-    assert sorted(cuts.steps) == [
-        (group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)
-    ]
-    workload = lower([graph], machine(), cuts=[cuts])
-    assert all(before < number for number, job in enumerate(workload.jobs) for before in job.after)
-
-
-def test_more_scratchpad_is_hardly_ever_slower() -> None:
-    """Cuts and plans are found by search, so that a plan may miss a little of what a smaller
-    machine's has."""
-    graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
-    spans = [
-        lm.plan([graph], machine(2, size, 2e9), effort=TEST).metrics.makespan.value
-        for size in (4_000, 8_000, 16_000, 32_000, 64_000)
-    ]
-    assert all(after <= before * 1.08 for before, after in itertools.pairwise(spans)), spans
-
-
 def test_what_cannot_be_cut_plans_as_whole_and_says_why() -> None:
     cut, whole = (lm.plan([residual_chain(2)], npu(), cut=cut, **FEW) for cut in ("auto", "none"))
     assert cut.jobs == whole.jobs
@@ -239,27 +203,3 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -
     assert calls >= call
     assert lm.verify(plan) == ()
     assert any("stopped early" in note for note in plan.notes)
-
-
-def test_candidates_differ_and_whole_operators_come_first() -> None:
-    offered = list(
-        candidates([convolutions(rows=48, channels=8, strides=(1, 1, 1))], machine(4, 20_000), 1)
-    )
-    assert offered[0].name == "none"
-    assert len(offered) > 2
-    assert all(one.cuts != other.cuts for i, one in enumerate(offered) for other in offered[:i])
-
-
-def test_a_piece_reads_its_part_of_what_a_whole_operator_wrote() -> None:
-    graph = convolutions(rows=16, channels=8, strides=(1, 1), skip=False)
-    single = without_updates(graph)
-    forms = [divisible(single, group) for group in fuse(single)]
-    assert forms[1] is not None
-    workload = lower([graph], machine(), cuts=[Cuts([WHOLE, forms[1].grid({2: 2})])])
-    result = next(tensor for tensor in workload.tensors if tensor.storage == "t0")
-    for job in workload.jobs[1:]:
-        # Eight rows of sixteen, and one of halo.
-        assert (
-            next(operand.bytes for operand in job.reads if operand.tensor == result.name)
-            == result.bytes * 9 // 16
-        )

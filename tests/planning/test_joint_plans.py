@@ -24,13 +24,12 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning import addresses
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint import moves, starts
 from loadmaster.planning.joint.moves import StreamTensors
-from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
+from loadmaster.planning.joint.orders import Chain, best_blocks, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import State
-from loadmaster.planning.packing import most_alive, pack
+from loadmaster.planning.packing import pack
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -134,21 +133,6 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
         assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
 
 
-def test_a_small_plan_is_found_jointly_and_holds() -> None:
-    separate, joint = (
-        lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, effort=effort)
-        for effort in (SEPARATE, TEST)
-    )
-    assert lm.verify(joint) == ()
-    assert (
-        joint.metrics.makespan.lower_bound
-        <= joint.metrics.makespan.value
-        < separate.metrics.makespan.value
-    )
-    assert separate.search == ()
-    assert joint.search
-
-
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
     plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
     weights = {tensor.name for tensor in plan.tensors if tensor.kind == "weight"}
@@ -168,47 +152,6 @@ def test_without_an_engine_nothing_is_fetched() -> None:
     plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
     assert all(transfer.job for transfer in plan.transfers)
     assert lm.verify(plan) == ()
-
-
-def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are() -> None:
-    machine = npu(scratchpad=2**20)
-    large_activations = chains(
-        lower([residual_chain(3, channels=4, size=32)], machine, mini_batches=4)
-    )[0]
-    room = int(
-        large_activations.live.max()
-        + large_activations.weights.sum()
-        + 4 * large_activations.passed.max()
-    )
-    assert all(block.group < 4 for block in best_blocks(large_activations, room))
-    large_weights = chains(
-        lower([residual_chain(3, channels=64, size=2)], machine, mini_batches=4)
-    )[0]
-    room = int(large_weights.weights.max() + 4 * large_weights.live.max())
-    assert all(block.group == 4 for block in best_blocks(large_weights, room))
-
-
-def test_keys_of_jobs_are_no_smaller_than_those_of_what_they_depend_on() -> None:
-    work = lower([residual_chain(3)], npu(2, 2048), mini_batches=3)
-    problem = joint_problem(work, npu(2, 2048))
-    keys = np.random.default_rng(0).random(len(work.jobs))
-    raised, expected = problem.after_sources(keys), keys.copy()
-    for number, job in enumerate(work.jobs):
-        expected[number] = max([keys[number], *expected[list(job.after)]])
-    assert raised.tolist() == expected.tolist() != keys.tolist()
-
-
-def test_every_order_ends_however_little_room_there_is() -> None:
-    machine = npu(2, 2048)
-    work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = joint_problem(work, machine)
-    for slack in (0, 5):
-        for keep in (0.3, 1.0):
-            found = problem.evaluate(
-                np.arange(len(work.jobs)),
-                JointOptions(retained_fraction=keep, release_delay_positions=slack),
-            )
-            assert found.run.makespan > 0
 
 
 @fuzz(60)
@@ -293,18 +236,6 @@ def test_a_core_that_costs_more_is_given_less() -> None:
         problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0))
     )
     assert (plain.core == even.core).all()
-
-
-def test_the_same_seed_finds_the_same() -> None:
-    machine = npu(2, 4096)
-    work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = joint_problem(work, machine)
-    first, second = (
-        JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40)
-        for _ in range(2)
-    )
-    assert first.evaluation.run.makespan == second.evaluation.run.makespan
-    assert (first.order == second.order).all()
 
 
 def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(
@@ -443,59 +374,3 @@ def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
 def streamed(move: StreamTensors, before: tuple[int, ...], kept, generator) -> tuple[int, ...]:
     state = State((), (), (), JointOptions(streamed_tensors=before))
     return move.propose(state, kept, generator).policy.streamed_tensors
-
-
-def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> None:
-    machine = npu(2, 1 << 16)
-    work = lower([residual_chain(6)], machine)
-    move, every = StreamTensors(joint_problem(work, machine)), np.arange(len(work.tensors))
-    once = streamed(move, (), every, np.random.default_rng(3))
-    assert streamed(move, once, every, np.random.default_rng(3)) == ()
-    generator = np.random.default_rng(0)
-    drawn = [streamed(move, (), every, generator) for _ in range(2000)]
-    assert {t for some in drawn for t in some} == {*range(len(work.tensors))}
-    counts = [sum(some[0] == t for some in drawn) for t in range(len(work.tensors))]
-    sizes = [tensor.bytes for tensor in work.tensors]
-    assert counts[sizes.index(max(sizes))] > counts[sizes.index(min(sizes))]
-
-
-def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
-    machine = npu(2, 1 << 16)
-    move = StreamTensors(joint_problem(lower([residual_chain(6)], machine), machine))
-    generator = np.random.default_rng(0)
-    nothing, kept = np.empty(0, dtype=np.int64), np.array([2, 5, 5])
-    assert streamed(move, (), nothing, generator) == ()
-    drawn = [streamed(move, (3,), kept, generator) for _ in range(200)]
-    assert {t for some in drawn for t in some} == {2, 3, 5}
-    assert () in drawn
-
-
-@pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])
-def test_stays_fit_however_much_their_occupancy_counts(exponent: float) -> None:
-    machine = npu(scratchpad=4_000)
-    work = lower([residual_chain(4)], machine, mini_batches=2)
-    problem = joint_problem(work, machine)
-    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(occupancy_exponent=exponent))
-    _, placement, timeline = problem.decisions(found)
-    stays = [r for r in placement.residences if r.memory == 1]
-    assert stays
-    start = np.array([timeline.start[r.writer] for r in stays])
-    end = np.array([max(timeline.end[task] for task in (r.writer, *r.users)) for r in stays])
-    assert most_alive(start, end, np.array([work.tensors[r.tensor].bytes for r in stays])) <= 4_000
-
-
-@pytest.mark.parametrize("name", [MOBILENET, "onnx:squeezenet", "onnx:shufflenet"])
-def test_mini_batches_that_follow_at_a_distance_use_links_and_cores_at_once(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = lm.target("edge-npu")
-    problem = joint_problem(
-        lower([lm.load(name, precision="int8")], machine, mini_batches=8), machine
-    )
-    given = [np.arange(len(problem.workload.jobs))]
-    apart = JointSearch(problem, given, samples=64, seed=0).run(64)
-    for module in (starts, moves):
-        monkeypatch.setattr(module, "LAGS", ())
-    monkeypatch.setattr(moves, "_LAG_STEP", 0.0)
-    abreast = JointSearch(problem, given, samples=64, seed=0).run(64)
-    assert apart.evaluation.run.makespan < 0.99 * abreast.evaluation.run.makespan

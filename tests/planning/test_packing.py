@@ -57,11 +57,6 @@ def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows) -> No
     assert packing.load <= packing.peak <= size.sum()
 
 
-def test_the_load_counts_what_is_alive_at_once() -> None:
-    start, end, size = columns([(0, 4, 3), (2, 4, 5), (4, 4, 7)])
-    assert pack(start, end, size, capacity=100, alignment=1).load == 12
-
-
 def test_what_does_not_fit_is_left_out_by_value() -> None:
     start, end, size = columns([(0, 10, 6), (0, 10, 6)])
     packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))

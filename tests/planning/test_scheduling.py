@@ -12,7 +12,6 @@ from loadmaster.core.deadline import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
-from loadmaster.mapping.priorities import upward_rank
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.resident import resident
@@ -40,16 +39,6 @@ def task_graphs(draw):
     return workload(
         [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
     )
-
-
-@given(task_graphs(), st.integers(1, 3), st.integers(0, 5))
-@fuzz(80)
-def test_every_job_is_dispatched_once_after_what_it_waits_for(jobs, cores: int, seed: int) -> None:
-    schedule = map_jobs(jobs.jobs, times_of(jobs, npu(cores)), samples=5, seed=seed)
-    assert sorted(schedule.order.tolist()) == list(range(len(jobs.jobs)))
-    position = {job: at for at, job in enumerate(schedule.order.tolist())}
-    assert all(position[b] < position[i] for i, job in enumerate(jobs.jobs) for b in job.after)
-    assert ((schedule.core >= 0) & (schedule.core < cores)).all()
 
 
 @given(task_graphs(), st.integers(1, 3))
@@ -103,10 +92,6 @@ def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
     assert bytes_of[1] == 4 * bytes_of[0] - 3 * weights
 
 
-def test_upward_rank_is_the_longest_way_to_the_end() -> None:
-    assert upward_rank([(), (0,), (0,), (1, 2)], [1, 10, 2, 5]) == [16, 15, 7, 5]
-
-
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     duration = np.array([[1, 100], [1, 100]])
     priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
@@ -115,16 +100,6 @@ def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     )
     assert found.core.tolist() == [0, 0]
     assert found.makespan == 2
-
-
-def test_the_search_is_never_worse_than_its_start_and_repeats_itself() -> None:
-    machine = npu(3)
-    jobs = lower([residual_chain(6), residual_chain(4, "b", 24)], machine, mini_batches=2)
-    times = times_of(jobs, machine)
-    first, second = (map_jobs(jobs.jobs, times, samples=60, seed=7) for _ in range(2))
-    assert first.makespan <= map_jobs(jobs.jobs, times, samples=1, seed=7).makespan
-    assert np.array_equal(first.core, second.core)
-    assert np.array_equal(first.order, second.order)
 
 
 def test_a_time_limit_and_an_interrupt_return_the_best_so_far() -> None:

@@ -133,51 +133,6 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
-def best_of_single_changes(
-    graph: Graph, target: Target, network: Network, plain: list[Cut]
-) -> tuple[Stack, ...]:
-    """Stacks that save most together, of all operators, where each is told apart by the bytes that
-    it really saves by itself."""
-    count = len(network.fused)
-    whole = tuple(Stack(number, number + 1, 1) for number in range(count))
-    least: list[tuple[int, tuple[Stack, ...]]] = [(moved(graph, target, network, whole, plain), ())]
-    base = least[0][0]
-    for last in range(1, count + 1):
-        found = [(least[last - 1][0], (*least[last - 1][1], whole[last - 1]))]
-        extent = network.extent(last - 1)
-        for first, bands in itertools.product(range(last), (2, 4, extent)):
-            if 1 < bands <= extent:
-                stack = Stack(first, last, bands)
-                saved = base - moved(
-                    graph, target, network, (*whole[:first], stack, *whole[last:]), plain
-                )
-                found.append((least[first][0] - saved, (*least[first][1], stack)))
-        least.append(min(found, key=lambda one: one[0]))
-    return least[-1][1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [501, 502])
-def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_others(
-    seed: int,
-) -> None:
-    """Every stack is really lowered and run; what several stacks save is taken for the sum."""
-    generator = np.random.default_rng(seed)
-    strides = tuple(generator.choice([1, 1, 2], int(generator.integers(7, 11))).tolist())
-    graph = convolutions(rows=33, channels=4, strides=strides, skip=bool(generator.integers(2)))
-    target = machine(2_000)
-    network, plain = network_of(graph, target)
-    assert 7 <= len(network.fused) <= 12
-    least = moved(
-        graph, target, network, best_of_single_changes(graph, target, network, plain), plain
-    )
-    assert least < moved(
-        graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain
-    )
-    chosen = best_of(network, target, plain, [2_000, 1_600, 1_000])
-    assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
-
-
 def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> None:
     """The first band of six convolutions needs six more rows of the first: they are made one after
     another, not at once."""

@@ -7,39 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmaster.planning.address_reuse import reuse_pairs
 from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Schedule, Timeline
 from loadmaster.planning.dependencies import as_timed, waits
 from loadmaster.workloads.job import Job
 
 boxes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), st.integers(1, 6)), max_size=9)
-
-
-@given(boxes)
-def test_reuse_is_from_the_last_owner_of_every_byte(buffers: list[tuple[int, int, int]]) -> None:
-    owner: dict[int, int] = {}
-    expected = set()
-    for number in sorted(range(len(buffers)), key=lambda i: (buffers[i][0], i)):
-        _, offset, size = buffers[number]
-        for byte in range(offset, offset + size):
-            if byte in owner:
-                expected.add((owner[byte], number))
-            owner[byte] = number
-    starts, offsets, sizes = ([buffer[k] for buffer in buffers] for k in range(3))
-    found = list(reuse_pairs(starts, offsets, sizes))
-    assert set(found) == expected
-
-
-def test_neighbours_share_no_bytes_and_ranges_are_split() -> None:
-    # One buffer over [0, 8), then one inside it, one beside that, and one over all three.
-    assert list(reuse_pairs([0, 1, 1, 2], [0, 2, 8, 0], [8, 2, 4, 12])) == [
-        (0, 1),
-        (0, 3),
-        (1, 3),
-        (0, 3),
-        (2, 3),
-    ]
-    assert list(reuse_pairs([], [], [])) == []
 
 
 def job(number: int, *after: int) -> Job:
