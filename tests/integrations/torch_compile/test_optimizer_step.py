@@ -272,28 +272,6 @@ def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():
     both(run)
 
 
-def test_training_goes_on_from_a_saved_state(tmp_path):
-    module = Network()
-    plain = Loop(module, ELEMENTWISE["adamw"])
-    for number in range(5):
-        plain.step(number)
-    first = Loop(module, ELEMENTWISE["adamw"], 0.5)
-    for number in range(2):
-        first.step(number)
-    torch.save(
-        {"module": first.module.state_dict(), "optimizer": first.optimizer.state_dict()},
-        tmp_path / "saved.pt",
-    )
-    second = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
-    saved = torch.load(tmp_path / "saved.pt")
-    second.module.load_state_dict(saved["module"])
-    second.optimizer.load_state_dict(saved["optimizer"])
-    for number in range(2, 5):
-        second.step(number)
-    assert same(first.seen + second.seen, plain.seen)
-    assert same(second.state(), plain.state())
-
-
 def test_another_optimizer_takes_over():
     def run(loop):
         for number in range(3):

@@ -160,22 +160,6 @@ def test_aliases_of_a_parameter_follow_it():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
 
 
-def test_gradients_without_the_option_are_results():
-    module = Tied()
-    gradients = []
-    for backend, options in ((loadmaster, {"fast_memory": 0.85}), (unmoved_backend(), None)):
-        torch._dynamo.reset()
-        twin = copy.deepcopy(module)
-        call = torch.compile(twin, backend=backend, options=options)
-        for step in range(2):  # they add up
-            call(tokens(step)).backward()
-        gradients.append([p.grad for p in twin.parameters()])
-        if options:
-            known = model_of(options).gradients(torch.device("cpu"))
-            assert known.offloaded_bytes() > 0
-    assert same(*gradients)
-
-
 def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
     module = Tied()
     make = OPTIMIZERS["adamw"]
