@@ -72,35 +72,6 @@ def test_backtracks_are_counted_and_jumps_are_major() -> None:
     assert counts[False].major_backtracks == 0
 
 
-@given(records(most=12), st.integers(1, 40), st.randoms(use_true_random=False))
-@fuzz(200)
-def test_the_placements_to_blame_make_the_conflict_alone(
-    buffers: list[lm.Buffer], capacity: int, random
-) -> None:
-    problem = problem_of(buffers)
-    free = np.flatnonzero(problem.solid & (problem.pin < 0)).tolist()
-    free = [b for b in free if len(problem.only(np.array([b])).parts.owner)]
-    order = np.array(random.sample(free, len(free)), dtype=np.int64)
-    raised = np.array(
-        [random.choice([0, 0, random.randint(0, capacity)]) for _ in free], dtype=np.int64
-    )
-    raised = (
-        -(-raised // problem.alignment[order]) * problem.alignment[order]
-        if not len(problem.pin[problem.pin >= 0])
-        else raised * 0
-    )
-    found = packing_problem(problem).first_conflict(capacity, order, raised)
-    at = found.offsets
-    event(
-        f"conflict: {not found.fits and len(at) > 0}, blamed {min(len(found.levels), 3)}, victim"
-        f" {found.victim >= 0}"
-    )
-    if found.fits or not len(at):
-        return
-    alone = [level for level in found.levels.tolist() if level < len(at) - 1] + [len(at) - 1]
-    assert not packing_problem(problem).first_conflict(capacity, order[alone], at[alone]).fits
-
-
 def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity: int) -> bool:
     if any(at + problem.size[b] > capacity for b, at in done.items()):
         return False

@@ -239,19 +239,6 @@ def test_crowded_priorities_sort_too() -> None:
     assert (group.decode(core, priority) == queues_of(core[0], order, 3)).all()
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 5, 9, 17, 33, 65, 129])
-def test_any_number_of_cores_and_threads(cores: int) -> None:
-    generator = np.random.default_rng(cores)
-    group = Group(generator.lognormal(0, 2, (40, cores)), generator.lognormal(-1, 1, (40, cores)))
-    core = generator.integers(0, cores, (9, 40), dtype=np.int32)
-    priority = generator.integers(0, 2**32, (9, 40), dtype=np.uint32)
-    queues = group.decode(core, priority)
-    exact = [float(exact_makespan(group, row[None, :])) for row in queues]
-    assert group.makespans(queues) == pytest.approx(exact, rel=1e-12)
-    one, four = (group.native.scores(core, priority, threads) for threads in (1, 4))
-    assert (one == four).all()
-
-
 @pytest.mark.parametrize("threads", [2, 3, 40])
 def test_searches_find_the_same_on_any_number_of_threads(threads: int) -> None:
     generator = np.random.default_rng(threads)

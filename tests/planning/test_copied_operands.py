@@ -8,18 +8,15 @@ from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.fuzzing import fuzz
+from tests.support.lowered import joint_problem
 from tests.support.networks import residual_chain
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.cutting.fitting import fitted
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.replay import replay
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
@@ -113,13 +110,11 @@ def evaluated(machine: Target, options: JointOptions):
     """What comes of running the jobs of convolutions with a skip in their order, and of whether
     what is decided can be replayed."""
     work = lower([residual_chain(3)], machine, mini_batches=2)
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+    problem = joint_problem(work, machine)
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)
     times = job_times(
-        table,
+        problem.table,
         machine,
         placement.read_fast,
         placement.write_fast,

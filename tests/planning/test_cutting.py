@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.lowered import parts_of
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
@@ -32,7 +33,6 @@ from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 pytestmark = pytest.mark.slow
@@ -49,20 +49,11 @@ def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -
 
 def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
     """Every operator whole, or in up to four parts along one or two dimensions."""
-    single = without_updates(graph)
     cuts = []
-    for group in fuse(single):
-        form = divisible(single, group)
-        axes = (
-            []
-            if form is None
-            else generator.permutation(form.axes)[: generator.integers(0, 3)].tolist()
-        )
-        cuts.append(
-            WHOLE
-            if form is None or not axes
-            else form.grid({axis: int(generator.integers(1, 5)) for axis in axes})
-        )
+    for form in parts_of(graph).forms:
+        axes = [] if form is None else generator.permutation(form.axes)[: generator.integers(0, 3)]
+        parts = {int(axis): int(generator.integers(1, 5)) for axis in axes}
+        cuts.append(WHOLE if form is None or not parts else form.grid(parts))
     return Cuts(cuts)
 
 
@@ -110,7 +101,12 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
         assert bounds is not None
         for _ in range(5):
             planner = planner_of(
-                lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]),
+                lower(
+                    [graph],
+                    target,
+                    mini_batches=batches,
+                    cuts=[random_cuts(graph, generator)],
+                ),
                 target,
                 objective,
             )

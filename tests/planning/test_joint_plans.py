@@ -1,136 +1,29 @@
 """The joint search: weights are read once, plans hold whatever the times turn out to be, and are
 never worse than separate ones."""
 
-import itertools
 import math
-import random
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.support.efforts import SEPARATE, TEST
-from tests.support.fuzzing import fuzz
+from tests.support.efforts import TEST
+from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning import addresses
-from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.moves import StreamTensors
 from loadmaster.planning.joint.orders import Chain, best_blocks, order_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import State
 from loadmaster.planning.packing import pack
-from loadmaster.planning.plan import Plan
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 MOBILENET = str(Path(__file__).parents[2] / "fixtures" / "mobilenetv2.onnx.gz")
-
-
-def joint_problem(work: Workload, machine: Target) -> JointProblem:
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    return JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
-
-
-def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
-    """Start and end of every job and copy when each lasts anything between nothing and three times
-    as long, in the plan's order."""
-    generator = random.Random(seed)
-    order: dict[str, list[str]] = {}
-    for job in sorted(plan.jobs, key=lambda job: (job.start, job.end)):
-        order.setdefault(job.core, []).append(job.name)
-    steps = {job.name: (set(job.after), job.end - job.start) for job in plan.jobs}
-    copies = sorted(
-        (t for t in plan.transfers if not t.job), key=lambda copy: (copy.start, copy.end)
-    )
-    steps |= {copy.name: (set(copy.after), copy.end - copy.start) for copy in copies}
-    for queue in order.values():
-        for before, after in pairwise(queue):
-            steps[after][0].add(before)
-    times: dict[str, tuple[float, float]] = {}
-    while len(times) < len(steps):
-        for name, (after, length) in steps.items():
-            if name not in times and after <= times.keys():
-                start = max((times[before][1] for before in after), default=0.0) + generator.choice(
-                    [0.0, length]
-                )
-                times[name] = start, start + length * generator.uniform(0.0, 3.0)
-    return times
-
-
-def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
-    """Stays in the fast memory that share addresses and time, when steps run at ``times``; found
-    the slow way."""
-    assert plan.target.fast is not None
-    fast = plan.target.fast.name
-    uses: dict[tuple[str, float], list[str]] = {}
-    places = [a for a in plan.allocations if a.memory == fast and a.bytes]
-
-    def touch(step: str, tensor: str, start: float, end: float) -> None:
-        for place in places:
-            if place.tensor == tensor and place.start <= start and end <= place.end:
-                uses.setdefault((tensor, place.start), []).append(step)
-
-    for job in plan.jobs:
-        for operand in (*job.reads, *job.writes):
-            if operand.memory == fast:
-                touch(job.name, operand.tensor, job.start, job.end)
-    for copy in plan.transfers:
-        if not copy.job:
-            touch(copy.name, copy.tensor, copy.start, copy.end)
-    spans = {
-        (place.tensor, place.start): (
-            min(times[step][0] for step in uses[place.tensor, place.start]),
-            max(times[step][1] for step in uses[place.tensor, place.start]),
-        )
-        for place in places
-    }
-    found = []
-    for i, one in enumerate(places):
-        for two in places[:i]:
-            (a, b), (c, d) = spans[one.tensor, one.start], spans[two.tensor, two.start]
-            apart = one.offset + one.bytes <= two.offset or two.offset + two.bytes <= one.offset
-            if not apart and a < d and c < b:
-                found.append(f"{one.tensor} and {two.tensor}")
-    return found
-
-
-@given(
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.sampled_from([300, 1500, 4000, 20000]),
-    st.integers(1, 4),
-    st.integers(0, 99),
-)
-@fuzz(12)
-@pytest.mark.slow
-def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
-    blocks: int, cores: int, scratchpad: int, mini_batches: int, seed: int
-) -> None:
-    machine = npu(cores, scratchpad)
-    graphs = [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
-    separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=SEPARATE)
-    joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=TEST)
-    assert lm.verify(joint) == ()
-    assert (
-        joint.metrics.makespan.lower_bound
-        <= joint.metrics.makespan.value
-        <= separate.metrics.makespan.value
-    )
-    for again in range(2):
-        assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
@@ -152,53 +45,6 @@ def test_without_an_engine_nothing_is_fetched() -> None:
     plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
     assert all(transfer.job for transfer in plan.transfers)
     assert lm.verify(plan) == ()
-
-
-@fuzz(60)
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(1, 3),
-    st.sampled_from([1024, 2048, 4096, 1 << 16]),
-    st.sampled_from([1.0, 1.5, math.inf]),
-    st.sampled_from([0.0, 2.0]),
-    st.sampled_from([0.5, 1.0]),
-    st.sampled_from([0.0, 0.5, 1.0, math.inf]),
-    st.sampled_from([0.0, 0.1, math.inf]),
-)
-@pytest.mark.slow
-def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
-    random, batches, room, crowd, regret, fill, streamed, lead
-) -> None:
-    machine = npu(3, room)
-    work = lower(
-        [residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches
-    )
-    problem = joint_problem(work, machine)
-    keys = [random.random() for _ in work.jobs]
-    for job, record in enumerate(work.jobs):
-        keys[job] = max([keys[job], *(keys[before] for before in record.after)])
-    order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    options = JointOptions(
-        link_load_limit=crowd,
-        core_wait_ratio=regret,
-        filled_fraction=fill,
-        streamed_share=streamed,
-        fetch_lead=lead,
-    )
-    found = problem.evaluate(order, replace(options, release_delay_positions=random.randrange(6)))
-    assert found.run.makespan == found.run.end.max() > 0
-    _, placement, timeline = problem.decisions(found)
-    stays = [r for r in placement.residences if r.memory == 1]
-    events = []
-    for stay in stays:
-        tasks = [task for task in (stay.writer, *stay.users) if task >= 0]
-        size = work.tensors[stay.tensor].bytes
-        events += [
-            (int(timeline.start[stay.writer]), 1, size),
-            (max(int(timeline.end[task]) for task in tasks), 0, -size),
-        ]
-    taken = itertools.accumulate(size for _, _, size in sorted(events))
-    assert max(taken, default=0) <= room * fill
 
 
 def test_fetches_that_are_not_pressing_give_way_to_jobs_that_stream() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
 from tests.support.layered_networks import activation, pooling
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.random_networks import Builder, convolution, sliced
 from tests.support.tiny_plans import tiny_network
@@ -92,35 +93,6 @@ def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[
     )
 
 
-def test_pieces_wait_for_those_of_the_elements_that_theirs_are_paired_with() -> None:
-    generator, checked = np.random.default_rng(0), 0
-    for _ in range(60):
-        graph = tiny_network(generator, 4)
-        single = without_updates(graph)
-        fused = fuse(single)
-        paired = pairings(single, fused, [divisible(single, group) for group in fused])
-        for _ in range(6):
-            cuts = random_cuts(graph, generator, sums=False)
-            jobs, number = (
-                lower([graph], npu(2, 10**6), cuts=[cuts]).jobs,
-                [group for group, _ in cuts.steps],
-            )
-            pieces = [
-                [j for j, group in enumerate(number) if group == own] for own in range(len(fused))
-            ]
-            for v, writers in enumerate(paired):
-                for u, pairing in writers.items():
-                    if len(pieces[v]) > 10 or pairing.share < 1:
-                        continue
-                    assert can_be_paired(
-                        shares(cuts.cuts[v]),
-                        shares(cuts.cuts[u]),
-                        awaited(jobs, pieces[v], pieces[u]),
-                    )
-                    checked += len(pieces[v]) > 1 and len(pieces[u]) > 1
-    assert checked > 100
-
-
 def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> (
     None
 ):
@@ -129,9 +101,7 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
     whole = parts = 0
     for seed in range(24):
         generator, graph = np.random.default_rng(seed), joining_network(seed)
-        single = without_updates(graph)
-        fused = fuse(single)
-        forms = [divisible(single, group) for group in fused]
+        single, fused, forms = parts_of(graph)
         cuts = [random_cuts(graph, generator, sums=False) for _ in range(4)]
         lowered = [(own, lower([graph], npu(2, 10**6), cuts=[own]).jobs) for own in cuts]
         for v, writers in enumerate(pairings(single, fused, forms)):

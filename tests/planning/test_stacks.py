@@ -10,29 +10,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 
 from loadmaster.core.arrays import Ints
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands
 from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import StackModel
-from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.policy import policy_values
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
-from loadmaster.targets.hardware import Style, Target
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import choose_split
 
 
@@ -42,11 +36,10 @@ def machine(scratchpad: int) -> Target:
 
 
 def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
-    single = without_updates(graph)
-    fused = fuse(single)
+    parts = parts_of(graph)
     assert target.fast is not None
-    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in fused]
-    return Network(single, fused, [divisible(single, group) for group in fused]), plain
+    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in parts.fused]
+    return Network(*parts), plain
 
 
 def random_network(generator: np.random.Generator, most: int) -> Graph:
@@ -63,15 +56,13 @@ def moved(
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
     workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
-    table = job_table(workload, target)
-    goal = goal_of(workload, "throughput", None, {}, {})
-    problem = JointProblem(workload, table, target, goal, EnergyModel(table, energy_rates(target)))
+    problem = joint_problem(workload, target)
     order = np.arange(len(workload.jobs))
     found = [
         problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
         for exponent in policy_values(problem)["occupancy_exponent"]
     ]
-    return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
+    return min(_bytes_of(workload, problem.table, problem, evaluation) for evaluation in found)
 
 
 def _bytes_of(
@@ -133,15 +124,6 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
-def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> None:
-    """The first band of six convolutions needs six more rows of the first: they are made one after
-    another, not at once."""
-    network, _ = network_of(convolutions(rows=64, strides=(1,) * 6, skip=False), machine(4_000))
-    for own in network.problem.ends(0, 6, 64, False):
-        assert max(np.diff(own, prepend=0)) <= 2
-        assert own[-1] == 64
-
-
 def test_stacks_move_about_what_the_model_says() -> None:
     """In bands and in stripes, pipelined or not, for rooms from a few rows to whole results: when
     pieces run in their order, and what stays is chosen greedily."""
@@ -199,20 +181,6 @@ def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
     assert halos == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
     assert [each[-1] for each in ends] == [64] * 3
     assert (own[0][0], ends[0][0]) == (16, 18)
-
-
-def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> None:
-    target = machine(100_000)
-    rowwise = replace(
-        target,
-        cores=tuple(
-            replace(core, style=Style.ROW_STATIONARY, rows=8, columns=8) for core in target.cores
-        ),
-    )
-    network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), rowwise)
-    rows, columns = (BandWork(network.along(columns), rowwise) for columns in (False, True))
-    assert rows.beside(0, 32) > 2 * rows.beside(0, 1)
-    assert columns.beside(0, 32) < 1.5 * columns.beside(0, 1)
 
 
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:

@@ -46,34 +46,6 @@ def test_jobs_wait_for_producers_and_for_copies() -> None:
     )
 
 
-def test_who_takes_over_bytes_waits_for_all_users_but_those_on_its_own_core() -> None:
-    first = Residence(0, 1, writer=0, users=(1, 2))
-    second = Residence(1, 1, writer=3, users=())
-    jobs = [job(0), job(1), job(2), job(3)]
-    after = waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 64), (second, 32, 64)])]
-    )
-    assert after == ((), (), (), (1,))
-    # A copy has no core: it waits for all.
-    into = Residence(1, 1, writer=4, users=(3,))
-    after = waits(
-        jobs,
-        schedule(0, 1, 0, 0),
-        placement(Copy(1, True, (), (3,))),
-        [packed([(first, 0, 64), (into, 32, 64)])],
-    )
-    assert after == ((), (), (), (4,), (0, 1, 2))
-    # What was there from the beginning has no writer to wait for.
-    given_ = Residence(0, 1, writer=-1, users=(1,))
-    assert waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(given_, 0, 64), (second, 0, 64)])]
-    )[3] == (1,)
-    apart = waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 32), (second, 32, 64)])]
-    )
-    assert apart == ((), (), (), ())
-
-
 @given(st.data())
 def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data: st.DataObject) -> None:
     """Jobs in their order are one way to run; whoever takes over bytes must come after their users

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster.core.units import FEMTOJOULES
@@ -19,11 +20,8 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 NEVER = float("inf")
@@ -177,10 +175,8 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
 def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
     """Operators whole or in two parts along any one of their dimensions, or of what they sum over,
     up to so many pieces in all."""
-    single = without_updates(graph)
     options: list[list[Cut]] = []
-    for group in fuse(single):
-        form = divisible(single, group, sums=sums)
+    for form in parts_of(graph, sums=sums).forms:
         options.append([WHOLE])
         if form is not None:
             options[-1] += [form.grid({axis: 2}) for axis in form.axes]

@@ -4,16 +4,15 @@ from itertools import pairwise
 
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import parts_of
 from tests.support.networks import GraphBuilder, npu, residual_chain
 
 from loadmaster.core.errors import PlanError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, choose_split
 
 
@@ -194,8 +193,7 @@ def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
     """Rows that two bands need belong to the first; strides that step over rows leave none out."""
     for rows, strides in ((12, (1,)), (13, (2,))):
         graph = convolutions(rows=rows, strides=strides, skip=False)
-        single = without_updates(graph)
-        forms = [divisible(single, group) for group in fuse(single)]
+        single, _, forms = parts_of(graph)
         cuts = [form.grid({2: 3}) for form in forms if form is not None]
         work = lower([graph], npu(), cuts=[Cuts(cuts)])
         parts = [tensor for tensor in work.tensors if tensor.kind == "input"]
