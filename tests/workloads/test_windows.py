@@ -10,9 +10,9 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
+from tests.support.onnx_builder import constant, model, node
 
 from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
@@ -37,33 +37,31 @@ def model_of(
 ) -> onnx.ModelProto:
     """One operator whose operands are inputs of the network, or constants."""
     names = [f"x{i}" for i in range(len(shapes) + len(constants))]
-    free = iter(shapes)
-    inputs = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, next(free))
-        for i, n in enumerate(names)
-        if i not in constants
-    ]
-    initialisers = [numpy_helper.from_array(array, names[i]) for i, array in constants.items()]
-    node = helper.make_node(kind, names, ["y"], **attributes)
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "one", inputs, [output], initialisers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    free = [name for i, name in enumerate(names) if i not in constants]
+    return model(
+        [node(kind, names, "y", **attributes)],
+        dict(zip(free, shapes, strict=True)),
+        ["y"],
+        [constant(names[i], array, array.dtype) for i, array in constants.items()],
+        opset,
+        ir_version=9,
+    )
 
 
-def graph_of(model: onnx.ModelProto) -> Graph:
-    return build_graph(model, name="one", source="test", batch=None, dims={}, precision=None)
+def graph_of(proto: onnx.ModelProto) -> Graph:
+    return build_graph(proto, name="one", source="test", batch=None, dims={}, precision=None)
 
 
-def spoiled(model: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
+def spoiled(proto: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
     """Which results change when one element of an input does. Finite numbers, as the evaluator
     multiplies what it does not need by zero."""
-    evaluator = ReferenceEvaluator(model)
+    evaluator = ReferenceEvaluator(proto)
     generator = np.random.default_rng(0)
     values = {
         item.name: generator.uniform(
             1.0, 2.0, [d.dim_value for d in item.type.tensor_type.shape.dim]
         ).astype(np.float32)
-        for item in model.graph.input
+        for item in proto.graph.input
     }
     with np.errstate(all="ignore"):
         before = evaluator.run(None, values)[0]
@@ -214,18 +212,18 @@ def test_ranges_of_operators_of_later_opsets(kind, shapes, attributes) -> None:
     check_ranges(kind, model_of(kind, shapes, {}, attributes, 23), exact=False)
 
 
-def check_ranges(kind: str, model: onnx.ModelProto, exact: bool) -> None:
-    graph = graph_of(model)
+def check_ranges(kind: str, proto: onnx.ModelProto, exact: bool) -> None:
+    graph = graph_of(proto)
     (op,) = [op for op in graph.ops if op.writes and op.writes[0].tensor == "y"]
     shape = graph.tensors["y"].shape
     assert op.axes
     for read in op.reads:
-        if read.tensor not in {item.name for item in model.graph.input}:
+        if read.tensor not in {item.name for item in proto.graph.input}:
             continue
         extent = graph.tensors[read.tensor].shape
         # For every element of the operand, the results that it spoils.
         reach = {
-            position: spoiled(model, read.tensor, position)
+            position: spoiled(proto, read.tensor, position)
             for position in itertools.product(*map(range, extent))
         }
         for axis in op.axes:
