@@ -160,15 +160,6 @@ def test_sizes_near_the_limit_are_exact() -> None:
     assert (answer.status, answer.peak) == ("optimal", 2 * big + 1)
 
 
-def test_an_alias_may_be_absent_when_its_life_begins_or_ends() -> None:
-    for gap in (Gap(0, 1), Gap(2, 3)):
-        late = lm.Buffer("a", 0, 3, 3, gaps=(gap,))
-        buffers = [late, lm.Buffer("c", 1, 2, 3), lm.Buffer("b", gap.lower, gap.upper, 6)]
-        answer = lm.allocate(buffers, aliases=((0, 1),))
-        assert (answer.status, answer.peak) == ("optimal", 6)
-        assert lm.allocate(buffers, 6, aliases=((0, 1),)).offsets is not None
-
-
 def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
     buffers = [lm.Buffer("a", 0, 3, 12, gaps=(Gap(0, 3, (0, 3)),)), lm.Buffer("b", 0, 1, 2)]
     demands = {"reserved": ((11, 15),)}
@@ -225,13 +216,6 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
     assert answer.peak == 9
     assert answer.lower_bound == 9
     holds(ends, answer, aliases=((0, 1),))
-
-
-def test_aliases_without_bytes_go_where_one_is_pinned() -> None:
-    answer = lm.allocate(
-        [lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),)
-    )
-    assert answer.offsets.tolist() == [4, 4]
 
 
 def test_an_alias_at_an_offset_keeps_its_distance() -> None:

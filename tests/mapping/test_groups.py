@@ -115,15 +115,6 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
         assert all(group.allowed[np.arange(group.jobs), core].all() for core in searched.cores)
 
 
-def test_contents_know_that_jobs_are_whole() -> None:
-    # Three jobs on two cores: two of them share one, which takes 2 seconds; shares of jobs would
-    # take 1.5.
-    group = Group(np.ones((3, 2)), np.full((3, 2), 0.25))
-    queues = queues_of(np.array([0, 0, 1]), np.arange(3), 2)
-    assert configuration_bound(group, queues, 2.0).makespan < 1.6
-    assert range_bound(group, queues, 0.0).makespan == pytest.approx(2.0, rel=2e-3)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
@@ -199,3 +200,9 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -
     assert calls >= call
     assert lm.verify(plan) == ()
     assert any("stopped early" in note for note in plan.notes)
+
+
+def test_ways_to_cut_are_worked_out_only_until_it_is_late() -> None:
+    graph, target = convolutions(), npu(3)
+    assert [each.name for each in candidates([graph], target, 1, "auto", lambda: True)] == ["none"]
+    assert len(list(candidates([graph], target, 1))) > 1

@@ -47,28 +47,6 @@ def test_without_an_engine_nothing_is_fetched() -> None:
     assert lm.verify(plan) == ()
 
 
-def test_fetches_that_are_not_pressing_give_way_to_jobs_that_stream() -> None:
-    machine = lm.target("edge-npu")
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], machine)
-    problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
-    image = tuple(t for t, tensor in enumerate(work.tensors) if tensor.kind == "input")
-    runs = [
-        problem.evaluate(order, JointOptions(streamed_tensors=image, fetch_lead=lead)).run
-        for lead in (0.0, math.inf)
-    ]
-    assert runs[0].end[0] < runs[1].end[0], (
-        "the job that reads the image has the main link to itself"
-    )
-    begun = [int((run.start[len(work.jobs) :] < run.end[0]).sum()) for run in runs]
-    needed = sum(
-        work.tensors[work.tensor_index[operand.tensor]].kind == "weight"
-        for operand in work.jobs[0].reads
-    )
-    assert begun[0] <= needed + 1 < begun[1], (
-        "only what it needs itself is fetched before it has ended, and what comes before it starts"
-    )
-
-
 def test_a_core_that_costs_more_is_given_less() -> None:
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(3)], machine, mini_batches=4)

@@ -26,29 +26,6 @@ def columns(rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-@given(buffers, st.sampled_from([1, 4]), st.integers(4, 40))
-@fuzz(200)
-def test_packings_are_valid(rows, alignment: int, capacity: int) -> None:
-    start, end, size = columns(rows)
-    packing = pack(start, end, size, capacity=capacity, alignment=alignment)
-    placed = [i for i in range(len(rows)) if packing.offsets[i] >= 0]
-    for i in placed:
-        assert packing.offsets[i] % alignment == 0
-        assert packing.offsets[i] + size[i] <= capacity
-        for j in placed:
-            together = (
-                i < j
-                and start[i] < max(end[j], start[j] + 1)
-                and start[j] < max(end[i], start[i] + 1)
-            )
-            apart = (
-                packing.offsets[i] + size[i] <= packing.offsets[j]
-                or packing.offsets[j] + size[j] <= packing.offsets[i]
-            )
-            assert not together or apart
-    assert packing.peak == max((int(packing.offsets[i] + size[i]) for i in placed), default=0)
-
-
 @given(buffers)
 def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows) -> None:
     start, end, size = columns(rows)

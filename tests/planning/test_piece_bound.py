@@ -22,11 +22,9 @@ from loadmaster.planning.cutting.pairing import NOWHERE, Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Grid, divisible
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.lowering.single_assignment import without_updates
 
 PAIRED = Pairing(1.0, NOWHERE, frozenset())
 
@@ -132,25 +130,6 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
                 assert not able or np.all(able, axis=0).any()
     assert whole > 100
     assert parts > 30
-
-
-def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() -> None:
-    """The pools of SqueezeNet read two results as one: half of their channels are paired with each,
-    and all of a convolution with those."""
-    graph = without_updates(lm.load("onnx:squeezenet", precision="int8"))
-    fused = fuse(graph)
-    paired = pairings(graph, fused, [divisible(graph, group) for group in fused])
-    joins = [
-        v
-        for v, writers in enumerate(paired)
-        if len(writers) == 2 and all(each.share == 0.5 for each in writers.values())
-    ]
-    assert len(joins) == 2
-    for v in joins:
-        assert {pairing.axis for pairing in paired[v].values()} == {1}
-        reader = paired[v + 1][v]
-        assert reader.share == 1
-        assert 1 in reader.free
 
 
 @pytest.mark.parametrize("seed", range(4))

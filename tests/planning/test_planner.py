@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE, TEST
-from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import Found, JointSearch
@@ -64,43 +61,6 @@ def graphs(draw, name: str = "net"):
             known.append(build.conv(f"t{index}", source, channels, draw(st.sampled_from([1, 3]))))
     outputs = draw(st.lists(st.sampled_from(known[1:]), min_size=1, max_size=2, unique=True))
     return build.graph(*outputs)
-
-
-@given(
-    graphs("a"),
-    st.sampled_from([0, 1000, 5000]),
-    st.integers(1, 4),
-    st.sampled_from([0.5, 0.7, 0.9, 1.0]),
-    st.sampled_from([SEPARATE, TEST]),
-)
-@fuzz(40)
-@pytest.mark.slow
-def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
-    graph, scratchpad: int, mini_batches: int, share: float, effort: Effort
-) -> None:
-    ample = lm.plan([graph], npu(2, scratchpad), mini_batches=mini_batches, effort=effort)
-    capacity = int(ample.metrics.memory["dram"].peak * share)
-    least = sum(
-        t.bytes for t in lower([graph], npu(), mini_batches=mini_batches).tensors if t.producer < 0
-    )
-    try:
-        plan = lm.plan(
-            [graph],
-            with_main(capacity, scratchpad),
-            mini_batches=mini_batches,
-            effort=effort,
-        )
-    except CapacityError:
-        # What is planned separately with ample memory is found again, unless jobs that were tiled
-        # anew use memory at other times.
-        assert (
-            capacity < ample.metrics.memory["dram"].peak
-            or effort is TEST
-            or any(job.tiling != "all streamed" for job in ample.jobs)
-        )
-    else:
-        assert lm.verify(plan) == ()
-        assert least <= plan.metrics.memory["dram"].peak <= capacity
 
 
 @pytest.mark.parametrize("name", SHIPPED)

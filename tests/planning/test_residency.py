@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import TEST
 from tests.support.fuzzing import fuzz
-from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
+from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.replay import replay
-from loadmaster.planning.residency.resident import keep_resident, resident
+from loadmaster.planning.residency.resident import resident
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -27,16 +27,6 @@ def mapped(machine, graph=None):
     times = job_times(table, machine, nowhere.read_fast, nowhere.write_fast, nowhere.write_main)
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
     return jobs, table, schedule, replay(jobs, times, machine, schedule, nowhere)
-
-
-def test_with_room_every_activation_stays_and_only_the_output_is_written_back() -> None:
-    machine = npu(scratchpad=10**6)
-    jobs, table, schedule, timeline = mapped(machine)
-    chosen = keep_resident(jobs, table, machine, schedule, timeline)
-    inner = np.array([t.kind == "activation" and not t.is_output for t in jobs.tensors])
-    assert (chosen == inner).all()
-    placement = resident(jobs, chosen)
-    assert (placement.write_main == ~inner).all()
 
 
 def slots(placement, order, jobs, tensors):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.networks import npu, residual_chain, workload
+from tests.support.networks import npu, residual_chain
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.task_graph import task_graph
@@ -33,25 +33,6 @@ def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
     )
 
 
-@st.composite
-def task_graphs(draw):
-    tasks = draw(st.integers(1, 8))
-    return workload(
-        [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
-    )
-
-
-@given(task_graphs(), st.integers(1, 3))
-@fuzz(60)
-def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> None:
-    machine = npu(cores)
-    times = times_of(jobs, machine)
-    schedule = map_jobs(jobs.jobs, times, samples=3, seed=0)
-    placement = resident(jobs, np.zeros(len(jobs.tensors), dtype=bool))
-    timeline = replay(jobs, times, machine, schedule, placement)
-    assert timeline.makespan == schedule.makespan
-
-
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
 @fuzz(25)
 def test_no_assignment_order_or_placement_beats_the_bound(
@@ -68,17 +49,6 @@ def test_no_assignment_order_or_placement_beats_the_bound(
             placement = resident(jobs, in_fast)
             timeline = replay(jobs, times_of(jobs, machine, in_fast), machine, schedule, placement)
             assert bound.picoseconds <= timeline.makespan
-
-
-def test_the_bound_is_met_where_one_core_does_everything_back_to_back() -> None:
-    machine = npu(1, 0)
-    jobs = lower([residual_chain(3)], machine)
-    table = job_table(jobs, machine)
-    schedule = map_jobs(jobs.jobs, times_of(jobs, machine), samples=1, seed=0)
-    assert (
-        makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds
-        >= 0.99 * schedule.makespan
-    )
 
 
 def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:

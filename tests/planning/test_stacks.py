@@ -142,21 +142,6 @@ def test_stacks_move_about_what_the_model_says() -> None:
     assert ratios[-1] < 1.5
 
 
-def test_more_room_never_costs_more_and_work_has_a_price() -> None:
-    target = machine(20_000)
-    network, plain = network_of(convolutions(rows=32, channels=8), target)
-    rooms = [1_000 * 2**k for k in range(6)]
-    for price in (0.0, 1e8):
-        model = StackModel(network, target, plain, price)
-        for stripes in ((), (2, 4)):
-            found = model.best(rooms, stripes=stripes)
-            costs = [choice.cost for choice in found]
-            assert costs == sorted(costs, reverse=True)
-            for choice in found:
-                assert choice.cost == pytest.approx(choice.bytes + price * choice.seconds)
-            assert [c.cost for c in model.best(rooms[::-1], stripes=stripes)] == costs[::-1]
-
-
 def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their
     halos leave it."""
@@ -170,17 +155,6 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
         graph, target, network, bands, plain
     )
-
-
-def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
-    """Of three convolutions of three taps each keeps two columns, however wide stripes are; the
-    last, and the last stripe, none."""
-    network, _ = network_of(convolutions(rows=64, strides=(1,) * 3, skip=False), machine(4_000))
-    ends, own = network.problem.stripes(0, 3, 4, True)
-    halos = [np.subtract(*each).tolist() for each in zip(ends, own, strict=True)]
-    assert halos == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
-    assert [each[-1] for each in ends] == [64] * 3
-    assert (own[0][0], ends[0][0]) == (16, 18)
 
 
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
