@@ -11,6 +11,9 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import every_offset, orderly, records
 
 import loadmaster as lm
+from loadmaster.allocation.memories.integer_program import Program, prove
+from loadmaster.allocation.memories.problem import FORBIDDEN
+from loadmaster.allocation.memories.relaxation import Cut, relax
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
@@ -214,6 +217,21 @@ def test_what_fits_nowhere_says_why() -> None:
     assert answer.reason.required == 60
     both = lm.allocate_banks(three(), [lm.Bank("x", 4), lm.Bank("y", 7)])
     assert both.status == "infeasible"
+
+
+def test_bounds_hold_whatever_the_prices() -> None:
+    problem = problem_of(three())
+    cost = np.array([[0, 6], [0, 3], [0, 8]])
+    relaxation = relax(problem, (SRAM, DRAM), cost)
+    prices = relaxation.prices_by_subgradient(20)
+    allowed = cost != FORBIDDEN
+    first = prices.capacity.copy()
+    for factor in (0.0, 0.3, 1.0, 7.0, 1e6):
+        prices.capacity[:] = factor * first
+        assert relaxation.bound(prices, allowed) <= 3
+    assert prove(Program(relaxation, None), relaxation, 3, 100, 1).bound == 3
+    relaxation.cuts.append(Cut(0, np.array([0]), 0))
+    assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
 
 
 def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -198,3 +198,14 @@ def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
 def streamed(move: StreamTensors, before: tuple[int, ...], kept, generator) -> tuple[int, ...]:
     state = State((), (), (), JointOptions(streamed_tensors=before))
     return move.propose(state, kept, generator).policy.streamed_tensors
+
+
+def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
+    machine = npu(2, 1 << 16)
+    move = StreamTensors(joint_problem(lower([residual_chain(6)], machine), machine))
+    generator = np.random.default_rng(0)
+    nothing, kept = np.empty(0, dtype=np.int64), np.array([2, 5, 5])
+    assert streamed(move, (), nothing, generator) == ()
+    drawn = [streamed(move, (3,), kept, generator) for _ in range(200)]
+    assert {t for some in drawn for t in some} == {2, 3, 5}
+    assert () in drawn

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import TEST
 from tests.support.fuzzing import fuzz
-from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
+from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.replay import replay
-from loadmaster.planning.residency.resident import resident
+from loadmaster.planning.residency.resident import keep_resident, resident
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -100,3 +100,20 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() 
     assert lm.verify(plan) == ()
     with pytest.raises(CapacityError):
         lm.plan([build.graph("a", "b")], staged_machine(1984), effort=TEST)
+
+
+@pytest.mark.parametrize("capacity", [100, 3136, 7000, 20000])
+def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> None:
+    machine = npu(scratchpad=capacity)
+    jobs, table, schedule, timeline = mapped(machine)
+    chosen = keep_resident(jobs, table, machine, schedule, timeline)
+    stays = [r for r in resident(jobs, chosen).residences if r.memory == 1]
+    for instant in timeline.start:
+        alive = sum(
+            jobs.tensors[r.tensor].bytes
+            for r in stays
+            if timeline.start[r.writer]
+            <= instant
+            < max(int(timeline.end[task]) for task in (r.writer, *r.users))
+        )
+        assert alive <= capacity
