@@ -72,21 +72,6 @@ def test_backtracks_are_counted_and_jumps_are_major() -> None:
     assert counts[False].major_backtracks == 0
 
 
-def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity: int) -> bool:
-    if any(at + problem.size[b] > capacity for b, at in done.items()):
-        return False
-    for b in rest:
-        meets = [
-            a
-            for a in done
-            if problem.lower[a] < problem.upper[b] and problem.lower[b] < problem.upper[a]
-        ]
-        at = max((done[a] + int(problem.size[a]) for a in meets), default=0)
-        if stacks(problem, done | {b: at}, [other for other in rest if other != b], capacity):
-            return True
-    return not rest
-
-
 def run_interrupted(search: TelaMalloc) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     search.run(600.0)

@@ -4,7 +4,6 @@ never worse than separate ones."""
 import math
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,6 @@ from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import State
 from loadmaster.planning.packing import pack
 from loadmaster.workloads.lowering.instantiate import lower
-
-MOBILENET = str(Path(__file__).parents[2] / "fixtures" / "mobilenetv2.onnx.gz")
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:

@@ -11,8 +11,6 @@ from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Sc
 from loadmaster.planning.dependencies import as_timed, waits
 from loadmaster.workloads.job import Job
 
-boxes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), st.integers(1, 6)), max_size=9)
-
 
 def job(number: int, *after: int) -> Job:
     return Job(f"j{number}", "n", 0, "Conv", (), (), 0, 8, (), (), after)

@@ -3,74 +3,12 @@
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, same, train  # noqa: E402
+from tests.support.compiled import model_of, same  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-
-
-def least_share(options, module, inputs):
-    """A budget that makes tensors move: halfway between what the plan needs at least and what the
-    step takes unmoved."""
-    train(module, inputs, loadmaster, options, steps=1)
-    plan = model_of(options).plans[0]
-    least = int(plan.problem.needed().max())
-    return (least + plan.unmoved_peak) // 2
-
-
-def moved(module, inputs, **more):
-    """Results of a plan that moves tensors, the plan, and results of the same graphs unmoved."""
-    budget = least_share({"slow_memory": "/tmp"}, module, inputs)
-    options = {"fast_memory": budget, **more}
-    results = train(module, inputs, loadmaster, options)
-    return results, model_of(options), train(module, inputs, unmoved_backend())
-
-
-def convolutions():
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8),
-        nn.GELU(),
-        nn.Conv2d(8, 4, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 12 * 12, 7),
-    )  # fmt: skip
-
-
-class Tied(nn.Module):
-    """Tied weights, views that are not contiguous, a split, a scaled product, an in-place update of
-    a buffer."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens = nn.Embedding(50, 32)
-        self.mix = nn.Linear(32, 96)
-        self.norm = nn.LayerNorm(32)
-        self.register_buffer("calls", torch.zeros(1))
-
-    def forward(self, tokens):
-        self.calls.add_(1)
-        x = self.norm(self.tokens(tokens))
-        q, k, v = (
-            part.view(*part.shape[:2], 4, 8).transpose(1, 2)
-            for part in self.mix(x).split(32, dim=2)
-        )
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + mixed.transpose(1, 2).reshape(x.shape)
-        return nn.functional.linear(x, self.tokens.weight)
-
-
-class Odd(nn.Module):
-    """A zero-size tensor, a result that is an alias of another, a result that is an input."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
-
-    def forward(self, x):
-        y = torch.relu(self.first(x))
-        nothing = y[:0]
-        z = torch.tanh(self.second(y)).t()
-        return torch.cat([z.t() * nothing.sum(), z.t()[::2].sin()], dim=0)
 
 
 class Returned(torch.autograd.Function):
