@@ -7,7 +7,7 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, models_of, same  # noqa: E402
+from tests.support.compiled import Tied, model_of, models_of, same, tokens  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
@@ -23,29 +23,6 @@ OPTIMIZERS = {
     ),  # no elements by themselves; state of other shapes
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
-
-
-class Tied(nn.Module):
-    """A residual network whose last layer is its first one's transpose; most of it is
-    parameters."""
-
-    def __init__(self, layers=3):
-        super().__init__()
-        self.tokens = nn.Embedding(256, 128)
-        self.wide = nn.ModuleList(nn.Linear(128, 384) for _ in range(layers))
-        self.narrow = nn.ModuleList(nn.Linear(384, 128) for _ in range(layers))
-
-    def forward(self, tokens):
-        x = self.tokens(tokens)
-        for wide, narrow in zip(self.wide, self.narrow, strict=True):
-            x = x + narrow(nn.functional.gelu(wide(x)))
-        return nn.functional.cross_entropy(
-            nn.functional.linear(x, self.tokens.weight) / 16, tokens.roll(1)
-        )
-
-
-def tokens(step):
-    return torch.randint(256, (24,), generator=torch.Generator().manual_seed(step))
 
 
 def steps(module, optimizer, call, count=3, schedule=None):
