@@ -40,6 +40,14 @@ def test_what_does_not_fit_is_left_out_by_value() -> None:
     assert sorted(packing.offsets.tolist()) == [-1, 0]
 
 
+def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to() -> None:
+    for sizes, fits in (((64, 1), True), ((64, 64), False)):
+        start, end, size = columns([(0, 9, bytes_) for bytes_ in sizes])
+        found = pack_all(start, end, size, capacity=65, alignment=64)
+        assert (found is not None) == fits
+        assert found is None or found.offsets[np.argmin(size)] == 64
+
+
 def naive_fit(start, end, size, order, capacity: int) -> list[int]:
     """Each buffer in turn at its lowest gap, found address by address."""
     offset = [-1] * len(start)

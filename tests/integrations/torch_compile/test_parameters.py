@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import Tied, model_of, models_of, same, tokens  # noqa: E402
 from torch import nn  # noqa: E402
 
-from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.settings import Settings  # noqa: E402
@@ -123,6 +123,27 @@ def test_parameters_of_an_inference_move_and_show_their_values():
         )  # another storage
         assert torch.equal(call(tokens(1)), module(tokens(1)))
     assert not model.fallbacks
+
+
+def test_a_place_that_cannot_be_had_is_an_error_and_the_next_call_works():
+    module = Tied()
+    twin, _, call, options = compiled(module, fast_memory=0.4)
+    with torch.no_grad():
+        call(tokens(0))
+        file = model_of(options).memory(torch.device("cpu")).file
+        twin.tokens.weight.data = module.tokens.weight.data = torch.ones(256, 128)
+        file.limit = 0
+        file._free.clear()
+        with pytest.raises(SlowMemoryError, match="slow_limit"):
+            call(tokens(1))
+        file.limit = None
+        assert torch.equal(call(tokens(1)), module(tokens(1)))
+    torch._dynamo.reset()
+    call(tokens(0)).backward()
+    file.limit = 0
+    file._free.clear()
+    with pytest.raises(SlowMemoryError, match="slow_limit"):
+        call(tokens(1))
 
 
 def test_aliases_of_a_parameter_follow_it():
