@@ -4,16 +4,13 @@ reaches a kernel."""
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
 from loadmaster import _native
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.planning.cutting.banding import Network
-from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
@@ -34,17 +31,9 @@ def arguments_of(name: str, make, monkeypatch) -> dict:
     return given
 
 
-def joint_problem() -> JointProblem:
+def search() -> JointProblem:
     machine = npu(2)
-    work = lower([residual_chain(1)], machine)
-    table = job_table(work, machine)
-    return JointProblem(
-        work,
-        table,
-        machine,
-        goal_of(work, "throughput", None, {}, {}),
-        EnergyModel(table, energy_rates(machine)),
-    )
+    return joint_problem(lower([residual_chain(1)], machine), machine)
 
 
 def placement_problem() -> _native.PlacementProblem:
@@ -68,7 +57,7 @@ def band_problem() -> _native.BandProblem:
     return Network(divided.graph, divided.fused, divided.forms).problem
 
 
-MADE = {"JointProblem": joint_problem, "PlacementProblem": placement_problem}
+MADE = {"JointProblem": search, "PlacementProblem": placement_problem}
 MADE["BandProblem"] = band_problem
 
 
@@ -148,14 +137,14 @@ def test_an_objective_of_energy_needs_energies() -> None:
     ],
 )
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
-    problem = joint_problem()
+    problem = search()
     with pytest.raises(ValueError, match=message):
         problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions(**options))
 
 
 @pytest.mark.parametrize("wrong", ["short", "twice", "beyond"])
 def test_an_order_that_is_not_one_is_refused(wrong: str) -> None:
-    problem = joint_problem()
+    problem = search()
     order = np.arange(len(problem.workload.jobs))
     order = {"short": order[:-1], "twice": np.zeros_like(order), "beyond": order + 1}[wrong]
     with pytest.raises(ValueError, match="order"):
@@ -163,7 +152,7 @@ def test_an_order_that_is_not_one_is_refused(wrong: str) -> None:
 
 
 def test_results_are_read_only() -> None:
-    problem = joint_problem()
+    problem = search()
     run = problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions()).run
     with pytest.raises(AttributeError):
         run.makespan = 0

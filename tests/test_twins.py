@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
@@ -16,9 +17,6 @@ from loadmaster import _native
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times, memories_used
 from loadmaster.mapping.group import Group, core_and_position
 from loadmaster.placement.autotm.bound import free_prices, use_costs
@@ -27,20 +25,14 @@ from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.planning.assessor import replay
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.workloads.lowering.instantiate import lower
 
 
-def joint_problem(machine, batches=1, blocks=2):
+def search(machine, batches=1, blocks=2):
     work = lower([residual_chain(blocks)], machine, mini_batches=batches)
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    return (
-        work,
-        table,
-        JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine))),
-    )
+    problem = joint_problem(work, machine)
+    return work, problem.table, problem
 
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
@@ -49,7 +41,7 @@ def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, bat
     """Bytes over a link in seconds, whole picoseconds, and which results go to main memory:
     job_times.py and admission.cpp."""
     machine = npu(1, room, copies=False)
-    work, table, problem = joint_problem(machine, batches)
+    work, table, problem = search(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     _, placement, _ = problem.decisions(found)
     times = job_times(
@@ -71,7 +63,7 @@ def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(
 ) -> None:
     """Which results go to main memory: joint/problem.py and job_times.py."""
     machine = npu(1, room)
-    work, table, problem = joint_problem(machine, batches)
+    work, table, problem = search(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
     used = memories_used(
@@ -90,7 +82,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
     machine = dataclasses.replace(
         machine, copy=dataclasses.replace(machine.copy, asynchronous_to_fast=engine)
     )
-    work, table, problem = joint_problem(machine)
+    work, table, problem = search(machine)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
     assert placement.copies
@@ -117,7 +109,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
     """Whenever a core is idle, the first ready job in order goes where it ends first: dispatch.cpp
     and admission.cpp."""
     machine = npu(cores, 64)
-    work, table, problem = joint_problem(machine, batches)
+    work, table, problem = search(machine, batches)
     keys = [random.random() for _ in work.jobs]
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])

@@ -15,7 +15,6 @@ from loadmaster.allocation.memories.integer_program import Program, prove
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import Cut, relax
 from loadmaster.allocation.memories.verify import broken_bank_rules
-from loadmaster.allocation.native import merged
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
@@ -166,14 +165,6 @@ def three() -> list[lm.Buffer]:
     return [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 6, 3), lm.Buffer("c", 5, 9, 8)]
 
 
-def test_the_cheapest_bytes_are_spilled() -> None:
-    answer = lm.allocate_banks(three(), [SRAM, DRAM])
-    assert (answer.status, answer.cost, answer.lower_bound) == ("optimal", 3, 3)
-    assert answer.memory == ("sram", "dram", "sram")
-    assert answer.packings["sram"].peak == 8
-    assert lm.allocate_banks(three(), [lm.Bank("sram", 11), DRAM]).cost == 0
-
-
 def test_accesses_costs_preferences_and_pins_decide() -> None:
     def homes(*changed: lm.Buffer) -> tuple[str, ...]:
         named = {buffer.id: buffer for buffer in changed}
@@ -186,14 +177,6 @@ def test_accesses_costs_preferences_and_pins_decide() -> None:
     assert homes(lm.Buffer("b", 2, 6, 3, prefers=("dram", "sram"))) == ("sram", "dram", "sram")
     assert homes(lm.Buffer("b", 2, 6, 3, memory="sram")) == ("sram", "sram", "dram")
     assert homes(lm.Buffer("a", 0, 4, 6, memory="dram", offset=64)) == ("dram", "dram", "sram")
-
-
-def test_pins_to_one_address_of_different_memories_do_not_meet() -> None:
-    buffers = [
-        lm.Buffer("a", 0, 4, 6, memory="sram", offset=0),
-        lm.Buffer("b", 0, 4, 6, memory="dram", offset=0),
-    ]
-    assert lm.allocate_banks(buffers, [SRAM, DRAM]).offsets.tolist() == [0, 0]
 
 
 def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() -> None:
@@ -228,27 +211,6 @@ def test_aliases_without_bytes_share_a_memory() -> None:
     assert answer.memory[0] == answer.memory[1]
 
 
-def test_aliases_live_in_one_memory() -> None:
-    answer = lm.allocate_banks(three(), [SRAM, DRAM], aliases=((0, 2),))
-    assert answer.memory == ("sram", "dram", "sram")
-    assert answer.offsets[0] == answer.offsets[2]
-
-
-def test_what_loads_but_cannot_be_packed_is_cut_off() -> None:
-    """The load is 6 at most, but three aligned pairs cannot be packed within 6 bytes: one has to
-    go, as the search proves."""
-    buffers = [
-        lm.Buffer("a", 0, 2, 3, alignment=4),
-        lm.Buffer("b", 1, 3, 3, alignment=4),
-        lm.Buffer("c", 0, 3, 1, alignment=2),
-    ]
-    answer = lm.allocate_banks(buffers, [lm.Bank("m", 7), DRAM])
-    assert (answer.status, answer.cost) == (
-        "optimal",
-        least_cost(buffers, (lm.Bank("m", 7), DRAM), np.array([[0, 3], [0, 3], [0, 1]])),
-    )
-
-
 def test_what_fits_nowhere_says_why() -> None:
     answer = lm.allocate_banks([lm.Buffer("a", 0, 4, 60, memory="sram")], [SRAM, DRAM])
     assert (answer.status, answer.memory) == ("infeasible", None)
@@ -263,8 +225,9 @@ def test_bounds_hold_whatever_the_prices() -> None:
     relaxation = relax(problem, (SRAM, DRAM), cost)
     prices = relaxation.prices_by_subgradient(20)
     allowed = cost != FORBIDDEN
+    first = prices.capacity.copy()
     for factor in (0.0, 0.3, 1.0, 7.0, 1e6):
-        prices.capacity[:] *= factor
+        prices.capacity[:] = factor * first
         assert relaxation.bound(prices, allowed) <= 3
     assert prove(Program(relaxation, None), relaxation, 3, 100, 1).bound == 3
     relaxation.cuts.append(Cut(0, np.array([0]), 0))
@@ -402,12 +365,5 @@ def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_
         lm.Buffer("high", 0, 1, 3, prefers=("m0", "m2")),
     ]
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
-    problem, _, _ = merged(problem_of(buffers, aliases=((0, (2, 4)),)))
-    costs = np.array([[0, 5, 10], [0, -1, 6]])[: len(problem)]
-    program = Program(relax(problem, banks, costs), 10.0)
-    program.tighten()
-    matrix = program._program._solver.getLp().a_matrix_
-    columns = np.repeat(np.arange(len(matrix.start_) - 1), np.diff(matrix.start_))
-    entries = list(zip(columns.tolist(), matrix.index_, strict=True))
-    assert len(entries) == len(set(entries))
-    assert lm.allocate_banks(buffers, banks, aliases=((0, (2, 4)),)).status == "optimal"
+    answer = lm.allocate_banks(buffers, banks, aliases=((0, (2, 4)),), time_limit=10.0)
+    assert (answer.status, answer.interrupted) == ("optimal", False)

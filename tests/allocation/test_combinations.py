@@ -154,21 +154,6 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, c
         assert answer.lower_bound <= answer.peak
 
 
-def test_sharing_is_proven_where_the_load_does_not_say() -> None:
-    """A pair that may share does not, because sharing would block the pin."""
-    buffers = [
-        lm.Buffer("a", 0, 4, 4),
-        lm.Buffer("b", 3, 8, 4),
-        lm.Buffer("c", 5, 9, 4, offset=0),
-        lm.Buffer("d", 0, 2, 4, offset=4),
-    ]
-    answer = lm.allocate(buffers, in_place=[(0, 1)])
-    assert (answer.status, answer.peak) == ("optimal", 8)
-    three = [lm.Buffer(name, 0, 4, size) for name, size in (("a", 5), ("b", 4), ("c", 3))]
-    assert lm.allocate(three, in_place=[(0, 1), (1, 2)]).peak == 8
-    assert lm.allocate(three, in_place=[(0, 1), (1, 2)]).status == "optimal"
-
-
 def test_pairs_that_are_pinned_to_one_address_share_it() -> None:
     buffers = [
         lm.Buffer("a", 0, 4, 4, offset=0),
@@ -181,17 +166,6 @@ def test_pairs_that_are_pinned_to_one_address_share_it() -> None:
         lm.allocate(buffers)
     with pytest.raises(AllocationError, match="pinned to 0: they overlap: move one"):
         lm.allocate(buffers, conflicts=[(0, 1)])
-
-
-def test_conflicts_of_two_cores_are_solved_exactly() -> None:
-    """A cycle of five needs more than its heaviest clique."""
-    buffers = [lm.Buffer(str(i), 0, 1, 2) for i in range(5)]
-    answer = lm.allocate(buffers, conflicts=[(i, (i + 1) % 5) for i in range(5)])
-    assert (answer.status, answer.peak) == ("optimal", 6)
-    assert (
-        lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant
-        is None
-    )
 
 
 @pytest.mark.slow

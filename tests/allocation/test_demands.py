@@ -25,78 +25,9 @@ def holds(buffers: list[lm.Buffer], answer: lm.Allocation, **demands) -> None:
     assert lm.verify_buffers(problem_of(buffers, **demands), answer.offsets) == ()
 
 
-def test_aliases_share_their_address_even_while_both_are_alive() -> None:
-    apart, shared = lm.allocate(three()), lm.allocate(three(), aliases=((0, 1),))
-    assert apart.peak == 20
-    assert shared.offsets[0] == shared.offsets[1]
-    assert shared.peak == 20
-    assert lm.allocate(three()[:2], aliases=((0, 1),)).peak == 10
-    holds(three(), shared, aliases=((0, 1),))
-
-
-def test_an_alias_group_takes_no_more_than_what_is_alive_of_it() -> None:
-    buffers = [
-        lm.Buffer("small", 0, 9, 2),
-        lm.Buffer("large", 0, 3, 10),
-        lm.Buffer("later", 3, 9, 8),
-    ]
-    answer = lm.allocate(buffers, aliases=((0, 1),))
-    assert answer.status == "optimal"
-    assert answer.peak == 10
-    holds(buffers, answer, aliases=((0, 1),))
-
-
 rows = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8
 )
-
-
-@given(rows, st.data())
-@fuzz(60)
-def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
-    buffers = [
-        lm.Buffer(str(i), lower, lower + length, size)
-        for i, (lower, length, size) in enumerate(rows)
-    ]
-    members = data.draw(
-        st.lists(st.integers(0, len(rows) - 1), unique=True, min_size=2, max_size=4)
-    )
-    low = data.draw(st.integers(0, 20))
-    demands = {
-        "aliases": (tuple(members),),
-        "reserved": ((low, low + data.draw(st.integers(0, 9))),),
-    }
-    answer = lm.allocate(buffers, **demands)
-    holds(buffers, answer, **demands)
-    assert answer.lower_bound <= answer.peak
-
-
-@given(rows, st.data())
-@fuzz(60)
-def test_in_place_pairs_never_cost_anything(rows, data) -> None:
-    buffers = [
-        lm.Buffer(str(i), lower, lower + length, size)
-        for i, (lower, length, size) in enumerate(rows)
-    ]
-    pairs = [(i, i + 1) for i in range(len(rows) - 1) if data.draw(st.booleans())]
-    answer = lm.allocate(buffers, in_place=pairs)
-    holds(buffers, answer, in_place=pairs)
-    assert answer.lower_bound <= answer.peak <= lm.allocate(buffers).peak
-
-
-def test_in_place_pairs_may_share_and_need_not() -> None:
-    answer = lm.allocate(three(), in_place=[(0, 1)])
-    holds(three(), answer, in_place=[(0, 1)])
-    assert lm.allocate(three()[:2], in_place=[(0, 1)]).peak == 10
-    assert answer.peak == 20
-
-
-def test_reserved_ranges_stay_free() -> None:
-    answer = lm.allocate(three(), reserved=((5, 12),))
-    holds(three(), answer, reserved=((5, 12),))
-    assert answer.status == "optimal"
-    assert answer.peak == 32
-    assert len(answer.offsets) == 3
 
 
 def test_ranges_beyond_the_packing_cost_nothing() -> None:
@@ -107,18 +38,6 @@ def test_ranges_beyond_the_packing_cost_nothing() -> None:
     assert tight.status == "infeasible"
     with pytest.raises(AllocationError, match="touches the reserved range 3-9"):
         lm.allocate([lm.Buffer("a", 0, 4, 5, offset=0)], reserved=((3, 9),))
-
-
-def test_several_lifetimes_leave_the_time_between_to_others() -> None:
-    buffers = [lm.Buffer.during("twice", [(0, 3), (6, 9)], 10), lm.Buffer("between", 3, 6, 10)]
-    assert lm.allocate(buffers).peak == 10
-
-
-def test_a_window_keeps_only_its_bytes() -> None:
-    buffers = [lm.Buffer("a", 0, 10, 8, gaps=(Gap(2, 8, (0, 2)),)), lm.Buffer("b", 3, 7, 6)]
-    answer = lm.allocate(buffers)
-    assert answer.peak == 8
-    holds(buffers, answer)
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.data())
@@ -241,15 +160,6 @@ def test_sizes_near_the_limit_are_exact() -> None:
     assert (answer.status, answer.peak) == ("optimal", 2 * big + 1)
 
 
-def test_an_alias_may_be_absent_when_its_life_begins_or_ends() -> None:
-    for gap in (Gap(0, 1), Gap(2, 3)):
-        late = lm.Buffer("a", 0, 3, 3, gaps=(gap,))
-        buffers = [late, lm.Buffer("c", 1, 2, 3), lm.Buffer("b", gap.lower, gap.upper, 6)]
-        answer = lm.allocate(buffers, aliases=((0, 1),))
-        assert (answer.status, answer.peak) == ("optimal", 6)
-        assert lm.allocate(buffers, 6, aliases=((0, 1),)).offsets is not None
-
-
 def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
     buffers = [lm.Buffer("a", 0, 3, 12, gaps=(Gap(0, 3, (0, 3)),)), lm.Buffer("b", 0, 1, 2)]
     demands = {"reserved": ((11, 15),)}
@@ -306,13 +216,6 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
     assert answer.peak == 9
     assert answer.lower_bound == 9
     holds(ends, answer, aliases=((0, 1),))
-
-
-def test_aliases_without_bytes_go_where_one_is_pinned() -> None:
-    answer = lm.allocate(
-        [lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),)
-    )
-    assert answer.offsets.tolist() == [4, 4]
 
 
 def test_an_alias_at_an_offset_keeps_its_distance() -> None:
@@ -450,72 +353,6 @@ def test_buffers_that_may_share_are_no_reason_together() -> None:
     reason = answer.certificate
     assert (reason.kind, reason.required, reason.buffers) == ("load", 7, ("old", "new", "other"))
     assert answer.lower_bound == 8
-
-
-def test_a_reserved_range_is_named_as_the_reason() -> None:
-    reason = lm.allocate(
-        [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)
-    ).certificate
-    assert (reason.kind, reason.instant, reason.required) == ("reserved ranges", 2, 12)
-    assert "(reserved 4-7)" in reason.buffers
-    load = lm.allocate(
-        [lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)
-    ).certificate
-    assert (load.kind, load.buffers) == ("load", ("a", "b"))
-
-
-def test_pins_that_leave_no_aligned_room_are_named_beside_the_alignment() -> None:
-    buffers = [
-        lm.Buffer("p", 0, 4, 1, offset=3),
-        lm.Buffer("q", 0, 4, 1, offset=7),
-        lm.Buffer("a", 0, 4, 4, alignment=4),
-    ]
-    reason = lm.allocate([*buffers, lm.Buffer("b", 0, 4, 2)], 8).certificate
-    assert "pins" in reason.kind
-
-
-def test_the_instant_named_is_one_at_which_all_are_present() -> None:
-    late = lm.Buffer("late", 0, 5, 4, offset=8, gaps=(Gap(0, 3),))
-    reason = lm.allocate([late, lm.Buffer("other", 0, 5, 2)], 10).certificate
-    assert (reason.instant, reason.buffers) == (3, ("late",))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 6), st.integers(1, 5), st.integers(1, 5), st.integers(0, 12)),
-        min_size=2,
-        max_size=9,
-    ),
-    st.data(),
-)
-@fuzz(100)
-def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
-    buffers = [
-        lm.Buffer(str(i), lower, lower + length, size, offset=at)
-        for i, (lower, length, size, at) in enumerate(rows)
-    ]
-    pairs = [(i, j) for j in range(len(rows)) for i in range(j)]
-    in_place = data.draw(st.lists(st.sampled_from(pairs), unique=True))
-
-    def overlap(one: lm.Buffer, other: lm.Buffer) -> bool:
-        together = one.lower < other.upper and other.lower < one.upper
-        return (
-            together
-            and one.offset < other.offset + other.size
-            and other.offset < one.offset + one.size
-        )
-
-    wrong = [
-        (i, j)
-        for i, j in pairs
-        if overlap(buffers[i], buffers[j])
-        and not ((i, j) in in_place and buffers[i].offset == buffers[j].offset)
-    ]
-    if not wrong:
-        assert problem_of(buffers, in_place=in_place).pin.tolist() == [b.offset for b in buffers]
-        return
-    with pytest.raises(AllocationError, match="they overlap at instant"):
-        problem_of(buffers, in_place=in_place)
 
 
 @given(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import FUZZ, fuzz
-from tests.support.problems import demands, lowest_peak, records
+from tests.support.fuzzing import fuzz
+from tests.support.problems import demands, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -41,30 +41,6 @@ def read(reader) -> tuple[lm.Problem | None, str]:
         return None, str(error)
 
 
-def load(problem: lm.Problem) -> int:
-    parts = problem.parts
-    return max(
-        (
-            int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum())
-            for t in parts.lower.tolist()
-        ),
-        default=0,
-    )
-
-
-@pytest.mark.slow
-def test_in_a_third_of_the_problems_the_optimum_exceeds_the_load() -> None:
-    exceeds: list[bool] = []
-
-    @given(records())
-    @fuzz(200 / FUZZ)
-    def look(buffers: list[lm.Buffer]) -> None:
-        exceeds.append(lowest_peak(buffers) > load(problem_of(buffers)))
-
-    look()
-    assert sum(exceeds) > len(exceeds) / 3
-
-
 @rivals
 @given(combined(most=12))
 @fuzz(25)
@@ -78,31 +54,6 @@ def test_cp_sat_agrees_under_every_combination(case) -> None:
     assert theirs.lower_bound <= mine.peak
     if mine.status == theirs.status == "optimal":
         assert mine.peak == theirs.peak
-
-
-@given(combined(most=7), st.integers(2, 1000), st.integers(0, 30))
-@fuzz(50)
-def test_scaling_bytes_scales_peak_and_capacity(case, factor: int, capacity: int) -> None:
-    buffers, wanted = case
-    before = answer_or_none(buffers, **wanted)
-    if before is None:
-        return
-    problem = problem_of(buffers, **wanted)
-    gaps = problem.gaps
-    scaled = replace(
-        problem,
-        size=problem.size * factor,
-        alignment=problem.alignment * factor,
-        pin=np.where(problem.pin < 0, -1, problem.pin * factor),
-        gaps=gaps._replace(low=gaps.low * factor, high=gaps.high * factor),
-        reserved=tuple((low * factor, high * factor) for low, high in problem.reserved),
-        aliases=tuple(
-            tuple((buffer, shift * factor) for buffer, shift in group) for group in problem.aliases
-        ),
-        in_place=problem.in_place * np.array([1, 1, factor]),
-    )
-    assert lm.allocate(scaled).peak == before.peak * factor
-    assert lm.allocate(scaled, capacity * factor).status == lm.allocate(problem, capacity).status
 
 
 @given(combined(most=7), st.integers(2, 9))

@@ -2,8 +2,6 @@
 
 import ctypes
 
-import numpy as np
-import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
@@ -157,16 +155,3 @@ def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data)
         )
     elif answer.status == "infeasible":
         assert capacity < result.bound <= answer.lower_bound
-
-
-@pytest.mark.parametrize("count", [10, 100, 1000])
-def test_plain_sets_get_the_same_answer_on_every_way_in(count: int) -> None:
-    random = np.random.default_rng(count)
-    lower = random.integers(0, count, count)
-    problem = problem_of(
-        (lower, lower + random.integers(1, 20, count), random.integers(1, 1000, count))
-    )
-    answer = lm.allocate(problem)
-    result, offsets, _ = from_c(problem, 0, 1, 0)
-    assert offsets == answer.offsets.tolist()
-    assert (STATUS[result.status], result.peak) == (answer.status, answer.peak)

@@ -1,14 +1,16 @@
 """The native kernels: against brute force, rules on and off, and hostile arrays."""
 
-import itertools
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.problems import columns, lowest_peak, orderly, records
 
+import loadmaster as lm
 from loadmaster import _native
+from loadmaster.allocation.native import packing_problem
+from loadmaster.allocation.rules import problem_of
 
 NONE = np.zeros(0, dtype=np.int64)
 RULES = (
@@ -27,99 +29,14 @@ def ints(values) -> np.ndarray:
     return np.array(list(values), dtype=np.int64)
 
 
-class Problem:
-    """Buffers as (size, alignment, pin, sections), a section being (begin, end, low, high)."""
-
-    def __init__(self, buffers) -> None:
-        self.buffers = buffers
-        sections = [section for *_, mine in buffers for section in mine]
-        first = np.cumsum([0] + [len(mine) for *_, mine in buffers])
-        columns = [ints(s[k] for s in sections) for k in range(4)]
-        self.arrays = [
-            ints(b[0] for b in buffers),
-            ints(b[1] for b in buffers),
-            ints(b[2] for b in buffers),
-            first.astype(np.int64),
-            *columns,
-        ]
-
-    def clash(self, i: int, at: int, j: int, other: int) -> bool:
-        return any(
-            b < e2 and b2 < e and at + low < other + high2 and other + low2 < at + high
-            for b, e, low, high in self.buffers[i][3]
-            for b2, e2, low2, high2 in self.buffers[j][3]
-            if b < e and b2 < e2 and low < high and low2 < high2
-        )
-
-    def alive(self, i: int) -> bool:
-        return any(b < e and low < high for b, e, low, high in self.buffers[i][3])
-
-    def valid(self, offsets) -> bool:
-        n = len(self.buffers)
-        return all(
-            o >= 0 and (pin == o if pin >= 0 else o % a == 0)
-            for o, (_, a, pin, _) in zip(offsets, self.buffers, strict=True)
-        ) and not any(self.clash(i, offsets[i], j, offsets[j]) for i in range(n) for j in range(i))
-
-    def peak(self, offsets) -> int:
-        return max(
-            (
-                int(o) + b[0]
-                for i, (o, b) in enumerate(zip(offsets, self.buffers, strict=True))
-                if self.alive(i)
-            ),
-            default=0,
-        )
-
-    def optimum(self, most: int) -> int | None:
-        """The smallest peak up to ``most``, by trying every offset."""
-        alive = [i for i in range(len(self.buffers)) if self.alive(i)]
-        alive.sort(key=lambda i: (self.buffers[i][2] < 0, -self.buffers[i][0]))
-        best = None
-        chosen: dict[int, int] = {}
-
-        def place(k: int, peak: int) -> None:
-            nonlocal best
-            limit = most if best is None else best - 1
-            if peak > limit:
-                return
-            if k == len(alive):
-                best = peak
-                return
-            i = alive[k]
-            size, alignment, pin, _ = self.buffers[i]
-            for at in [pin] if pin >= 0 else range(0, limit - size + 1, alignment):
-                if not any(self.clash(i, at, j, other) for j, other in chosen.items()):
-                    chosen[i] = at
-                    place(k + 1, max(peak, at + size))
-                    del chosen[i]
-
-        place(0, 0)
-        return best
-
-    @property
-    def native(self) -> _native.PackingProblem:
-        return _native.PackingProblem(*self.arrays)
-
-    def minimise(
-        self, seed: int = 0, nodes: int = 200_000, threads: int = 1
-    ) -> _native.ExactPacking:
-        return self.native.minimise(nodes=nodes, seed=seed, threads=threads)
-
-    def fit(
-        self,
-        capacity: int,
-        rules: _native.SearchRules | None = None,
-        seed: int = 0,
-        nodes: int = 200_000,
-        threads: int = 1,
-    ):
-        return self.native.fit(capacity, nodes=nodes, seed=seed, rules=rules, threads=threads)
+def native(buffers) -> _native.PackingProblem:
+    """Buffers, or rows (lower, upper, size)."""
+    records = bool(buffers) and isinstance(buffers[0], lm.Buffer)
+    return packing_problem(problem_of(buffers if records else columns(buffers)))
 
 
-def plain(rows) -> Problem:
-    """Buffers (lower, upper, size)."""
-    return Problem([(size, 1, -1, [(lower, upper, 0, size)]) for lower, upper, size in rows])
+def minimise(problem: _native.PackingProblem, **options) -> _native.ExactPacking:
+    return problem.minimise(**{"nodes": 200_000, "seed": 0, **options})
 
 
 def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
@@ -142,70 +59,28 @@ def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
     return [(left, right, high - low) for left, right, low, high in pieces]
 
 
-@st.composite
-def sections(draw, size: int, windows: bool):
-    cuts = sorted(
-        draw(st.lists(st.integers(0, 8), min_size=2, max_size=6 if draw(st.booleans()) else 2))
-    )
-    mine = []
-    for begin, end in itertools.pairwise(cuts):
-        if len(mine) and draw(st.booleans()):
-            continue
-        low, high = 0, size
-        if windows and draw(st.booleans()):
-            low = draw(st.integers(0, size))
-            high = draw(st.integers(low, size))
-        mine.append((begin, end, low, high))
-    return mine
-
-
-@st.composite
-def problems(draw, windows: bool = False, most: int = 6):
-    pins = draw(st.sampled_from([0, 0, 1, 2]))
-    buffers = []
-    for index in range(draw(st.integers(1, most))):
-        size = draw(st.integers(1, 6))
-        alignment = draw(st.sampled_from([1, 1, 2, 3, 4, 8]))
-        pin = draw(st.integers(0, 8)) if index < pins else -1
-        buffers.append((size, 1 if pin >= 0 else alignment, pin, draw(sections(size, windows))))
-    return Problem(buffers)
-
-
-@given(problems())
-@fuzz(400)
-@pytest.mark.slow
-def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
-    best = problem.optimum(60)
-    found = problem.minimise()
-    if best is None:
-        assert found.status == "infeasible"
-        assert (found.offsets == -1).all()
-        return
-    assert found.status == "optimal"
-    assert found.peak == found.bound == best == problem.peak(found.offsets)
-    assert problem.valid(found.offsets)
-
-
-@given(problems(), st.integers(0, 20), st.sampled_from(RULES))
+@given(records(most=6), st.integers(0, 20), st.sampled_from(RULES))
 @fuzz(300)
 def test_fit_agrees_with_brute_force_with_any_rule_off(
-    problem: Problem, capacity: int, rule: str
+    buffers: list[lm.Buffer], capacity: int, rule: str
 ) -> None:
-    fits = problem.optimum(capacity) is not None
+    assume(orderly(buffers))
+    problem, fits = native(buffers), lowest_peak(buffers) <= capacity
     none = dict.fromkeys(RULES, False)
     for switched in ({}, {rule: False}, none | {rule: True}, none):
-        found = problem.fit(capacity, _native.SearchRules(**switched))
+        rules = _native.SearchRules(**switched)
+        found = problem.fit(capacity, nodes=200_000, seed=0, rules=rules)
         assert found.status == ("feasible" if fits else "infeasible"), switched
         if fits:
-            assert problem.valid(found.offsets)
-            assert found.peak == problem.peak(found.offsets) <= capacity
+            assert lm.verify_buffers(problem_of(buffers), found.offsets, capacity) == ()
+            assert found.peak <= capacity
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "slot_reduction"])
 def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
     """A switch that did nothing would pass every comparison with brute force. Fewer slots save
     time, but no nodes."""
-    problem = plain(cut(34, 14)).native
+    problem = native(cut(34, 14))
     found, without = (
         problem.minimise(nodes=3000, rules=_native.SearchRules(**switched))
         for switched in ({}, {rule: False})
@@ -214,84 +89,39 @@ def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
     assert without.nodes != found.nodes
 
 
-@given(problems(windows=True, most=5))
-@fuzz(300)
-def test_windows_are_respected_and_no_claim_is_false(problem: Problem) -> None:
-    best = problem.optimum(40)
-    found = problem.minimise()
-    assert found.status != "infeasible" or best is None
-    if found.status != "infeasible" and best is not None:
-        assert problem.valid(found.offsets)
-        assert found.bound <= best <= found.peak == problem.peak(found.offsets)
-        assert (found.status == "optimal") == (found.bound == found.peak)
-
-
-@given(problems(windows=True, most=8), st.booleans(), st.randoms())
+@given(records(most=8), st.booleans(), st.randoms())
 @fuzz(200)
-def test_any_order_gives_a_valid_packing(problem: Problem, best_fit: bool, random) -> None:
-    order = list(range(len(problem.buffers)))
-    random.shuffle(order)
-    pinned = [i for i, b in enumerate(problem.buffers) if b[2] >= 0]
-    if any(
-        problem.clash(i, problem.buffers[i][2], j, problem.buffers[j][2])
-        for i in pinned
-        for j in pinned
-        if j < i
-    ):
-        with pytest.raises(ValueError, match="overlap"):
-            problem.native.place_in_order(ints(order), best_fit)
-        return
-    placed = problem.native.place_in_order(ints(order), best_fit)
-    assert problem.valid(placed.offsets)
-    assert placed.peak == problem.peak(placed.offsets)
+def test_any_order_gives_a_valid_packing(buffers: list[lm.Buffer], best_fit: bool, random) -> None:
+    order = random.sample(range(len(buffers)), len(buffers))
+    placed = native(buffers).place_in_order(ints(order), best_fit)
+    assert lm.verify_buffers(problem_of(buffers), placed.offsets, placed.peak) == ()
+
+
+def test_pins_that_overlap_are_refused() -> None:
+    size, first = ints([4, 4]), ints([0, 1, 2])
+    sections = ints([0, 0]), ints([2, 2]), ints([0, 0]), size
+    problem = _native.PackingProblem(size, ints([1, 1]), ints([0, 3]), first, *sections)
+    with pytest.raises(ValueError, match="overlap"):
+        problem.place_in_order(ints([0, 1]), False)
 
 
 rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=30)
 
 
-@given(rows)
-@fuzz(200)
-def test_small_calls_give_valid_packings(triples) -> None:
-    table = [(lower, lower + length, size) for lower, length, size in triples]
-    lower, upper, size = (ints(row[k] for row in table) for k in range(3))
-    offsets, peak, bound = _native.allocate_small(lower, upper, size)
-    problem = plain(table)
-    assert problem.valid(offsets)
-    assert bound <= peak == problem.peak(offsets)
-    assert _native.packing_holds(lower, upper, size, offsets, peak)
-
-
-@given(rows)
-@fuzz(100)
-def test_the_optimum_survives_shuffling_shifting_scaling_and_turning_time_round(triples) -> None:
-    table = [(lower, lower + length, size) for lower, length, size in triples][:12]
-    found = plain(table).minimise()
-    for other, factor in (
-        (table[::-1], 1),
-        ([(lower + 1000, upper + 1000, size) for lower, upper, size in table], 1),
-        ([(-upper, -lower, size) for lower, upper, size in table], 1),
-        ([(lower, upper, 7 * size) for lower, upper, size in table], 7),
-    ):
-        changed = plain(other).minimise()
-        if found.status == changed.status == "optimal":
-            assert (changed.peak, changed.bound) == (factor * found.peak, factor * found.bound)
-
-
 def test_nothing_at_all() -> None:
-    nothing = plain([])
-    assert nothing.minimise().status == "optimal"
-    assert nothing.fit(0).status == "feasible"
-    assert nothing.native.load_bound().bytes == 0
+    nothing = native([])
+    assert minimise(nothing).status == "optimal"
+    assert nothing.fit(0, nodes=1, seed=0).status == "feasible"
+    assert nothing.load_bound().bytes == 0
     assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0)
-    found = plain([(3, 3, 5), (0, 4, 0)]).minimise()
+    found = minimise(native([(3, 3, 5), (0, 4, 0)]))
     assert (found.peak, found.bound) == (0, 0)
 
 
 def test_sizes_near_two_to_the_62() -> None:
     half = 2**61
-    assert plain([(0, 2, half), (1, 3, half)]).minimise().peak == 2**62
     with pytest.raises(OverflowError, match="2\\^62"):
-        plain([(0, 2, half), (1, 3, half + 1)]).minimise()
+        _native.allocate_small(ints([0, 1]), ints([2, 3]), ints([half, half + 1]))
     with pytest.raises(OverflowError, match="2\\^62"):
         _native.allocate_small(ints([0, 1]), ints([2, 3]), ints([2**62, 1]))
 
@@ -309,10 +139,10 @@ def test_sizes_near_two_to_the_62() -> None:
     ],
 )
 def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> None:
-    problem = plain([(0, 2, 4), (1, 3, 5)])
-    problem.arrays[which][0] = value
+    arrays = [*map(ints, ([4, 5], [1, 1], [-1, -1], [0, 1, 2], [0, 1], [2, 3], [0, 0], [4, 5]))]
+    arrays[which][0] = value
     with pytest.raises(ValueError, match=match):
-        problem.minimise()
+        minimise(_native.PackingProblem(*arrays))
 
 
 @given(rows, st.data())
@@ -324,7 +154,8 @@ def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
         data.draw(st.lists(st.integers(0, 20), min_size=len(table), max_size=len(table)))
     )
     top = max((offsets + size)[(size > 0) & (lower < upper)].tolist(), default=0)
-    assert _native.packing_holds(lower, upper, size, offsets, top) == plain(table).valid(offsets)
+    holds = lm.verify_buffers(problem_of((lower, upper, size)), offsets) == ()
+    assert _native.packing_holds(lower, upper, size, offsets, top) == holds
     assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
 
 
@@ -342,35 +173,13 @@ def assert_same(one: _native.ExactPacking, other: _native.ExactPacking) -> None:
 def test_threads_do_not_change_the_answer(threads: int) -> None:
     random = np.random.default_rng(3)
     lower = random.integers(0, 60, 120)
-    problem = plain(
-        zip(
-            lower.tolist(),
-            (lower + random.integers(5, 50, 120)).tolist(),
-            random.integers(1, 90, 120).tolist(),
-            strict=True,
-        )
-    )
-    one = problem.minimise(seed=5, nodes=60_000)
-    assert_same(one, problem.minimise(seed=5, nodes=60_000, threads=threads))
+    upper, size = lower + random.integers(5, 50, 120), random.integers(1, 90, 120)
+    problem = packing_problem(problem_of((lower, upper, size)))
+    options = {"seed": 5, "nodes": 60_000}
+    one = problem.minimise(**options)
+    assert_same(one, problem.minimise(**options, threads=threads))
     below = one.peak - 1
-    assert_same(
-        problem.fit(below, seed=5, nodes=60_000),
-        problem.fit(below, seed=5, nodes=60_000, threads=threads),
-    )
-
-
-def test_the_same_seed_gives_the_same_answer() -> None:
-    random = np.random.default_rng(7)
-    lower = random.integers(0, 60, 80)
-    problem = plain(
-        zip(
-            lower.tolist(),
-            (lower + random.integers(1, 30, 80)).tolist(),
-            random.integers(1, 50, 80).tolist(),
-            strict=True,
-        )
-    )
-    assert_same(problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000))
+    assert_same(problem.fit(below, **options), problem.fit(below, **options, threads=threads))
 
 
 def apart(size, alignment, pairs) -> _native.PackingProblem:

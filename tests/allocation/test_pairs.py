@@ -5,7 +5,7 @@ from itertools import combinations
 
 from hypothesis import event, given
 from tests.support.fuzzing import fuzz
-from tests.support.problems import clash, lowest_peak, records, rectangles
+from tests.support.problems import clash, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Load
@@ -59,26 +59,3 @@ def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(
         named = [buffer for buffer in buffers if buffer.id in bound.buffers]
         assert sum(buffer.size for buffer in named) == bound.bytes > by_load.bytes
         assert all(clash(one, 0, other, 0) for one, other in combinations(named, 2))
-
-
-def heaviest(buffers: list[lm.Buffer]) -> int:
-    """Most bytes of buffers of which each two clash, by trying all sets."""
-    sets = (some for count in range(len(buffers) + 1) for some in combinations(buffers, count))
-    apart = {
-        (one.id, other.id) for one, other in combinations(buffers, 2) if not clash(one, 0, other, 0)
-    }
-    return max(
-        sum(b.size for b in some)
-        for some in sets
-        if not any((one.id, other.id) in apart for one, other in combinations(some, 2))
-    )
-
-
-@given(records())
-@fuzz(60)
-def test_few_buffers_are_searched_through(buffers: list[lm.Buffer]) -> None:
-    plain = [
-        lm.Buffer(b.id, b.lower, b.upper, b.size, gaps=b.gaps) for b in buffers if rectangles(b)
-    ]
-    plain = [b for b in plain if all(gap.window is None for gap in b.gaps)]
-    assert lower_bound(problem_of(plain)).bytes >= heaviest(plain)

@@ -1,6 +1,5 @@
 """The one clock: seconds left, whether a deadline has come, and parts of the time that is left."""
 
-import math
 import time
 
 import pytest
@@ -27,19 +26,6 @@ def test_time_runs_out(clock) -> None:
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
 
 
-def test_no_seconds_are_over_at_once(clock) -> None:
-    deadline = Deadline.within(0)
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
-
-
-@pytest.mark.parametrize(
-    "deadline", [NO_DEADLINE, Deadline.within(None), Deadline.within(None).part(0.5)]
-)
-def test_without_a_deadline_time_never_runs_out(deadline: Deadline) -> None:
-    assert not deadline.is_set
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
-
-
 def test_a_part_is_of_the_time_left(clock) -> None:
     deadline = Deadline.within(8.0)
     clock[0] = 104.0
@@ -47,13 +33,6 @@ def test_a_part_is_of_the_time_left(clock) -> None:
     assert (part.left(), part.spent()) == (1.0, 0.0)
     clock[0] = 109.0
     assert deadline.part(0.5).passed()
-
-
-def test_for_ever_is_a_deadline_that_never_comes() -> None:
-    """So that a search whose budget counts work without a deadline goes on until it is complete."""
-    deadline = Deadline.within(math.inf)
-    assert deadline.is_set
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
 
 
 def test_time_is_kept_for_what_comes_after_but_no_more_than_three_quarters(clock) -> None:

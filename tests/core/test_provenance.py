@@ -1,8 +1,6 @@
 """Labels of costs: the weakest decides, and parts with one source add up."""
 
-import pytest
-
-from loadmaster.core.provenance import Label, Provenance, costs_json, described, merged, weakest
+from loadmaster.core.provenance import Label, Provenance, costs_json, described, weakest
 
 MEASURED = Provenance(Label.MEASURED, "times.csv", 45)
 ESTIMATED = Provenance(Label.ESTIMATED, "roofline of x", 3)
@@ -31,10 +29,3 @@ def test_parts_are_described_and_written_alike() -> None:
             {"label": "estimated", "source": "roofline of x", "count": 3},
         ],
     }
-
-
-@pytest.mark.parametrize("parts", [(), (MEASURED,), (MEASURED, ESTIMATED, MEASURED)])
-def test_merging_keeps_counts(parts: tuple[Provenance, ...]) -> None:
-    found = merged(parts)
-    assert sum(part.count for part in found) == sum(part.count for part in parts)
-    assert len({(part.label, part.source) for part in found}) == len(found)

@@ -13,7 +13,7 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.allocation.strategies.registry import STRATEGIES as ALLOCATING
-from loadmaster.core.errors import JobError, LoadmasterError, MappingError, ModelError
+from loadmaster.core.errors import JobError, LoadmasterError, MappingError
 from loadmaster.core.registry import Registry
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.integrations.dumps.readers.registry import READERS
@@ -70,16 +70,6 @@ class Doubled(CostModel):
 
 MODEL = Doubled()
 '''
-LOADED = '''"""`.same` files, which name another network."""
-from pathlib import Path
-from loadmaster.workloads.frontends.frontend import Frontend
-from loadmaster.workloads.frontends.load import load
-
-def read(source, **options):
-    return load(Path(source).read_text().strip(), **options)
-
-FRONTEND = Frontend(read, (".same",))
-'''
 
 
 def add(
@@ -109,18 +99,6 @@ def test_a_new_allocation_strategy_is_one_file(
         lm.allocate([lm.Buffer("a", 0, 1, 8)], strategy="al-stacked")
 
 
-def test_a_new_mapping_strategy_is_one_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    add(monkeypatch, tmp_path, "loadmaster.mapping.strategies", "first_core.py", MAPPED)
-    assert "first-core" in lm.strategies("map")
-    (tmp_path / "jobs.csv").write_text("K,C,Y,X,R,S,type\n8,8,8,8,3,3,1\n8,8,8,8,3,3,1\n")
-    from loadmaster.cost.analyse import read_job_list
-
-    analysis = lm.analyse(read_job_list(tmp_path / "jobs.csv"), lm.target("m3e-s2"))
-    assert lm.map_jobs(analysis, 1e9, strategy="first-core").core.tolist() == [0, 0]
-
-
 def test_a_new_baseline_is_one_file_and_may_have_a_name_that_no_file_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -145,15 +123,6 @@ def test_a_new_cost_model_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ).all()
     with pytest.raises(JobError, match=r"doubled:table\.csv: cannot be read"):
         lm.analyse(jobs, target, "doubled:table.csv")
-
-
-def test_a_new_frontend_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    add(monkeypatch, tmp_path, "loadmaster.workloads.frontends", "same.py", LOADED)
-    assert lm.strategies("load")["same"] == "`.same` files, which name another network."
-    (tmp_path / "net.same").write_text("onnx:squeezenet\n")
-    assert lm.load(tmp_path / "net.same") == lm.load("onnx:squeezenet")
-    with pytest.raises(ModelError, match="the onnx package ships no network"):
-        lm.load("onnx:net.same")
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,17 @@ that can be said by hand."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
-from tests.support.networks import RATES, residual_chain
 
 from loadmaster.core.errors import TargetError
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.instantiate import lower
 
 FILL = 8 + 16 - 2
 """Cycles in which the array of 8 x 16 elements fills and drains."""
@@ -31,26 +27,6 @@ def with_any_bandwidth(target: Target) -> Target:
 def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[int]]:
     table = job_table(workload, target)
     return float(table.compute[0, 0]) * 1e9, table.moved[:, 0].tolist(), table.tile[:, 0].tolist()
-
-
-@given(nests, st.sampled_from(list(Style)), st.integers(0, 5000), st.sampled_from([8, 16, 32]))
-@fuzz(150)
-def test_no_job_beats_its_array_or_its_compulsory_traffic(
-    nest: LoopNest, style: Style, extra: int, bits: int
-) -> None:
-    target = machine(style)
-    workload = one_job(nest, *operand_bytes(nest), extra, bits)
-    cycles, moved, tile = costs(workload, target)
-    assert cycles >= nest.macs / (8 * 16 * RATES[bits]) * (1 - 1e-9)
-    operands = (*workload.jobs[0].reads, *workload.jobs[0].writes)
-    # Strides step over some of the input.
-    skipped = [
-        min(1.0, taps / stride)
-        for taps, stride in ((nest.r, nest.stride[0]), (nest.s, nest.stride[1]))
-    ]
-    assert moved[0] >= operands[0].bytes * skipped[0] * skipped[1]
-    assert all(m >= operand.bytes for m, operand in zip(moved[1:], operands[1:], strict=True))
-    assert sum(tile) <= target.cores[0].buffer
 
 
 @given(
@@ -123,31 +99,6 @@ def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step() -> None:
     stays = costs(one_job(nest, 640, 4096, 640), machine(Style.WEIGHT_STATIONARY, buffer=16384))[1]
     assert moved[1] == 40960
     assert stays[1] == 4096
-
-
-def test_equal_cores_cost_the_same_and_a_jobs_cost_does_not_depend_on_its_company() -> None:
-    target = machine(Style.WEIGHT_STATIONARY)
-    twins = replace(target, cores=(target.cores[0], replace(target.cores[0], name="other")))
-    alone, together = (
-        lower([residual_chain(1)], twins),
-        lower([residual_chain(1), residual_chain(3, "b", 24)], twins),
-    )
-    a, b = job_table(alone, twins), job_table(together, twins)
-    for table in (a, b):
-        assert np.array_equal(table.compute[:, 0], table.compute[:, 1])
-        assert np.array_equal(table.moved[:, 0], table.moved[:, 1])
-    rows = len(a.operand_job)
-    assert np.array_equal(a.moved, b.moved[:rows])
-    assert np.array_equal(a.tile, b.tile[:rows])
-
-
-def test_rows_are_sorted_by_job_with_reads_before_writes() -> None:
-    workload = lower([residual_chain(2)], machine(Style.ROOFLINE))
-    table: JobTable = job_table(workload, machine(Style.ROOFLINE, buffer=0))
-    assert (np.diff(table.operand_job) >= 0).all()
-    for job in range(len(workload.jobs)):
-        writes = table.operand_write[table.operand_job == job]
-        assert (np.diff(writes.astype(int)) >= 0).all()
 
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job() -> None:

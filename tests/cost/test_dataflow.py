@@ -316,20 +316,6 @@ def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_
     ] == pytest.approx(1.2e-6)
 
 
-@pytest.mark.parametrize("name", ["edge-npu", "m3e-s6", "optane-server", "gpu-pcie"])
-def test_networks_can_be_analysed_on_every_kind_of_machine(name: str) -> None:
-    target = lm.target(name)
-    work = lower([lm.load("onnx:squeezenet")], target)
-    table = analyse(work, target)
-    assert table.latency.shape == (len(work.jobs), len(target.cores))
-    assert np.isfinite(table.latency).all()
-    assert (table.latency > 0).all()
-    assert np.isfinite(table.bandwidth).all()
-    assert table.energy is not None
-    assert (table.energy > 0).all()
-    assert table.clock == (None if name in ("optane-server", "gpu-pcie") else 1e9)
-
-
 def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
     target = machine(Style.ROW_STATIONARY, flexible=True)
     twins = replace(

@@ -78,21 +78,6 @@ def test_times_are_those_of_the_roofline() -> None:
     ]
 
 
-def test_views_vanish_and_views_of_different_parts_add_up() -> None:
-    ops = [
-        op("make", {"x": 64}, {"a": 100}),
-        op("view", {"a": 0}, {"a1": 0, "a2": 0}, OpClass.VIEW),
-        op("use", {"a1": 40, "a2": 40, "a": 100}, {"y": 8}),
-    ]
-    graph = graph_of(
-        ops, {"x": 64, "a": 100, "a1": 40, "a2": 40, "y": 8}, aliases={"a1": "a", "a2": "a"}
-    )
-    steps = kernel_sequence(graph, lm.target("optane-server"))
-    assert [kernel.name for kernel in steps.kernels] == ["make", "use"]
-    assert [tensor.name for tensor in steps.tensors] == ["x", "a", "y"]
-    assert steps.kernels[1].operands[0].fast_seconds == pytest.approx(100 / 100e9)
-
-
 def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
     ops = [
         op("first", {"x": 64}, {"a": 50}),
@@ -111,14 +96,6 @@ def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
         [("a", True, False), ("w", False, True)],
     ]
     assert steps.kernels[1].operands[1].slow_seconds == pytest.approx(50 / 14e9)
-
-
-def test_what_was_never_written_is_not_read() -> None:
-    steps = kernel_sequence(
-        graph_of([op("use", {"x": 4, "void": 8}, {"y": 4})], {"x": 4, "void": 8, "y": 4}),
-        lm.target("optane-server"),
-    )
-    assert [tensor.name for tensor in steps.tensors] == ["x", "y"]
 
 
 def test_a_machine_whose_kernels_need_fast_operands() -> None:

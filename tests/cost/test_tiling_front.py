@@ -15,7 +15,6 @@ from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.divisible import least_delivered
 from loadmaster.cost.analytical.job_costs import (
     front_tables,
-    job_costs,
     job_table,
     least_table,
     mixed_table,
@@ -88,23 +87,6 @@ def test_no_piece_has_less_delivered_than_its_share(
         assert all(
             each.delivered[0] >= least * piece.macs / nest.macs * (1 - 1e-12) for each in tilings
         )
-
-
-def test_sums_take_few_passes_where_many_input_channels_have_room() -> None:
-    """Sums of 128 x 128 results wait beside 128 channels at a time and more: they leave the array
-    24 times at most, and not 48 times."""
-    nest = LoopNest(k=128, c=3072, y=128)
-    core = job_costs(one_job(nest, *operand_bytes(nest)), lm.target("edge-npu")).kinds[0]
-    inputs, weights, results = operand_bytes(nest)
-    assert core.delivered[0] <= inputs * 128 / 32 + weights + results * (1 + 8 * 23)
-
-
-def test_room_for_three_blocks_of_filters_is_used() -> None:
-    """BERT's last layer of a block: sums of 192 of its 768 outputs fit, of 256 they do not: the
-    input crosses four times."""
-    nest = LoopNest(k=768, c=3072, y=128)
-    moved = job_costs(one_job(nest, *operand_bytes(nest)), lm.target("edge-npu")).kinds[0].moved
-    assert moved.tolist() == [4 * 3072 * 128, 768 * 3072, 768 * 128]
 
 
 def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once() -> None:

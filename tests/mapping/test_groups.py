@@ -62,25 +62,6 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
         )
 
 
-@given(mapped_groups(), st.randoms(use_true_random=False))
-@fuzz(80)
-def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
-    group, queues = case
-    alike = Group(
-        np.repeat(group.latency[:, :1], group.cores, axis=1),
-        np.repeat(group.demand[:, :1], group.cores, axis=1),
-    )
-    shuffled = random.sample(queues, len(queues))
-    assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(
-        alike, reference.row(alike, shuffled)
-    )
-    both = np.concatenate([reference.row(alike, queues), reference.row(alike, shuffled)])
-    first, second = alike.makespans(both)
-    assert first == pytest.approx(
-        second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum())
-    )
-
-
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
 @fuzz(150)
 def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
@@ -132,15 +113,6 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
         searched = range_bound(group, queues[known : known + 1], 0.0)
         assert searched.makespan <= best * (1 + 1e-9)
         assert all(group.allowed[np.arange(group.jobs), core].all() for core in searched.cores)
-
-
-def test_contents_know_that_jobs_are_whole() -> None:
-    # Three jobs on two cores: two of them share one, which takes 2 seconds; shares of jobs would
-    # take 1.5.
-    group = Group(np.ones((3, 2)), np.full((3, 2), 0.25))
-    queues = queues_of(np.array([0, 0, 1]), np.arange(3), 2)
-    assert configuration_bound(group, queues, 2.0).makespan < 1.6
-    assert range_bound(group, queues, 0.0).makespan == pytest.approx(2.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -256,19 +228,6 @@ def test_crowded_priorities_sort_too() -> None:
     priority = generator.integers(0, 4000, (1, 1000), dtype=np.uint32)
     order = np.lexsort((np.arange(1000), priority[0]))
     assert (group.decode(core, priority) == queues_of(core[0], order, 3)).all()
-
-
-@pytest.mark.parametrize("cores", [1, 2, 3, 5, 9, 17, 33, 65, 129])
-def test_any_number_of_cores_and_threads(cores: int) -> None:
-    generator = np.random.default_rng(cores)
-    group = Group(generator.lognormal(0, 2, (40, cores)), generator.lognormal(-1, 1, (40, cores)))
-    core = generator.integers(0, cores, (9, 40), dtype=np.int32)
-    priority = generator.integers(0, 2**32, (9, 40), dtype=np.uint32)
-    queues = group.decode(core, priority)
-    exact = [float(exact_makespan(group, row[None, :])) for row in queues]
-    assert group.makespans(queues) == pytest.approx(exact, rel=1e-12)
-    one, four = (group.native.scores(core, priority, threads) for threads in (1, 4))
-    assert (one == four).all()
 
 
 @pytest.mark.parametrize("threads", [2, 3, 40])

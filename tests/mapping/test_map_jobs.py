@@ -438,7 +438,3 @@ def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused() -
 def test_energy_needs_energies() -> None:
     with pytest.raises(MappingError, match="needs energies"):
         map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")
-
-
-def test_the_package_exports_the_mapper() -> None:
-    assert lm.map_jobs is map_jobs

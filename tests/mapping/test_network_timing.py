@@ -14,7 +14,7 @@ from loadmaster.cli.commands.map import _Times
 from loadmaster.core.errors import MappingError, UnitError
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
-from loadmaster.workloads.job import MiniBatch, NetworkTiming, network_timings
+from loadmaster.workloads.job import MiniBatch, network_timings
 
 NETWORKS = ("net", "aux")
 
@@ -69,13 +69,6 @@ def test_a_time_without_a_number_is_refused(text: str) -> None:
         _Times.of([text], None, None)
 
 
-def test_every_network_has_a_timing() -> None:
-    assert network_timings(("net", "net", "aux"), {"net": 4.0}, {"aux": 3.0}, MappingError) == {
-        "net": NetworkTiming("net", 4.0, None),
-        "aux": NetworkTiming("aux", 0.0, 3.0),
-    }
-
-
 @pytest.mark.parametrize(
     ("periods", "deadlines", "message"),
     [
@@ -98,13 +91,6 @@ def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due() -> None:
     assert release.tolist() == [0, 0, 0, 4, 4, 4, 0]
     assert due.tolist() == [inf, 3, 3, inf, 7, 7, inf]
     assert weight.tolist() == [2, 2, 2, 2, 2, 2, 1]
-
-
-def test_without_times_everything_is_there_at_once_and_never_due() -> None:
-    release, due, weight = job_times_of(pool(), network_timings(NETWORKS, {}, {}, MappingError), {})
-    assert not release.any()
-    assert np.isinf(due).all()
-    assert (weight == 1).all()
 
 
 def test_a_mini_batch_ends_with_its_last_job() -> None:

@@ -34,15 +34,6 @@ def test_no_other_cores_are_better_by_more_than_the_gap(seed: int) -> None:
     assert longest(group, core) <= 1.001 * min(longest(group, each) for each in every)
 
 
-def test_jobs_move_together_where_one_alone_does_not_pay() -> None:
-    """Eight jobs: the bus is free of them only on a core on which each takes as long as four of
-    them elsewhere."""
-    group = Group(np.tile([1.0, 1.0, 4.0], (8, 1)), np.tile([2.0, 2.0, 0.1], (8, 1)))
-    core = whole_jobs(group, 16.0, NO_DEADLINE)
-    assert (core == 2).sum() == 2
-    assert longest(group, core) == pytest.approx(14.0)
-
-
 def test_what_is_no_better_or_too_large_is_left_alone() -> None:
     group = Group(np.ones((4, 2)), np.full((4, 2), 0.1))
     assert whole_jobs(group, 1.9, NO_DEADLINE) is None

@@ -118,9 +118,6 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
     ("source", "options", "changes", "more"),
     [
         ("ncf.onnx.gz", {"batch": 4}, [], {"mini_batches": 2}),
-        ("dlrm.onnx.gz", {"batch": 64}, [], {}),
-        ("wide-and-deep.onnx.gz", {"batch": 4}, [], {"cut": "none"}),
-        ("onnxruntime-quantised.onnx.gz", {}, [], {}),
         ("onnxruntime-quantised-optimised.onnx.gz", {}, [], {}),
         (
             "traced-bert-opset13.onnx.gz",

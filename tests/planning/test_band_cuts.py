@@ -44,16 +44,6 @@ def test_what_is_more_than_ample_changes_nothing() -> None:
     assert offered[0] == offered[1] == offered[2]
 
 
-def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:
-    """A row of 64 x 8 bytes is wide for 4 KB, and so is a column; for 16 KiB neither is."""
-    network = DivisibleNetwork.of(convolutions(rows=64, strides=(1, 1, 1), skip=False), TARGET)
-    for scratchpad, tiled in ((4_000, True), (16 * 1024, False)):
-        ways = stacks_of_bands([network], [], npu(scratchpad=scratchpad), lambda: False)
-        offered = [striped for _, _, striped in ways]
-        assert offered == sorted(offered)
-        assert any(offered) == tiled
-
-
 def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:
     """A transposed convolution that doubles its rows: a band of a single one would have nothing to
     do."""

@@ -8,19 +8,16 @@ from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.fuzzing import fuzz
+from tests.support.lowered import joint_problem
 from tests.support.networks import residual_chain
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
@@ -108,39 +105,15 @@ def test_a_machine_on_which_no_piece_fits_is_refused() -> None:
         lm.plan([residual_chain(1)], copying(2, 256), effort=TEST)
 
 
-@fuzz(60)
-@given(st.data())
-def test_a_grid_says_which_of_its_pieces_meet_a_box(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
-    ends = tuple(
-        tuple(sorted(data.draw(st.sets(st.integers(1, extent))) | {extent})) for extent in shape
-    )
-    box = tuple(
-        tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent)))))
-        for extent in shape
-    )
-    grid = Grid(shape, ends)
-    cells = np.zeros(shape, dtype=bool)
-    cells[tuple(slice(*own) for own in box)] = True
-    meeting = [
-        number
-        for number, piece in enumerate(grid.boxes)
-        if cells[tuple(slice(*own) for own in piece)].any()
-    ]
-    assert list(grid.meeting(box)) == meeting
-
-
 def evaluated(machine: Target, options: JointOptions):
     """What comes of running the jobs of convolutions with a skip in their order, and of whether
     what is decided can be replayed."""
     work = lower([residual_chain(3)], machine, mini_batches=2)
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+    problem = joint_problem(work, machine)
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)
     times = job_times(
-        table,
+        problem.table,
         machine,
         placement.read_fast,
         placement.write_fast,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster import _native
@@ -17,11 +18,9 @@ from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.options import Option, balanced_sizes, operator_options
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 from loadmaster.workloads.window import shared, volume
 
@@ -34,14 +33,8 @@ def unlike(cores: int = 3) -> Target:
     )
 
 
-def parts(graph: Graph) -> tuple[Graph, list[FusedOp], list[Divisible | None]]:
-    single = without_updates(graph)
-    fused = fuse(single)
-    return single, fused, [divisible(single, group) for group in fused]
-
-
 def choosable(graph: Graph, target: Target) -> Choosable:
-    single, fused, forms = parts(graph)
+    single, fused, forms = parts_of(graph)
     return Choosable(
         single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target)
     )
@@ -97,21 +90,11 @@ def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
         assert sum(most) < extent
 
 
-def test_pieces_on_cores_of_equal_rates_end_within_a_size_of_one_another() -> None:
-    sizes = np.arange(1, 101)
-    for rates in ([1.0, 1.0, 1.0], [1.0, 2.0, 4.0], [3.0, 1.0]):
-        seconds = sizes[:, None] / np.array(rates)
-        chosen = balanced_sizes(sizes, seconds, list(range(len(rates))))
-        finish = [size / rate for size, rate in zip(chosen, rates, strict=True)]
-        assert sum(chosen) == 100
-        assert max(finish) - min(finish) <= len(rates) / min(rates)
-
-
 def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
     """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but
     for what lies at the edges."""
     graph, target = convolutions(rows=20, channels=12, strides=(1, 2)), unlike()
-    single, fused, forms = parts(graph)
+    single, fused, forms = parts_of(graph)
     options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
     grids = 0
     for number, own in enumerate(options):
@@ -150,16 +133,6 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
         assert all(
             seconds >= choice.seconds(better) for seconds in single_changes(choice, better)
         ), "one more change would help"
-
-
-def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
-    graph = convolutions(rows=24, channels=24, strides=(1, 1, 2))
-    choice, own = choice_of(graph, unlike(4))
-    for start in (choice.whole, tuple(len(options) - 1 for options in own)):
-        better = choice.improved(start)
-        assert better == choice_of(graph, unlike(4))[0].improved(start)
-        assert choice.seconds(better) <= choice.seconds(start)
-        assert choice.seconds(better) < 0.6 * choice.seconds(choice.whole)
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -253,19 +226,6 @@ def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
         "one link serves all"
     )
     assert two_operators(apart, stream=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0
-
-
-def test_what_is_fetched_takes_the_near_link_too() -> None:
-    only, apart, link = np.array([0, 0]), [[0, 1], [1, 2]], np.array([1.0, 3, 2, 1])
-    fetch = np.array([0.0, 0, 2.0, 0])
-    assert two_operators(apart, link=link, fetch=fetch).makespan(only) == 7.0
-    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 8.0, (
-        "half of it for two seconds"
-    )
-    link[:2] = 0.0
-    for copied in (0.0, 0.5):
-        idle = two_operators(apart, link=link, fetch=fetch, copied=copied)
-        assert idle.makespan(only) == 5.0, "but not where the link was idle before"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ releases are waited for."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +12,9 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.goal import OBJECTIVES, goal_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.goal import OBJECTIVES
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import Graph, TensorKind
-from loadmaster.workloads.lowering.instantiate import lower
 
 KIB = 1024
 
@@ -213,42 +207,6 @@ def test_impossible_deadlines_are_told() -> None:
         [residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least}
     )
     assert not any("is impossible" in note for note in possible.notes)
-
-
-def test_jobs_wait_for_their_release_and_for_who_is_alone() -> None:
-    machine = npu(2, 2**14)
-    work = lower(two(), machine, mini_batches=2)
-    table = job_table(work, machine)
-    for network in ("chain", "other"):
-        goal = goal_of(work, "latency", network, {}, {network: 1e-5})
-        problem = JointProblem(
-            work, table, machine, goal, EnergyModel(table, energy_rates(machine))
-        )
-        mine = np.array([job.network == network for job in work.jobs])
-        order = np.concatenate([np.flatnonzero(mine), np.flatnonzero(~mine)])
-        found = problem.evaluate(order, JointOptions(urgent_networks_first=True))
-        assert (found.run.start[: len(mine)] >= goal.job_release).all()
-        assert found.run.start[: len(mine)][~mine].min() >= found.run.end[: len(mine)][mine].max()
-        together = problem.evaluate(order, JointOptions(release_delay_positions=8))
-        assert (
-            together.run.start[: len(mine)][~mine].min() < together.run.end[: len(mine)][mine].max()
-        )
-
-
-def test_thrift_spends_time_to_save_energy() -> None:
-    machine = npu(3, 2**15)
-    work = lower(two(), machine, mini_batches=2)
-    table = job_table(work, machine)
-    energy = EnergyModel(table, energy_rates(machine))
-    problem = JointProblem(work, table, machine, goal_of(work, "energy", None, {}, {}), energy)
-    order = np.arange(len(work.jobs))
-    hasty, frugal = (
-        problem.evaluate(order, JointOptions(energy_weight=thrift)).score for thrift in (0.0, 1e6)
-    )
-    assert hasty is not None
-    assert frugal is not None
-    assert frugal.objective < hasty.objective
-    assert frugal.makespan > hasty.makespan
 
 
 @pytest.mark.parametrize(

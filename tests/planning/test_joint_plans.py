@@ -1,152 +1,26 @@
 """The joint search: weights are read once, plans hold whatever the times turn out to be, and are
 never worse than separate ones."""
 
-import itertools
 import math
-import random
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.support.efforts import SEPARATE, TEST
-from tests.support.fuzzing import fuzz
+from tests.support.efforts import TEST
+from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning import addresses
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint import moves, starts
 from loadmaster.planning.joint.moves import StreamTensors
-from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.orders import Chain, best_blocks, order_of
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import State
-from loadmaster.planning.packing import most_alive, pack
-from loadmaster.planning.plan import Plan
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Workload
+from loadmaster.planning.packing import pack
 from loadmaster.workloads.lowering.instantiate import lower
-
-MOBILENET = str(Path(__file__).parents[2] / "fixtures" / "mobilenetv2.onnx.gz")
-
-
-def joint_problem(work: Workload, machine: Target) -> JointProblem:
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    return JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
-
-
-def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
-    """Start and end of every job and copy when each lasts anything between nothing and three times
-    as long, in the plan's order."""
-    generator = random.Random(seed)
-    order: dict[str, list[str]] = {}
-    for job in sorted(plan.jobs, key=lambda job: (job.start, job.end)):
-        order.setdefault(job.core, []).append(job.name)
-    steps = {job.name: (set(job.after), job.end - job.start) for job in plan.jobs}
-    copies = sorted(
-        (t for t in plan.transfers if not t.job), key=lambda copy: (copy.start, copy.end)
-    )
-    steps |= {copy.name: (set(copy.after), copy.end - copy.start) for copy in copies}
-    for queue in order.values():
-        for before, after in pairwise(queue):
-            steps[after][0].add(before)
-    times: dict[str, tuple[float, float]] = {}
-    while len(times) < len(steps):
-        for name, (after, length) in steps.items():
-            if name not in times and after <= times.keys():
-                start = max((times[before][1] for before in after), default=0.0) + generator.choice(
-                    [0.0, length]
-                )
-                times[name] = start, start + length * generator.uniform(0.0, 3.0)
-    return times
-
-
-def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
-    """Stays in the fast memory that share addresses and time, when steps run at ``times``; found
-    the slow way."""
-    assert plan.target.fast is not None
-    fast = plan.target.fast.name
-    uses: dict[tuple[str, float], list[str]] = {}
-    places = [a for a in plan.allocations if a.memory == fast and a.bytes]
-
-    def touch(step: str, tensor: str, start: float, end: float) -> None:
-        for place in places:
-            if place.tensor == tensor and place.start <= start and end <= place.end:
-                uses.setdefault((tensor, place.start), []).append(step)
-
-    for job in plan.jobs:
-        for operand in (*job.reads, *job.writes):
-            if operand.memory == fast:
-                touch(job.name, operand.tensor, job.start, job.end)
-    for copy in plan.transfers:
-        if not copy.job:
-            touch(copy.name, copy.tensor, copy.start, copy.end)
-    spans = {
-        (place.tensor, place.start): (
-            min(times[step][0] for step in uses[place.tensor, place.start]),
-            max(times[step][1] for step in uses[place.tensor, place.start]),
-        )
-        for place in places
-    }
-    found = []
-    for i, one in enumerate(places):
-        for two in places[:i]:
-            (a, b), (c, d) = spans[one.tensor, one.start], spans[two.tensor, two.start]
-            apart = one.offset + one.bytes <= two.offset or two.offset + two.bytes <= one.offset
-            if not apart and a < d and c < b:
-                found.append(f"{one.tensor} and {two.tensor}")
-    return found
-
-
-@given(
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.sampled_from([300, 1500, 4000, 20000]),
-    st.integers(1, 4),
-    st.integers(0, 99),
-)
-@fuzz(12)
-@pytest.mark.slow
-def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
-    blocks: int, cores: int, scratchpad: int, mini_batches: int, seed: int
-) -> None:
-    machine = npu(cores, scratchpad)
-    graphs = [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
-    separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=SEPARATE)
-    joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, effort=TEST)
-    assert lm.verify(joint) == ()
-    assert (
-        joint.metrics.makespan.lower_bound
-        <= joint.metrics.makespan.value
-        <= separate.metrics.makespan.value
-    )
-    for again in range(2):
-        assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
-
-
-def test_a_small_plan_is_found_jointly_and_holds() -> None:
-    separate, joint = (
-        lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, effort=effort)
-        for effort in (SEPARATE, TEST)
-    )
-    assert lm.verify(joint) == ()
-    assert (
-        joint.metrics.makespan.lower_bound
-        <= joint.metrics.makespan.value
-        < separate.metrics.makespan.value
-    )
-    assert separate.search == ()
-    assert joint.search
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
@@ -170,116 +44,6 @@ def test_without_an_engine_nothing_is_fetched() -> None:
     assert lm.verify(plan) == ()
 
 
-def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are() -> None:
-    machine = npu(scratchpad=2**20)
-    large_activations = chains(
-        lower([residual_chain(3, channels=4, size=32)], machine, mini_batches=4)
-    )[0]
-    room = int(
-        large_activations.live.max()
-        + large_activations.weights.sum()
-        + 4 * large_activations.passed.max()
-    )
-    assert all(block.group < 4 for block in best_blocks(large_activations, room))
-    large_weights = chains(
-        lower([residual_chain(3, channels=64, size=2)], machine, mini_batches=4)
-    )[0]
-    room = int(large_weights.weights.max() + 4 * large_weights.live.max())
-    assert all(block.group == 4 for block in best_blocks(large_weights, room))
-
-
-def test_keys_of_jobs_are_no_smaller_than_those_of_what_they_depend_on() -> None:
-    work = lower([residual_chain(3)], npu(2, 2048), mini_batches=3)
-    problem = joint_problem(work, npu(2, 2048))
-    keys = np.random.default_rng(0).random(len(work.jobs))
-    raised, expected = problem.after_sources(keys), keys.copy()
-    for number, job in enumerate(work.jobs):
-        expected[number] = max([keys[number], *expected[list(job.after)]])
-    assert raised.tolist() == expected.tolist() != keys.tolist()
-
-
-def test_every_order_ends_however_little_room_there_is() -> None:
-    machine = npu(2, 2048)
-    work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = joint_problem(work, machine)
-    for slack in (0, 5):
-        for keep in (0.3, 1.0):
-            found = problem.evaluate(
-                np.arange(len(work.jobs)),
-                JointOptions(retained_fraction=keep, release_delay_positions=slack),
-            )
-            assert found.run.makespan > 0
-
-
-@fuzz(60)
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(1, 3),
-    st.sampled_from([1024, 2048, 4096, 1 << 16]),
-    st.sampled_from([1.0, 1.5, math.inf]),
-    st.sampled_from([0.0, 2.0]),
-    st.sampled_from([0.5, 1.0]),
-    st.sampled_from([0.0, 0.5, 1.0, math.inf]),
-    st.sampled_from([0.0, 0.1, math.inf]),
-)
-@pytest.mark.slow
-def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
-    random, batches, room, crowd, regret, fill, streamed, lead
-) -> None:
-    machine = npu(3, room)
-    work = lower(
-        [residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches
-    )
-    problem = joint_problem(work, machine)
-    keys = [random.random() for _ in work.jobs]
-    for job, record in enumerate(work.jobs):
-        keys[job] = max([keys[job], *(keys[before] for before in record.after)])
-    order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    options = JointOptions(
-        link_load_limit=crowd,
-        core_wait_ratio=regret,
-        filled_fraction=fill,
-        streamed_share=streamed,
-        fetch_lead=lead,
-    )
-    found = problem.evaluate(order, replace(options, release_delay_positions=random.randrange(6)))
-    assert found.run.makespan == found.run.end.max() > 0
-    _, placement, timeline = problem.decisions(found)
-    stays = [r for r in placement.residences if r.memory == 1]
-    events = []
-    for stay in stays:
-        tasks = [task for task in (stay.writer, *stay.users) if task >= 0]
-        size = work.tensors[stay.tensor].bytes
-        events += [
-            (int(timeline.start[stay.writer]), 1, size),
-            (max(int(timeline.end[task]) for task in tasks), 0, -size),
-        ]
-    taken = itertools.accumulate(size for _, _, size in sorted(events))
-    assert max(taken, default=0) <= room * fill
-
-
-def test_fetches_that_are_not_pressing_give_way_to_jobs_that_stream() -> None:
-    machine = lm.target("edge-npu")
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], machine)
-    problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
-    image = tuple(t for t, tensor in enumerate(work.tensors) if tensor.kind == "input")
-    runs = [
-        problem.evaluate(order, JointOptions(streamed_tensors=image, fetch_lead=lead)).run
-        for lead in (0.0, math.inf)
-    ]
-    assert runs[0].end[0] < runs[1].end[0], (
-        "the job that reads the image has the main link to itself"
-    )
-    begun = [int((run.start[len(work.jobs) :] < run.end[0]).sum()) for run in runs]
-    needed = sum(
-        work.tensors[work.tensor_index[operand.tensor]].kind == "weight"
-        for operand in work.jobs[0].reads
-    )
-    assert begun[0] <= needed + 1 < begun[1], (
-        "only what it needs itself is fetched before it has ended, and what comes before it starts"
-    )
-
-
 def test_a_core_that_costs_more_is_given_less() -> None:
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(3)], machine, mini_batches=4)
@@ -293,18 +57,6 @@ def test_a_core_that_costs_more_is_given_less() -> None:
         problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0))
     )
     assert (plain.core == even.core).all()
-
-
-def test_the_same_seed_finds_the_same() -> None:
-    machine = npu(2, 4096)
-    work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = joint_problem(work, machine)
-    first, second = (
-        JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40)
-        for _ in range(2)
-    )
-    assert first.evaluation.run.makespan == second.evaluation.run.makespan
-    assert (first.order == second.order).all()
 
 
 def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(
@@ -445,20 +197,6 @@ def streamed(move: StreamTensors, before: tuple[int, ...], kept, generator) -> t
     return move.propose(state, kept, generator).policy.streamed_tensors
 
 
-def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> None:
-    machine = npu(2, 1 << 16)
-    work = lower([residual_chain(6)], machine)
-    move, every = StreamTensors(joint_problem(work, machine)), np.arange(len(work.tensors))
-    once = streamed(move, (), every, np.random.default_rng(3))
-    assert streamed(move, once, every, np.random.default_rng(3)) == ()
-    generator = np.random.default_rng(0)
-    drawn = [streamed(move, (), every, generator) for _ in range(2000)]
-    assert {t for some in drawn for t in some} == {*range(len(work.tensors))}
-    counts = [sum(some[0] == t for some in drawn) for t in range(len(work.tensors))]
-    sizes = [tensor.bytes for tensor in work.tensors]
-    assert counts[sizes.index(max(sizes))] > counts[sizes.index(min(sizes))]
-
-
 def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
     machine = npu(2, 1 << 16)
     move = StreamTensors(joint_problem(lower([residual_chain(6)], machine), machine))
@@ -468,34 +206,3 @@ def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
     drawn = [streamed(move, (3,), kept, generator) for _ in range(200)]
     assert {t for some in drawn for t in some} == {2, 3, 5}
     assert () in drawn
-
-
-@pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])
-def test_stays_fit_however_much_their_occupancy_counts(exponent: float) -> None:
-    machine = npu(scratchpad=4_000)
-    work = lower([residual_chain(4)], machine, mini_batches=2)
-    problem = joint_problem(work, machine)
-    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(occupancy_exponent=exponent))
-    _, placement, timeline = problem.decisions(found)
-    stays = [r for r in placement.residences if r.memory == 1]
-    assert stays
-    start = np.array([timeline.start[r.writer] for r in stays])
-    end = np.array([max(timeline.end[task] for task in (r.writer, *r.users)) for r in stays])
-    assert most_alive(start, end, np.array([work.tensors[r.tensor].bytes for r in stays])) <= 4_000
-
-
-@pytest.mark.parametrize("name", [MOBILENET, "onnx:squeezenet", "onnx:shufflenet"])
-def test_mini_batches_that_follow_at_a_distance_use_links_and_cores_at_once(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = lm.target("edge-npu")
-    problem = joint_problem(
-        lower([lm.load(name, precision="int8")], machine, mini_batches=8), machine
-    )
-    given = [np.arange(len(problem.workload.jobs))]
-    apart = JointSearch(problem, given, samples=64, seed=0).run(64)
-    for module in (starts, moves):
-        monkeypatch.setattr(module, "LAGS", ())
-    monkeypatch.setattr(moves, "_LAG_STEP", 0.0)
-    abreast = JointSearch(problem, given, samples=64, seed=0).run(64)
-    assert apart.evaluation.run.makespan < 0.99 * abreast.evaluation.run.makespan

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.tiny_plans import (
     best_makespan,
@@ -19,19 +20,16 @@ import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.cutting.piece_bound import Demands, chain_bound
-from loadmaster.planning.cutting.precedence import Need, Precedence
+from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Chains, divisible
+from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 pytestmark = pytest.mark.slow
@@ -145,9 +143,7 @@ def random_cuts(graph: Graph, generator: np.random.Generator, *, sums: bool) -> 
     """Operators whole, or in parts along any of their dimensions and of what they sum over, down to
     single elements."""
     cuts: list[Cut] = []
-    single = without_updates(graph)
-    for group in fuse(single):
-        form = divisible(single, group, sums=sums)
+    for form in parts_of(graph, sums=sums).forms:
         parts = (
             {}
             if form is None
@@ -170,11 +166,8 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) ->
     )
     for _ in range(60):
         graph = tiny_network(generator, 4)
-        single = without_updates(graph)
-        fused = fuse(single)
-        precedence = Precedence.of(
-            single, fused, [divisible(single, group, sums=sums) for group in fused]
-        )
+        single, fused, forms = parts_of(graph, sums=sums)
+        precedence = Precedence.of(single, fused, forms)
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
             work = lower([graph], npu(2, 10**6), cuts=[cuts])
@@ -197,25 +190,6 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) ->
     if sums:
         assert said.pop("whole") == 0, "of a sum in parts no piece needs everything"
     assert min(said.values()) > 100, "each is claimed, and withheld, often"
-
-
-def test_branches_of_a_chain_may_run_side_by_side() -> None:
-    """Two branches of two operators each, every second of which waits for all of the first: 0 - 1,
-    and 2 - 3."""
-    whole = Need(True, True, True)
-    pairs = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], dtype=np.bool_)
-    precedence = Precedence([{}, {0: whole}, {}, {2: whole}], pairs, pairs)
-    zero, least = np.zeros(4), np.ones(4)
-    demands = Demands(
-        np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero[:1], zero, zero, least, 0.0
-    )
-    assert chain_bound(precedence, demands) in (23, 24), "95 / 4 all together"
-    busy = np.array(
-        [[80.0, 0.0, 0.0, 0.0], [0.0, 40.0, 0.0, 0.0], [0.0, 0.0, 60.0, 0.0], [0.0, 0.0, 0.0, 50.0]]
-    )
-    assert chain_bound(
-        precedence, replace(demands, busy=busy, main=np.zeros(4), given=np.zeros(4))
-    ) in (119, 120), "each on a resource of its own"
 
 
 def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
 from tests.support.layered_networks import activation, pooling
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.random_networks import Builder, convolution, sliced
 from tests.support.tiny_plans import tiny_network
@@ -21,11 +22,9 @@ from loadmaster.planning.cutting.pairing import NOWHERE, Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Grid, divisible
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.lowering.single_assignment import without_updates
 
 PAIRED = Pairing(1.0, NOWHERE, frozenset())
 
@@ -92,35 +91,6 @@ def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[
     )
 
 
-def test_pieces_wait_for_those_of_the_elements_that_theirs_are_paired_with() -> None:
-    generator, checked = np.random.default_rng(0), 0
-    for _ in range(60):
-        graph = tiny_network(generator, 4)
-        single = without_updates(graph)
-        fused = fuse(single)
-        paired = pairings(single, fused, [divisible(single, group) for group in fused])
-        for _ in range(6):
-            cuts = random_cuts(graph, generator, sums=False)
-            jobs, number = (
-                lower([graph], npu(2, 10**6), cuts=[cuts]).jobs,
-                [group for group, _ in cuts.steps],
-            )
-            pieces = [
-                [j for j, group in enumerate(number) if group == own] for own in range(len(fused))
-            ]
-            for v, writers in enumerate(paired):
-                for u, pairing in writers.items():
-                    if len(pieces[v]) > 10 or pairing.share < 1:
-                        continue
-                    assert can_be_paired(
-                        shares(cuts.cuts[v]),
-                        shares(cuts.cuts[u]),
-                        awaited(jobs, pieces[v], pieces[u]),
-                    )
-                    checked += len(pieces[v]) > 1 and len(pieces[u]) > 1
-    assert checked > 100
-
-
 def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> (
     None
 ):
@@ -129,9 +99,7 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
     whole = parts = 0
     for seed in range(24):
         generator, graph = np.random.default_rng(seed), joining_network(seed)
-        single = without_updates(graph)
-        fused = fuse(single)
-        forms = [divisible(single, group) for group in fused]
+        single, fused, forms = parts_of(graph)
         cuts = [random_cuts(graph, generator, sums=False) for _ in range(4)]
         lowered = [(own, lower([graph], npu(2, 10**6), cuts=[own]).jobs) for own in cuts]
         for v, writers in enumerate(pairings(single, fused, forms)):
@@ -162,25 +130,6 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
                 assert not able or np.all(able, axis=0).any()
     assert whole > 100
     assert parts > 30
-
-
-def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() -> None:
-    """The pools of SqueezeNet read two results as one: half of their channels are paired with each,
-    and all of a convolution with those."""
-    graph = without_updates(lm.load("onnx:squeezenet", precision="int8"))
-    fused = fuse(graph)
-    paired = pairings(graph, fused, [divisible(graph, group) for group in fused])
-    joins = [
-        v
-        for v, writers in enumerate(paired)
-        if len(writers) == 2 and all(each.share == 0.5 for each in writers.values())
-    ]
-    assert len(joins) == 2
-    for v in joins:
-        assert {pairing.axis for pairing in paired[v].values()} == {1}
-        reader = paired[v + 1][v]
-        assert reader.share == 1
-        assert 1 in reader.free
 
 
 @pytest.mark.parametrize("seed", range(4))

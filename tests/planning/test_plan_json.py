@@ -307,15 +307,6 @@ def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
     _read_or_refuse(json.dumps(data))
 
 
-@given(
-    text=JSON.map(json.dumps)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-    | st.integers(0, len(TEXT)).map(lambda at: TEXT[:at] + TEXT[at + 7 :])
-)
-def test_garbage_is_a_plan_error(text: str) -> None:
-    _read_or_refuse(text)
-
-
 def _read_or_refuse(text: str) -> None:
     assert re.fullmatch(r"plan\.json: .+|", _refusal(text))
 

@@ -6,13 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.networks import npu, residual_chain, workload
+from tests.support.networks import npu, residual_chain
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
-from loadmaster.mapping.priorities import upward_rank
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.residency.resident import resident
@@ -34,35 +33,6 @@ def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
     )
 
 
-@st.composite
-def task_graphs(draw):
-    tasks = draw(st.integers(1, 8))
-    return workload(
-        [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
-    )
-
-
-@given(task_graphs(), st.integers(1, 3), st.integers(0, 5))
-@fuzz(80)
-def test_every_job_is_dispatched_once_after_what_it_waits_for(jobs, cores: int, seed: int) -> None:
-    schedule = map_jobs(jobs.jobs, times_of(jobs, npu(cores)), samples=5, seed=seed)
-    assert sorted(schedule.order.tolist()) == list(range(len(jobs.jobs)))
-    position = {job: at for at, job in enumerate(schedule.order.tolist())}
-    assert all(position[b] < position[i] for i, job in enumerate(jobs.jobs) for b in job.after)
-    assert ((schedule.core >= 0) & (schedule.core < cores)).all()
-
-
-@given(task_graphs(), st.integers(1, 3))
-@fuzz(60)
-def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> None:
-    machine = npu(cores)
-    times = times_of(jobs, machine)
-    schedule = map_jobs(jobs.jobs, times, samples=3, seed=0)
-    placement = resident(jobs, np.zeros(len(jobs.tensors), dtype=bool))
-    timeline = replay(jobs, times, machine, schedule, placement)
-    assert timeline.makespan == schedule.makespan
-
-
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
 @fuzz(25)
 def test_no_assignment_order_or_placement_beats_the_bound(
@@ -81,17 +51,6 @@ def test_no_assignment_order_or_placement_beats_the_bound(
             assert bound.picoseconds <= timeline.makespan
 
 
-def test_the_bound_is_met_where_one_core_does_everything_back_to_back() -> None:
-    machine = npu(1, 0)
-    jobs = lower([residual_chain(3)], machine)
-    table = job_table(jobs, machine)
-    schedule = map_jobs(jobs.jobs, times_of(jobs, machine), samples=1, seed=0)
-    assert (
-        makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds
-        >= 0.99 * schedule.makespan
-    )
-
-
 def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
     machine = npu(2)
     one, four = (lower([residual_chain(2)], machine, mini_batches=n) for n in (1, 4))
@@ -103,10 +62,6 @@ def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
     assert bytes_of[1] == 4 * bytes_of[0] - 3 * weights
 
 
-def test_upward_rank_is_the_longest_way_to_the_end() -> None:
-    assert upward_rank([(), (0,), (0,), (1, 2)], [1, 10, 2, 5]) == [16, 15, 7, 5]
-
-
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     duration = np.array([[1, 100], [1, 100]])
     priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
@@ -115,16 +70,6 @@ def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     )
     assert found.core.tolist() == [0, 0]
     assert found.makespan == 2
-
-
-def test_the_search_is_never_worse_than_its_start_and_repeats_itself() -> None:
-    machine = npu(3)
-    jobs = lower([residual_chain(6), residual_chain(4, "b", 24)], machine, mini_batches=2)
-    times = times_of(jobs, machine)
-    first, second = (map_jobs(jobs.jobs, times, samples=60, seed=7) for _ in range(2))
-    assert first.makespan <= map_jobs(jobs.jobs, times, samples=1, seed=7).makespan
-    assert np.array_equal(first.core, second.core)
-    assert np.array_equal(first.order, second.order)
 
 
 def test_a_time_limit_and_an_interrupt_return_the_best_so_far() -> None:

@@ -10,27 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 
 from loadmaster.core.arrays import Ints
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands, stacked
 from loadmaster.planning.cutting.banding import BandWork, Network, Stack
 from loadmaster.planning.cutting.stacks import StackModel
-from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.state import policy_values
-from loadmaster.targets.hardware import Style, Target
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import choose_split
 
 
@@ -40,11 +34,10 @@ def machine(scratchpad: int) -> Target:
 
 
 def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
-    single = without_updates(graph)
-    fused = fuse(single)
+    parts = parts_of(graph)
     assert target.fast is not None
-    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in fused]
-    return Network(single, fused, [divisible(single, group) for group in fused]), plain
+    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in parts.fused]
+    return Network(*parts), plain
 
 
 def random_network(generator: np.random.Generator, most: int) -> Graph:
@@ -61,15 +54,13 @@ def moved(
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
     workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
-    table = job_table(workload, target)
-    goal = goal_of(workload, "throughput", None, {}, {})
-    problem = JointProblem(workload, table, target, goal, EnergyModel(table, energy_rates(target)))
+    problem = joint_problem(workload, target)
     order = np.arange(len(workload.jobs))
     found = [
         problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
         for exponent in policy_values(problem)["occupancy_exponent"]
     ]
-    return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
+    return min(_bytes_of(workload, problem.table, problem, evaluation) for evaluation in found)
 
 
 def _bytes_of(
@@ -131,60 +122,6 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
-def best_of_single_changes(
-    graph: Graph, target: Target, network: Network, plain: list[Cut]
-) -> tuple[Stack, ...]:
-    """Stacks that save most together, of all operators, where each is told apart by the bytes that
-    it really saves by itself."""
-    count = len(network.fused)
-    whole = tuple(Stack(number, number + 1, 1) for number in range(count))
-    least: list[tuple[int, tuple[Stack, ...]]] = [(moved(graph, target, network, whole, plain), ())]
-    base = least[0][0]
-    for last in range(1, count + 1):
-        found = [(least[last - 1][0], (*least[last - 1][1], whole[last - 1]))]
-        extent = network.extent(last - 1)
-        for first, bands in itertools.product(range(last), (2, 4, extent)):
-            if 1 < bands <= extent:
-                stack = Stack(first, last, bands)
-                saved = base - moved(
-                    graph, target, network, (*whole[:first], stack, *whole[last:]), plain
-                )
-                found.append((least[first][0] - saved, (*least[first][1], stack)))
-        least.append(min(found, key=lambda one: one[0]))
-    return least[-1][1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [501, 502])
-def test_chosen_stacks_of_up_to_twelve_operators_move_hardly_more_than_all_others(
-    seed: int,
-) -> None:
-    """Every stack is really lowered and run; what several stacks save is taken for the sum."""
-    generator = np.random.default_rng(seed)
-    strides = tuple(generator.choice([1, 1, 2], int(generator.integers(7, 11))).tolist())
-    graph = convolutions(rows=33, channels=4, strides=strides, skip=bool(generator.integers(2)))
-    target = machine(2_000)
-    network, plain = network_of(graph, target)
-    assert 7 <= len(network.fused) <= 12
-    least = moved(
-        graph, target, network, best_of_single_changes(graph, target, network, plain), plain
-    )
-    assert least < moved(
-        graph, target, network, tuple(Stack(n, n + 1, 1) for n in range(len(network.fused))), plain
-    )
-    chosen = best_of(network, target, plain, [2_000, 1_600, 1_000])
-    assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
-
-
-def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> None:
-    """The first band of six convolutions needs six more rows of the first: they are made one after
-    another, not at once."""
-    network, _ = network_of(convolutions(rows=64, strides=(1,) * 6, skip=False), machine(4_000))
-    for own in network.problem.ends(0, 6, 64, False):
-        assert max(np.diff(own, prepend=0)) <= 2
-        assert own[-1] == 64
-
-
 def test_stacks_move_about_what_the_model_says() -> None:
     """In bands and in stripes, pipelined or not, for rooms from a few rows to whole results: when
     pieces run in their order, and what stays is chosen greedily."""
@@ -203,21 +140,6 @@ def test_stacks_move_about_what_the_model_says() -> None:
     assert ratios[-1] < 1.5
 
 
-def test_more_room_never_costs_more_and_work_has_a_price() -> None:
-    target = machine(20_000)
-    network, plain = network_of(convolutions(rows=32, channels=8), target)
-    rooms = [1_000 * 2**k for k in range(6)]
-    for price in (0.0, 1e8):
-        model = StackModel(network, target, plain, price)
-        for stripes in ((), (2, 4)):
-            found = model.best(rooms, stripes=stripes)
-            costs = [choice.cost for choice in found]
-            assert costs == sorted(costs, reverse=True)
-            for choice in found:
-                assert choice.cost == pytest.approx(choice.bytes + price * choice.seconds)
-            assert [c.cost for c in model.best(rooms[::-1], stripes=stripes)] == costs[::-1]
-
-
 def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their
     halos leave it."""
@@ -231,31 +153,6 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
         graph, target, network, bands, plain
     )
-
-
-def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
-    """Of three convolutions of three taps each keeps two columns, however wide stripes are; the
-    last, and the last stripe, none."""
-    network, _ = network_of(convolutions(rows=64, strides=(1,) * 3, skip=False), machine(4_000))
-    ends, own = network.problem.stripes(0, 3, 4, True)
-    halos = [np.subtract(*each).tolist() for each in zip(ends, own, strict=True)]
-    assert halos == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
-    assert [each[-1] for each in ends] == [64] * 3
-    assert (own[0][0], ends[0][0]) == (16, 18)
-
-
-def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> None:
-    target = machine(100_000)
-    rowwise = replace(
-        target,
-        cores=tuple(
-            replace(core, style=Style.ROW_STATIONARY, rows=8, columns=8) for core in target.cores
-        ),
-    )
-    network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), rowwise)
-    rows, columns = (BandWork(network.along(columns), rowwise) for columns in (False, True))
-    assert rows.beside(0, 32) > 2 * rows.beside(0, 1)
-    assert columns.beside(0, 32) < 1.5 * columns.beside(0, 1)
 
 
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:

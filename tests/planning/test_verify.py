@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cut_networks import cut_plan
+from tests.support.drawn_plan import empty
 from tests.support.edits import (
     COPYING,
     SHARED,
@@ -104,34 +105,9 @@ def test_long_lists_of_violations_are_cut_short() -> None:
 
 
 def test_a_plan_without_anything_holds() -> None:
-    parts: dict[str, Any] = dict.fromkeys(
-        ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers"), ()
-    )
+    nothing = replace(SHARED.objective, value=0.0, lower_bound=0.0)
     target = replace(SHARED.target, static_power=0.0)
-    objective = replace(SHARED.objective, value=0.0, lower_bound=0.0)
-    empty = replace(
-        SHARED, target=target, objective=objective, links={"dram": (), "scratchpad": ()}, **parts
-    )
-    metrics = SHARED.metrics
-    nothing = {
-        "makespan": replace(metrics.makespan, value=0.0, lower_bound=0.0),
-        "throughput": replace(metrics.throughput, value=0.0),
-        "inferences_per_second": replace(metrics.inferences_per_second, value=0.0),
-        "utilisation": {
-            name: replace(rate, value=0.0) for name, rate in metrics.utilisation.items()
-        },
-        "traffic": {
-            name: replace(cost, value=0.0, lower_bound=0.0)
-            for name, cost in metrics.traffic.items()
-        },
-        "memory": {
-            name: replace(use, peak=0, lower_bound=0) for name, use in metrics.memory.items()
-        },
-        "energy": replace(metrics.energy, value=0.0, lower_bound=0.0),
-        "energy_by": dict.fromkeys(metrics.energy_by, 0.0),
-        "latency": {},
-    }
-    assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
+    assert verify(replace(empty(SHARED), target=target, objective=nothing)) == ()
 
 
 @pytest.mark.slow

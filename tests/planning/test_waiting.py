@@ -7,38 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmaster.planning.addresses import as_timed, reuse_pairs, waits
+from loadmaster.planning.addresses import as_timed, waits
 from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Schedule, Timeline
 from loadmaster.workloads.job import Job
-
-boxes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), st.integers(1, 6)), max_size=9)
-
-
-@given(boxes)
-def test_reuse_is_from_the_last_owner_of_every_byte(buffers: list[tuple[int, int, int]]) -> None:
-    owner: dict[int, int] = {}
-    expected = set()
-    for number in sorted(range(len(buffers)), key=lambda i: (buffers[i][0], i)):
-        _, offset, size = buffers[number]
-        for byte in range(offset, offset + size):
-            if byte in owner:
-                expected.add((owner[byte], number))
-            owner[byte] = number
-    starts, offsets, sizes = ([buffer[k] for buffer in buffers] for k in range(3))
-    found = list(reuse_pairs(starts, offsets, sizes))
-    assert set(found) == expected
-
-
-def test_neighbours_share_no_bytes_and_ranges_are_split() -> None:
-    # One buffer over [0, 8), then one inside it, one beside that, and one over all three.
-    assert list(reuse_pairs([0, 1, 1, 2], [0, 2, 8, 0], [8, 2, 4, 12])) == [
-        (0, 1),
-        (0, 3),
-        (1, 3),
-        (0, 3),
-        (2, 3),
-    ]
-    assert list(reuse_pairs([], [], [])) == []
 
 
 def job(number: int, *after: int) -> Job:
@@ -71,34 +42,6 @@ def test_jobs_wait_for_producers_and_for_copies() -> None:
         (3,),
         (0,),
     )
-
-
-def test_who_takes_over_bytes_waits_for_all_users_but_those_on_its_own_core() -> None:
-    first = Residence(0, 1, writer=0, users=(1, 2))
-    second = Residence(1, 1, writer=3, users=())
-    jobs = [job(0), job(1), job(2), job(3)]
-    after = waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 64), (second, 32, 64)])]
-    )
-    assert after == ((), (), (), (1,))
-    # A copy has no core: it waits for all.
-    into = Residence(1, 1, writer=4, users=(3,))
-    after = waits(
-        jobs,
-        schedule(0, 1, 0, 0),
-        placement(Copy(1, True, (), (3,))),
-        [packed([(first, 0, 64), (into, 32, 64)])],
-    )
-    assert after == ((), (), (), (4,), (0, 1, 2))
-    # What was there from the beginning has no writer to wait for.
-    given_ = Residence(0, 1, writer=-1, users=(1,))
-    assert waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(given_, 0, 64), (second, 0, 64)])]
-    )[3] == (1,)
-    apart = waits(
-        jobs, schedule(0, 1, 0, 0), placement(), [packed([(first, 0, 32), (second, 32, 64)])]
-    )
-    assert apart == ((), (), (), ())
 
 
 @given(st.data())

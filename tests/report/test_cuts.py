@@ -19,13 +19,10 @@ from tests.support.summed_networks import summed_plan
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedJob
-from loadmaster.report.charts import canvas, draw
-from loadmaster.report.colours import PALETTE, shade
 from loadmaster.report.cuts import cuts_of, family, piece
 from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
 from loadmaster.report.plan import plan_page
-from loadmaster.report.plan_charts import stack_chart, time_axis
 
 
 @cache
@@ -171,19 +168,6 @@ def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None
     assert cuts.summary() in section
 
 
-def test_bands_that_are_alive_at_once_do_not_overlap_in_the_chart() -> None:
-    stack = cuts_of(banded()).stacks[0]
-    axis = time_axis(banded())
-    plot, remark = draw(stack_chart(stack, axis), canvas(axis))
-    assert remark == ""
-    columns = plot.renderers[0].data_source.data
-    boxes = list(zip(*(columns[side] for side in ("left", "right", "top", "bottom")), strict=True))
-    assert len(boxes) == sum(len(operator.bands) for operator in stack.operators)
-    for number, (left, right, top, bottom) in enumerate(boxes):
-        for a, b, c, d in boxes[:number]:
-            assert min(right, b) <= max(left, a) or min(bottom, d) <= max(top, c) + 1e-9
-
-
 def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
     plan = cut_plan(2)
     trace = Trace.FromString(render_trace(plan))
@@ -205,11 +189,3 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
     assert len({next(iter(colours[name])) for name in cut & colours.keys()}) > 1, (
         "neighbours differ"
     )
-
-
-@pytest.mark.parametrize("colour", PALETTE)
-def test_shades_of_a_colour_are_five_and_valid(colour: str) -> None:
-    shades = [shade(colour, number) for number in range(6)]
-    assert shades[0] == shades[5] == colour
-    assert len({*shades}) == 5
-    assert all(re.fullmatch("#[0-9a-f]{6}", each) for each in shades)

@@ -69,22 +69,6 @@ def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: 
     assert driver.execute_script(ends) == before
 
 
-def test_legend_hides_a_network_in_every_chart(driver: Any, plan: Plan, tmp_path: Path) -> None:
-    """In the schedule and in two maps; with the mouse or the keyboard, and again it is back."""
-    from selenium.webdriver import Keys
-
-    open_page(driver, written(plan, tmp_path))
-    count = CHARTS + "return charts.flatMap(v => v.model.renderers).filter(r => !r.visible).length"
-    button, other = driver.find_elements("css selector", ".legend button")
-    for press in (button.click, lambda: button.send_keys(Keys.SPACE)):
-        assert (driver.execute_script(count), button.get_attribute("aria-pressed")) == (0, "true")
-        press()
-        assert (driver.execute_script(count), button.get_attribute("aria-pressed")) == (3, "false")
-        button.click()
-    assert other.get_attribute("aria-pressed") == "true"
-    assert console_errors(driver) == []
-
-
 @pytest.mark.parametrize("width", [900, 1400])
 def test_many_networks_take_no_room_from_the_schedule(
     driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int

@@ -24,7 +24,6 @@ from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
 from loadmaster.report.plan import plan_page
-from loadmaster.report.plan_charts import schedule, time_axis
 from loadmaster.report.write import write_report
 from loadmaster.targets.hardware import Memory
 
@@ -128,14 +127,6 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> No
     )
     assert "the shortest are averaged to 3,000" in text
     assert len(page) < 3e6
-
-
-def test_every_job_and_copy_is_in_the_schedule(large_plan: Plan) -> None:
-    chart = schedule(large_plan, time_axis(large_plan))
-    copies = sum(not transfer.job for transfer in large_plan.transfers)
-    assert len(chart.spans) == len(large_plan.jobs) + copies
-    names = [chart.tip([i])["name"] for i in range(len(large_plan.jobs))]
-    assert len(names) == len(large_plan.jobs)
 
 
 def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None:

@@ -6,18 +6,9 @@ import random
 
 import pytest
 
-from loadmaster.report.merging import merge_neighbours, split
+from loadmaster.report.merging import merge_neighbours
 from loadmaster.report.text import clipped, percent, shortened
 from loadmaster.report.timeline import time_unit, total_over_time
-from loadmaster.report.view import Box
-
-
-def test_few_shapes_are_left_alone() -> None:
-    assert merge_neighbours([0, 0, 1], [0, 1, 0], [1, 2, 5], 3) == [
-        range(1),
-        range(1, 2),
-        range(2, 3),
-    ]
 
 
 def test_the_shortest_pair_goes_first() -> None:
@@ -26,14 +17,6 @@ def test_the_shortest_pair_goes_first() -> None:
         range(1),
         range(1, 3),
         range(3, 4),
-    ]
-
-
-def test_lanes_are_never_joined() -> None:
-    assert merge_neighbours([0, 1, 2], [0, 0, 0], [1, 1, 1], 1) == [
-        range(1),
-        range(1, 2),
-        range(2, 3),
     ]
 
 
@@ -48,27 +31,6 @@ def test_groups_cover_everything_once(limit: int) -> None:
     assert [i for group in groups for i in group] == list(range(200))
     assert len(groups) == max(min(limit, 200), len(set(lanes)))
     assert all(len({lanes[i] for i in group}) == 1 for group in groups)
-
-
-def test_nothing_to_merge() -> None:
-    assert merge_neighbours([], [], [], 10) == []
-
-
-def test_largest_buffers_are_drawn_and_the_rest_grouped() -> None:
-    """Every buffer is either drawn or in exactly one group, and none that is grouped outweighs one
-    that is drawn."""
-    dice = random.Random(3)
-    places = (
-        (dice.randrange(10**6), dice.randrange(1, 9_000), dice.random()) for _ in range(9_000)
-    )
-    boxes = [
-        Box(i, i + length, offset, offset + size) for i, (offset, size, length) in enumerate(places)
-    ]
-    shown, groups = split(boxes, 5_000)
-    assert len(shown) + len(groups) <= 5_000
-    assert sorted([*shown, *(i for group in groups for i in group)]) == list(range(9_000))
-    area = [(box.high - box.low) * (box.end - box.start) for box in boxes]
-    assert min(area[i] for i in shown) >= max(area[i] for group in groups for i in group)
 
 
 def test_time_unit_fits_the_makespan() -> None:

@@ -63,3 +63,29 @@ def model_of(options: Any) -> Any:
     """The only one."""
     (model,) = models_of(options)
     return model
+
+
+class Tied(torch.nn.Module):
+    """A residual network whose last layer is its first one's transpose; most of it is parameters,
+    and it returns a loss."""
+
+    def __init__(
+        self, layers: int = 3, *, classes: int = 256, width: int = 128, inner: int = 384
+    ) -> None:
+        super().__init__()
+        self.tokens = torch.nn.Embedding(classes, width)
+        self.wide = torch.nn.ModuleList(
+            torch.nn.Linear(width, inner, bias=number > 0) for number in range(layers)
+        )
+        self.narrow = torch.nn.ModuleList(torch.nn.Linear(inner, width) for _ in range(layers))
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.tokens(tokens)
+        for wide, narrow in zip(self.wide, self.narrow, strict=True):
+            x = x + narrow(torch.nn.functional.gelu(wide(x)))
+        scores = torch.nn.functional.linear(x, self.tokens.weight) / 16
+        return torch.nn.functional.cross_entropy(scores, tokens.roll(1))
+
+
+def tokens(step: int, count: int = 24, classes: int = 256) -> Any:
+    return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(step))

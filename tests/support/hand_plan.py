@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from loadmaster.planning.plan import Plan
@@ -197,8 +197,9 @@ def batches(plan: Plan) -> tuple[MiniBatch, ...]:
     ends: dict[tuple[str, int], float] = {}
     for j in plan.jobs:
         ends[j.network, j.mini_batch] = max(j.end, ends.get((j.network, j.mini_batch), 0.0))
+    tensors = {x.name: x for x in plan.tensors}
     for t in plan.transfers:
-        made = next(x for x in plan.tensors if x.name == t.tensor)
+        made = tensors[t.tensor]
         key = made.network, made.mini_batch
         if not t.job and t.destination == plan.target.main.name and made.is_output and key in ends:
             ends[key] = max(ends[key], t.end)
@@ -221,10 +222,9 @@ def capacities(target: Target) -> dict[str, int]:
 
 def memory_use(name: str, capacity: int, allocations: Iterable[PlannedAllocation]) -> MemoryUse:
     here = [a for a in allocations if a.memory == name]
-    alive = [
-        sum(a.bytes for a in here if a.start <= moment < a.end)
-        for moment in {a.start for a in here}
-    ]
+    # What ends at an instant makes room for what starts there.
+    events = sorted([(a.end, -a.bytes) for a in here] + [(a.start, a.bytes) for a in here])
+    alive = accumulate(size for _, size in events)
     return MemoryUse(
         max((a.offset + a.bytes for a in here), default=0), max(alive, default=0), capacity
     )
@@ -234,15 +234,19 @@ def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSeg
     """Use of a link if every transfer moves evenly from its start to its end."""
     here = [t for t in transfers if memory.name in (t.source, t.destination)]
     moments = sorted({t.start for t in here} | {t.end for t in here})
+    number = {moment: i for i, moment in enumerate(moments)}
+    active: list[list[PlannedTransfer]] = [[] for _ in moments]
+    for t in here:
+        for i in range(number[t.start], number[t.end]):
+            active[i].append(t)
     segments = []
-    for start, end in pairwise(moments):
-        active = [t for t in here if t.start <= start and t.end >= end]
+    for (start, end), own in zip(pairwise(moments), active, strict=False):
         rates = [
             (
                 t.bytes / (t.end - t.start),
                 memory.read_bandwidth if t.source == memory.name else memory.write_bandwidth,
             )
-            for t in active
+            for t in own
         ]
         if rates:
             segments.append(
@@ -535,63 +539,13 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
     operators: Operators = {
         f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)
     }
-    traffic = {"dram": 64 + 4096, "scratchpad": 8192 * (length - 1)}
-    end = jobs[-1].end
-    plan = replace(
-        plan,
-        status="optimal",
-        objective=Objective("throughput", "", end, end),
-        mini_batches=(MiniBatch("net", 0, 0.0, end, end, False),),
-        networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",), ("in",)),),
-        tensors=tuple(tensors),
-        jobs=tuple(jobs),
-        allocations=(*allocations, *tiles(plan.target, jobs)),
-        transfers=tuple(transfers),
-        links={memory.name: chain_curve(memory, jobs) for memory in plan.target.memories},
-    )
-    return replace(plan, metrics=chain_metrics(plan, traffic))
-
-
-def chain_curve(memory: Memory, jobs: Iterable[PlannedJob]) -> tuple[LinkSegment, ...]:
-    """Use of a link by jobs that follow one another; :func:`curve` does the same in quadratic
-    time."""
-    segments = []
-    for j in jobs:
-        reads = sum(x.bytes for x in j.reads if x.memory == memory.name) / (j.end - j.start)
-        writes = sum(x.bytes for x in j.writes if x.memory == memory.name) / (j.end - j.start)
-        if reads or writes:
-            load = reads / memory.read_bandwidth + writes / memory.write_bandwidth
-            segments.append(LinkSegment(j.start, j.end, reads + writes, load))
-    return tuple(segments)
-
-
-def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
-    """Figures of :func:`long_plan`; :func:`finished` works them out in quadratic time."""
-    makespan, jobs = plan.jobs[-1].end, plan.jobs
-    energy, energy_by = energies(plan, makespan)
-    # The first job's input is the one small tile.
-    peaks = {
-        "dram": 4160,
-        "scratchpad": min(len(jobs) - 1, 2) * 4096,
-        "a": 600,
-        "b": 600 if len(jobs) > 1 else 0,
-    }
-    alive = peaks | {"dram": 4096 if len(jobs) > 1 else 4160, "a": 600 if len(jobs) > 2 else 364}
-    return Metrics(
-        makespan=Cost(makespan, makespan),
-        throughput=Rate(2000 * len(jobs) / makespan, 2000 * len(jobs) / makespan),
-        inferences_per_second=Rate(1 / makespan, 1 / makespan),
-        utilisation={
-            c: Rate(busy, busy)
-            for c in "ab"
-            for busy in [sum(j.compute for j in jobs if j.core == c) / makespan]
-        },
-        traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
-        memory={
-            name: MemoryUse(peaks[name], alive[name], size)
-            for name, size in capacities(plan.target).items()
-        },
-        energy=Cost(energy, 0.0),
-        energy_by=energy_by,
-        latency={"net": Cost(makespan, makespan)},
+    return finished(
+        replace(
+            plan,
+            networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",), ("in",)),),
+            tensors=tuple(tensors),
+            jobs=tuple(jobs),
+            allocations=(*allocations, *tiles(plan.target, jobs)),
+            transfers=tuple(transfers),
+        )
     )

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from tests.support.lowered import parts_of
 
 from loadmaster.core.arrays import Ints
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Grid, divisible
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
@@ -51,9 +50,8 @@ def recomputing(network: Network, groups: Sequence[Bands], plain: Sequence[Cut])
 def in_independent_bands(graph: Graph, generator: np.random.Generator) -> Cuts:
     """Groups of random lengths, as far as operators have rows or columns, in a few bands each; the
     others stay whole."""
-    single = without_updates(graph)
-    fused = fuse(single)
-    network = Network(single, fused, [divisible(single, group) for group in fused])
+    fused = (parts := parts_of(graph)).fused
+    network = Network(*parts)
     groups, first = [], 0
     while first < len(fused):
         seen = network.along(bool(generator.integers(2)))

@@ -7,13 +7,6 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
-_PART = re.compile(r'<script type="application/gzip" id="[^"]*">([^<]+)</script>')
-
-
-def packed_parts(page: str) -> list[str]:
-    """The texts that a page carries compressed."""
-    return [gzip.decompress(b64decode(text)).decode() for text in _PART.findall(page)]
-
 
 def charts(page: str) -> dict[str, Any]:
     """The data of the charts in a page."""

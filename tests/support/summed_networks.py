@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import Builder
@@ -14,11 +15,8 @@ from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
@@ -84,9 +82,8 @@ def product(rows: int, terms: int, columns: int) -> Graph:
 def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
     """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
     then in parts alone."""
-    single, cuts = without_updates(graph), list[Cut]()
-    for group in fuse(single):
-        form = divisible(single, group, sums=True)
+    cuts = list[Cut]()
+    for form in parts_of(graph, sums=True).forms:
         if form is None:
             cuts.append(WHOLE)
             continue

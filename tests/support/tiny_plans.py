@@ -6,10 +6,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+import onnx
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
+from tests.support.onnx_builder import absent, constant, model, node
 
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
@@ -19,11 +22,8 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 NEVER = float("inf")
@@ -32,73 +32,45 @@ NEVER = float("inf")
 def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
     """Convolutions, pools, rectifiers and sums of a few elements; in the end, now and then, matrix
     products that need everything."""
-    nodes, weights = [], []
+    nodes: list[onnx.NodeProto] = []
+    weights: dict[str, tuple[int, ...]] = {}
     channels, rows = int(generator.choice([2, 4, 9])), int(generator.choice([2, 3, 4]))
     last, made, shape, flat = "x", ["x"], (channels, rows), 0
+    kinds = ["Conv", "Conv", "Conv", "MaxPool", "Add", "GlobalAveragePool", "Gemm"]
     for number in range(operators):
-        name, kind = (
-            f"t{number}",
-            str(
-                generator.choice(
-                    ["Conv", "Conv", "Conv", "MaxPool", "Add", "GlobalAveragePool", "Gemm"]
-                )
-            ),
-        )
+        name, kind, weight = f"t{number}", str(generator.choice(kinds)), f"w{number}"
         if flat or kind == "Gemm":
             width = flat or shape[0] * shape[1] ** 2
             if not flat:
-                nodes.append(
-                    helper.make_node("Flatten", [last], [f"flat{number}"], f"flatten{number}")
-                )
+                nodes.append(node("Flatten", [last], f"flat{number}", f"flatten{number}"))
                 last = f"flat{number}"
             flat = int(generator.choice([2, 16, 40]))
-            weights.append(
-                numpy_helper.from_array(np.zeros((width, flat), np.float32), f"w{number}")
-            )
-            nodes.append(helper.make_node("Gemm", [last, f"w{number}"], [name], name))
+            weights[weight] = width, flat
+            nodes.append(node("Gemm", [last, weight], name, name))
         elif kind == "Conv":
             stride = int(generator.choice([1, 1, 2])) if shape[1] > 1 else 1
             taps = int(generator.choice([1, 3]))
-            weights.append(
-                numpy_helper.from_array(
-                    np.zeros((channels, shape[0], taps, taps), np.float32), f"w{number}"
-                )
-            )
-            nodes.append(
-                helper.make_node(
-                    "Conv",
-                    [last, f"w{number}"],
-                    [name],
-                    name,
-                    strides=[stride] * 2,
-                    pads=[taps // 2] * 4,
-                )
-            )
+            weights[weight] = channels, shape[0], taps, taps
+            more = {"strides": [stride] * 2, "pads": [taps // 2] * 4}
+            nodes.append(node("Conv", [last, weight], name, name, **more))
             shape = (channels, (shape[1] - 1) // stride + 1)
         elif kind == "GlobalAveragePool":
-            nodes.append(helper.make_node(kind, [last], [name], name))
+            nodes.append(node(kind, [last], name, name))
             shape = (shape[0], 1)
         elif kind == "MaxPool" or shape != (channels, rows):
-            nodes.append(
-                helper.make_node("MaxPool", [last], [name], name, kernel_shape=[3, 3], pads=[1] * 4)
-            )
+            nodes.append(node("MaxPool", [last], name, name, kernel_shape=[3, 3], pads=[1] * 4))
         else:
-            nodes.append(helper.make_node("Add", [last, str(generator.choice(made))], [name], name))
+            nodes.append(node("Add", [last, str(generator.choice(made))], name, name))
         if not flat and shape == (channels, rows):
             made.append(name)
         last = name
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels, rows, rows))]
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        inputs,
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return build_graph(
-        model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8"
-    )
+    return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights)
+
+
+def int8_graph(*parts: Any) -> Graph:
+    proto = model(*parts, opset=17, ir_version=9)
+    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
+    return build_graph(proto, name="tiny", source="made for a test", **given)
 
 
 def tiny_recurrent(generator: np.random.Generator) -> Graph:
@@ -107,25 +79,19 @@ def tiny_recurrent(generator: np.random.Generator) -> Graph:
     kind, gates = [("LSTM", 4), ("GRU", 3), ("RNN", 1)][int(generator.integers(3))]
     ways = int(generator.integers(1, 3))
     steps, size, hidden = (int(generator.choice(each)) for each in ([1, 2, 7], [1, 4, 64], [3, 16]))
-    shapes = {"w": (ways, gates * hidden, size), "r": (ways, gates * hidden, hidden)}
-    shapes["m"] = (ways * hidden, 2)
-    weights = [numpy_helper.from_array(np.zeros(s, np.float32), n) for n, s in shapes.items()]
-    weights.append(numpy_helper.from_array(np.array([steps, ways * hidden]), "shape"))
+    weights = [
+        absent("w", (ways, gates * hidden, size)),
+        absent("r", (ways, gates * hidden, hidden)),
+        absent("m", (ways * hidden, 2)),
+        constant("shape", [steps, ways * hidden]),
+    ]
     direction = "bidirectional" if ways == 2 else "forward"
     nodes = [
-        helper.make_node(
-            kind, ["x", "w", "r"], ["y"], "layer", hidden_size=hidden, direction=direction
-        ),
-        helper.make_node("Reshape", ["y", "shape"], ["flat"], "reshape"),
-        helper.make_node("MatMul", ["flat", "m"], ["out"], "product"),
+        node(kind, ["x", "w", "r"], "y", "layer", hidden_size=hidden, direction=direction),
+        "[reshape] flat = Reshape(y, shape)",
+        "[product] out = MatMul(flat, m)",
     ]
-    shown = [("x", (steps, 1, size)), ("out", (steps, 2))]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in shown]
-    graph = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return build_graph(
-        model, name="tiny", source="made for a test", batch=None, dims={}, precision="int8"
-    )
+    return int8_graph(nodes, {"x": (steps, 1, size)}, ["out"], weights)
 
 
 def least_energy(graph: Graph, target: Target, cuts: Cuts | None, rates: EnergyRates) -> int:
@@ -177,10 +143,8 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
 def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
     """Operators whole or in two parts along any one of their dimensions, or of what they sum over,
     up to so many pieces in all."""
-    single = without_updates(graph)
     options: list[list[Cut]] = []
-    for group in fuse(single):
-        form = divisible(single, group, sums=sums)
+    for form in parts_of(graph, sums=sums).forms:
         options.append([WHOLE])
         if form is not None:
             options[-1] += [form.grid({axis: 2}) for axis in form.axes]

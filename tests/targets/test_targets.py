@@ -116,34 +116,6 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
     assert not gpu.main.in_place
 
 
-def test_cores_have_a_network_on_chip_and_local_buffers_where_given() -> None:
-    plain = target("edge-npu").cores[-1]
-    assert (
-        plain.flexible,
-        plain.local_buffer,
-        plain.noc_bandwidth,
-        plain.noc_latency,
-        plain.job_overhead,
-    ) == (False, 512, None, 0.0, 2e-7)
-    more = [
-        "flexible=true",
-        "local_buffer=1 KiB",
-        "noc_bandwidth=64 GB/s",
-        "noc_latency=20 ns",
-        "weight_loading=2 GB/s",
-        "job_overhead=30 ns",
-    ]
-    core = target("edge-npu", [f"cores.lb.{field}" for field in more]).cores[-1]
-    assert (
-        core.flexible,
-        core.local_buffer,
-        core.noc_bandwidth,
-        core.noc_latency,
-        core.job_overhead,
-    ) == (True, 1024, 64e9, 2e-8, 3e-8)
-    assert core.weight_loading == 2e9
-
-
 @pytest.mark.parametrize("name", bundled())
 def test_every_bundled_target_can_be_printed_and_read_back(name: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"

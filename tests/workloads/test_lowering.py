@@ -3,20 +3,17 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import parts_of
 from tests.support.networks import GraphBuilder, npu, residual_chain
 
 from loadmaster.core.errors import PlanError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split
 
 
 def start(name: str = "net") -> GraphBuilder:
@@ -90,14 +87,6 @@ def test_views_vanish_and_their_readers_read_the_storage() -> None:
     assert [op.kind for op in group.ops] == ["Conv", "Add"]
 
 
-def test_work_whose_result_nobody_uses_is_still_done() -> None:
-    build = start()
-    build.conv("unused", "x", 4)
-    build.conv("used", "x", 4)
-    fused = fuse(build.graph("used"))
-    assert [[w.tensor for w in group.writes] for group in fused] == [["unused"], ["used"]]
-
-
 def test_mini_batches_share_weights_and_nothing_else() -> None:
     workload = lower([residual_chain(2)], npu(), mini_batches=3)
     kinds = {
@@ -110,17 +99,6 @@ def test_mini_batches_share_weights_and_nothing_else() -> None:
     assert all(
         workload.jobs[b].mini_batch == job.mini_batch for job in workload.jobs for b in job.after
     )
-
-
-def test_every_operator_is_in_exactly_one_job_of_each_mini_batch() -> None:
-    workload = lower([residual_chain(3)], npu(), mini_batches=2)
-    for mini_batch in range(2):
-        operators = [
-            name for job in workload.jobs if job.mini_batch == mini_batch for name in job.operators
-        ]
-        assert sorted(operators) == sorted(
-            operator.name for operator in workload.networks[0].operators
-        )
 
 
 def test_networks_of_one_name_are_told_apart() -> None:
@@ -202,16 +180,6 @@ def test_an_operator_whose_input_alone_is_too_large_is_left_whole() -> None:
     assert choose_split(group, 200) is WHOLE
 
 
-@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 10**6))
-def test_shares_of_tiles_add_up(channels: int, tiles: int, per_channel: int) -> None:
-    split = Split(channels, min(tiles, channels))
-    size = channels * per_channel
-    assert sum(split.part(i) for i in range(split.tiles)) == channels
-    assert [split.amount_of_tile(size, i) for i in range(split.tiles)] == [
-        split.part(i) * per_channel for i in range(split.tiles)
-    ]
-
-
 def test_nothing_to_plan_is_an_error() -> None:
     with pytest.raises(PlanError, match="no network"):
         lower([], npu())
@@ -221,23 +189,11 @@ def test_nothing_to_plan_is_an_error() -> None:
         lower([start().graph("x")], npu())
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 20))
-def test_parts_that_a_tile_meets_are_those_that_share_channels_with_it(
-    channels: int, tiles: int, others: int
-) -> None:
-    split, other = Split(channels, min(tiles, channels)), Split(channels, min(others, channels))
-    for tile in range(split.tiles):
-        assert list(split.parts_met(tile, other)) == [
-            part for part in range(other.tiles) if split.overlap(tile, other, part)
-        ]
-
-
 def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
     """Rows that two bands need belong to the first; strides that step over rows leave none out."""
     for rows, strides in ((12, (1,)), (13, (2,))):
         graph = convolutions(rows=rows, strides=strides, skip=False)
-        single = without_updates(graph)
-        forms = [divisible(single, group) for group in fuse(single)]
+        single, _, forms = parts_of(graph)
         cuts = [form.grid({2: 3}) for form in forms if form is not None]
         work = lower([graph], npu(), cuts=[Cuts(cuts)])
         parts = [tensor for tensor in work.tensors if tensor.kind == "input"]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -11,14 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import absent, constant, info, model, node, save
-from tests.support.onnx_graph import assert_graph_is_of
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import file as onnx_file
-from loadmaster.workloads.graph import Graph
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -269,66 +264,9 @@ SAMPLES = [
         "onnxruntime-quantised-optimised",
     )
 ]
-SAMPLE = SAMPLES[0]
 
 
-@fuzz(30)
-@given(cut=st.integers(0, len(SAMPLE) - 1))
-def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: int):
-    path = tmp_path_factory.getbasetemp() / "cut.onnx"
-    path.write_bytes(SAMPLE[:cut])
-    complaint(path)
-
-
-@example(flips=[(112, 16)])  # an operator whose name is no text
-@given(
-    flips=st.lists(
-        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255)), min_size=1, max_size=4
-    )
-)
-def test_a_damaged_file_is_refused_or_read_as_what_it_says(
-    tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]]
-):
-    data = bytearray(SAMPLE)
-    for position, mask in flips:
-        data[position] ^= mask
-    path = tmp_path_factory.getbasetemp() / "damaged.onnx"
-    path.write_bytes(data)
-    graph = None
-    with contextlib.suppress(ModelError):
-        graph = load(path)
-    if graph is None:
-        complaint(path)
-    else:
-        assert_graph_is_of(graph, onnx.load_from_string(bytes(data)))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda graph: replace(graph, ops=graph.ops[1:]),
-        lambda graph: replace(graph, ops=graph.ops[::-1]),
-        lambda graph: replace(graph, ops=(replace(graph.ops[0], kind="Odd"), *graph.ops[1:])),
-        lambda graph: replace(
-            graph,
-            tensors={name: replace(t, shape=(*t.shape, 2)) for name, t in graph.tensors.items()},
-        ),
-        lambda graph: replace(
-            graph,
-            tensors={name: replace(t, bytes=t.bytes + 1) for name, t in graph.tensors.items()},
-        ),
-    ],
-    ids=["an operator is missing", "backwards", "another operator", "other shapes", "other bytes"],
-)
-def test_a_wrong_graph_would_be_noticed(wrong: Callable[[Graph], Graph], tmp_path: Path):
-    path = tmp_path / "net.onnx"
-    path.write_bytes(SAMPLE)
-    graph = load(path)
-    assert_graph_is_of(graph, onnx.load_from_string(SAMPLE))
-    with pytest.raises(AssertionError):
-        assert_graph_is_of(wrong(graph), onnx.load_from_string(SAMPLE))
-
-
+@example(SAMPLES[0], 1.0, [(112.5 / len(SAMPLES[0]), 16)])  # an operator whose name is no text
 @given(
     sample=st.sampled_from(SAMPLES),
     cut=st.floats(0, 1),

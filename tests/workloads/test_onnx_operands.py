@@ -22,18 +22,6 @@ from loadmaster.workloads.frontends.onnx.division.divide import RULES
 from loadmaster.workloads.frontends.onnx.types import Node
 
 
-def test_a_constant_is_concatenated():
-    """As the class token of a vision transformer is."""
-    nodes = ["c = Concat<axis=1>(token, x)", "y = MatMul(c, w)"]
-    weights = [
-        constant("token", np.zeros((1, 1, 8)), "float32"),
-        constant("w", np.zeros((8, 8)), "float32"),
-    ]
-    graph = graph_of(nodes, {"x": (1, 4, 8)}, ["y"], weights)
-    assert (graph.macs, graph.tensors["c"].shape) == (320, (1, 5, 8))
-    assert only(graph, "Concat").copies
-
-
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
 def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands: list[str]):
     """An operand that stands in two places of the result cannot be read where it lies."""

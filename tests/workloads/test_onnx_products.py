@@ -42,75 +42,69 @@ def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 
-def test_grouped_and_depthwise_convolutions_count_channels_per_group():
-    grouped = nest_of("Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 2, 1, 1)}, group=4)
-    assert (grouped.groups, grouped.k, grouped.c) == (4, 4, 2)
-    depthwise = nest_of("Conv", {"x": (1, 8, 6, 6)}, {"w": (16, 1, 3, 3)}, group=8)
-    assert (depthwise.groups, depthwise.k, depthwise.c, depthwise.macs) == (8, 2, 1, 8 * 2 * 16 * 9)
+CONVOLUTION = (16, 8, 3, 3)
+STRIDES = {"strides": [2, 2]}
+NESTS = [
+    # Channels of a group.
+    ("Conv", [(1, 8, 6, 6)], (16, 2, 1, 1), {"group": 4}, {"groups": 4, "k": 4, "c": 2}),
+    ("Conv", [(1, 8, 6, 6)], (16, 1, 3, 3), {"group": 8}, {"groups": 8, "k": 2, "c": 1}),
+    # Padding that the operator works out.
+    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_UPPER"}, {"y": 5, "x": 5}),
+    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_LOWER"}, {"y": 5, "x": 5}),
+    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "VALID"}, {"y": 4, "x": 4}),
+    # One dimension and three are folded into rows and taps.
+    ("Conv", [(1, 3, 100)], (4, 3, 7), {"strides": [2]}, {"y": 1, "x": 47, "r": 1, "s": 7}),
+    ("Conv", [(1, 3, 6, 7, 8)], (4, 3, 2, 3, 3), {}, {"y": 25, "x": 6, "r": 6, "s": 3}),
+    # A transposed one runs over the pixels of its input.
+    (
+        "ConvTranspose",
+        [(1, 8, 5, 6)],
+        (8, 4, 3, 3),
+        STRIDES | {"group": 2},
+        {"groups": 2, "k": 4, "c": 4, "y": 5, "x": 6},
+    ),
+    # Leading dimensions are rows of a matrix, groups of two operands, or a batch if one has none.
+    ("MatMul", [(2, 5, 7, 16)], (16, 32), {}, {"groups": 1, "y": 70, "c": 16, "k": 32}),
+    ("MatMul", [(2, 12, 7, 16), (2, 12, 16, 9)], None, {}, {"groups": 24, "batch": 1, "y": 7}),
+    ("MatMul", [(2, 12, 7, 16), (12, 16, 9)], None, {}, {"groups": 12, "batch": 2, "y": 7}),
+    ("MatMul", [(16,), (16,)], None, {}, {"macs": 16}),
+    ("MatMul", [(4, 16), (16,)], None, {}, {"macs": 64}),
+    ("MatMul", [(16,), (3, 16, 5)], None, {}, {"macs": 240}),
+    ("Gemm", [(4, 8)], (8, 6), {}, {"y": 4, "c": 8, "k": 6}),
+    ("Gemm", [(8, 4)], (6, 8), {"transA": 1, "transB": 1}, {"y": 4, "c": 8, "k": 6}),
+    (
+        "FusedMatMul",
+        [(2, 8, 4), (2, 6, 8)],
+        None,
+        {"domain": MS, "transA": 1, "transB": 1},
+        {"groups": 2, "y": 4, "c": 8, "k": 6},
+    ),
+    ("Einsum", [(4, 8), (8, 6)], None, {"equation": "ij,jk->ik"}, {"y": 4, "c": 8, "k": 6}),
+    (
+        "Einsum",
+        [(2, 3, 5, 8), (2, 3, 7, 8)],
+        None,
+        {"equation": "bhqd,bhkd->bhqk"},
+        {"groups": 6, "y": 5, "c": 8, "k": 7},
+    ),
+    (
+        "Einsum",
+        [(2, 3, 4, 8), (2, 3, 8, 6)],
+        None,
+        {"equation": "...ij,...jk->...ik"},
+        {"groups": 6},
+    ),
+    ("Einsum", [(2, 4, 8), (8, 6)], None, {"equation": "...ij,jk"}, {"groups": 1, "y": 8}),
+    ("Einsum", [(2, 4), (2, 6)], None, {"equation": "bi,bj->bij"}, {"groups": 2, "c": 1, "k": 6}),
+    ("Einsum", [(4, 8), (6, 8)], None, {"equation": "ij, kj -> i"}, {"y": 4, "c": 8, "k": 1}),
+]
 
 
-@pytest.mark.parametrize(("auto", "size"), [("SAME_UPPER", 5), ("SAME_LOWER", 5), ("VALID", 4)])
-def test_automatic_padding_decides_the_output_size(auto: str, size: int):
-    nest = nest_of("Conv", {"x": (1, 3, 9, 9)}, {"w": (4, 3, 3, 3)}, strides=[2, 2], auto_pad=auto)
-    assert (nest.y, nest.x) == (size, size)
-
-
-def test_one_and_three_dimensional_convolutions_fold_into_rows_and_taps():
-    line = nest_of("Conv", {"x": (1, 3, 100)}, {"w": (4, 3, 7)}, strides=[2])
-    assert (line.y, line.x, line.r, line.s, line.stride) == (1, 47, 1, 7, (1, 2))
-    volume = nest_of("Conv", {"x": (1, 3, 6, 7, 8)}, {"w": (4, 3, 2, 3, 3)})
-    assert (volume.y, volume.x, volume.r, volume.s) == (5 * 5, 6, 6, 3)
-
-
-def test_a_transposed_convolution_runs_over_input_pixels():
-    nest = nest_of(
-        "ConvTranspose", {"x": (1, 8, 5, 6)}, {"w": (8, 4, 3, 3)}, strides=[2, 2], group=2
-    )
-    assert (nest.groups, nest.k, nest.c, nest.y, nest.x) == (2, 4, 4, 5, 6)
-    assert nest.macs == 8 * 5 * 6 * 4 * 9
-
-
-def test_a_matrix_weight_sees_the_leading_dimensions_as_rows():
-    nest = nest_of("MatMul", {"x": (2, 5, 7, 16)}, {"w": (16, 32)})
-    assert (nest.groups, nest.batch, nest.y, nest.c, nest.k) == (1, 1, 70, 16, 32)
-
-
-def test_batched_matrix_products_are_groups_and_shared_operands_are_batch():
-    full = nest_of("MatMul", {"a": (2, 12, 7, 16), "b": (2, 12, 16, 9)}, {})
-    assert (full.groups, full.batch, full.y, full.c, full.k) == (24, 1, 7, 16, 9)
-    partly = nest_of("MatMul", {"a": (2, 12, 7, 16), "b": (12, 16, 9)}, {})
-    assert (partly.groups, partly.batch, partly.macs) == (12, 2, full.macs)
-
-
-def test_vectors_multiply_by_the_rules_of_numpy():
-    assert nest_of("MatMul", {"a": (16,), "b": (16,)}, {}).macs == 16
-    assert nest_of("MatMul", {"a": (4, 16), "b": (16,)}, {}).macs == 64
-    assert nest_of("MatMul", {"a": (16,), "b": (3, 16, 5)}, {}).macs == 240
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "flags"),
-    [((4, 8), (8, 6), (0, 0)), ((8, 4), (6, 8), (1, 1)), ((8, 4), (8, 6), (1, 0))],
-)
-def test_gemm_honours_its_transpositions(a, b, flags):
-    nest = nest_of("Gemm", {"a": a}, {"b": b}, transA=flags[0], transB=flags[1])
-    assert (nest.y, nest.c, nest.k) == (4, 8, 6)
-
-
-@pytest.mark.parametrize(
-    ("equation", "a", "b", "groups", "y", "c", "k"),
-    [
-        ("ij,jk->ik", (4, 8), (8, 6), 1, 4, 8, 6),
-        ("bhqd,bhkd->bhqk", (2, 3, 5, 8), (2, 3, 7, 8), 6, 5, 8, 7),
-        ("...ij,...jk->...ik", (2, 3, 4, 8), (2, 3, 8, 6), 6, 4, 8, 6),
-        ("...ij,jk", (2, 4, 8), (8, 6), 1, 8, 8, 6),
-        ("bi,bj->bij", (2, 4), (2, 6), 2, 4, 1, 6),
-        ("ij, kj -> i", (4, 8), (6, 8), 1, 4, 8, 1),
-    ],
-)
-def test_einsum_of_two_operands_is_one_product(equation, a, b, groups, y, c, k):
-    nest = nest_of("Einsum", {"a": a, "b": b}, {}, equation=equation)
-    assert (nest.groups, nest.y, nest.c, nest.k) == (groups, y, c, k)
+@pytest.mark.parametrize(("kind", "inputs", "weight", "attrs", "expected"), NESTS)
+def test_a_product_is_one_nest_of_loops(kind, inputs, weight, attrs, expected):
+    operands = dict(zip("ab", inputs, strict=False))
+    nest = nest_of(kind, operands, {} if weight is None else {"w": weight}, **attrs)
+    assert {name: getattr(nest, name) for name in expected} == expected
 
 
 def test_einsum_of_three_operands_goes_from_left_to_right():
@@ -158,15 +152,6 @@ def test_attention_with_packed_heads_takes_their_number_from_attributes():
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
-def test_microsoft_attention_includes_its_projections():
-    attention = node("Attention", ["x", "w", "b"], "y", domain=MS, num_heads=12)
-    graph = graph_of([attention], {"x": (1, 128, 768)}, ["y"], {"w": (768, 2304), "b": (2304,)})
-    projection, scores, result = only(graph, "Attention").nests
-    assert projection.macs == 128 * 768 * 2304
-    assert scores.macs == result.macs == 12 * 128 * 128 * 64
-    assert graph.tensors["y"].shape == (1, 128, 768)
-
-
 def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
     graph = graph_of(
@@ -208,13 +193,6 @@ def test_recurrent_cells_split_into_input_and_stepwise_products(kind: str, gates
         "r",
         "y",
     )
-
-
-def test_a_fused_matrix_product_of_microsoft_transposes():
-    nest = nest_of(
-        "FusedMatMul", {"a": (2, 8, 4), "b": (2, 6, 8)}, {}, domain=MS, transA=1, transB=1
-    )
-    assert (nest.groups, nest.y, nest.c, nest.k) == (2, 4, 8, 6)
 
 
 def test_a_packed_four_bit_weight_counts_its_logical_product():

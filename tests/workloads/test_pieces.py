@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.pieces_reference import Network as Runs
 from tests.support.pieces_reference import piece
@@ -164,8 +165,7 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     """What the verifiers work out by themselves, from the windows and from the model, agrees with
     what pieces read."""
     build, _, graph = network(200 + seed)
-    single = without_updates(graph)
-    forms = [divisible(single, group) for group in fuse(single)]
+    forms = parts_of(graph).forms
     cuts = Cuts([WHOLE if form is None else grid_of(form, build.generator) for form in forms])
     workload = lower([graph], npu(), cuts=[cuts])
     assert any(job.ranges for job in workload.jobs)

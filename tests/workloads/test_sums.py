@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
@@ -10,7 +9,7 @@ from tests.support.summed_networks import copying, in_chains, network
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Chains, divisible
+from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
@@ -36,28 +35,6 @@ def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans() -> Non
     plan = planned(lower([graph], npu(), cuts=[in_chains(graph, build.generator)]), npu())
     assert lm.verify(plan) == ()
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} == {"cut"}
-
-
-def test_every_term_of_every_element_is_added_once() -> None:
-    """Counted one by one."""
-    chained = 0
-    for seed in range(12):
-        build, graph = network(20 + seed, 2)
-        single, cuts = without_updates(graph), in_chains(graph, build.generator)
-        jobs = lower([graph], copying(), cuts=[cuts]).jobs
-        for group, cut in zip(fuse(single), cuts.cuts, strict=True):
-            form = divisible(single, group, sums=True)
-            if not isinstance(cut, Chains) or form is None:
-                continue
-            chained += 1
-            terms = np.zeros((*form.shape, form.summed), int)
-            for job in (job for job in jobs if job.operators[0] == group.main.name):
-                terms[(*(slice(*each) for each in job.ranges), slice(*job.summed))] += 1
-                assert bool(job.elements) <= (job.summed[1] == form.summed), (
-                    "what follows the sum is the last piece's"
-                )
-            assert (terms == 1).all()
-    assert chained > 8
 
 
 def test_only_products_of_one_group_divide_their_sums_and_only_where_that_is_asked_for() -> None:

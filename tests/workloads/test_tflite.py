@@ -177,20 +177,6 @@ def test_a_batch_of_matrix_products_may_be_transposed() -> None:
     assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
 
 
-def test_a_transposed_convolution_reads_its_third_operand() -> None:
-    model = Model()
-    main = model.subgraph()
-    size = main.tensor((4,), "int32", [1, 8, 8, 5])
-    weight = main.tensor((5, 3, 3, 4), "float32", np.ones((5, 3, 3, 4)), name="w")
-    x = main.input((1, 4, 4, 4), name="x")
-    main.outputs = [
-        main.out("TRANSPOSE_CONV", [size, weight, x], (1, 8, 8, 5), {0: b(SAME), 1: i(2), 2: i(2)})
-    ]
-    op = graph_of(model).ops[0]
-    assert op.macs == 4 * 4 * 9 * 4 * 5
-    assert [access.tensor for access in op.reads] == ["x", "w"]
-
-
 def lstm(main: Subgraph, steps: int, width: int, cells: int) -> int:
     """Time first, four gates, no peepholes and no projection."""
     x = main.input((steps, 2, width), name="x")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.efforts import TEST
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 import loadmaster as lm
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 torch = pytest.importorskip("torch")
@@ -102,9 +100,7 @@ def test_torch_networks_are_cut_and_their_plans_hold() -> None:
     graph = capture(
         lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test"
     )
-    single = without_updates(graph)
-    groups = fuse(single)
-    forms = [divisible(single, group) for group in groups]
+    _, groups, forms = parts_of(graph)
     divides = {
         group.main.kind for group, form in zip(groups, forms, strict=True) if form is not None
     }

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
+from tests.support.onnx_builder import constant, model, node
 
 from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
@@ -37,33 +37,31 @@ def model_of(
 ) -> onnx.ModelProto:
     """One operator whose operands are inputs of the network, or constants."""
     names = [f"x{i}" for i in range(len(shapes) + len(constants))]
-    free = iter(shapes)
-    inputs = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, next(free))
-        for i, n in enumerate(names)
-        if i not in constants
-    ]
-    initialisers = [numpy_helper.from_array(array, names[i]) for i, array in constants.items()]
-    node = helper.make_node(kind, names, ["y"], **attributes)
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "one", inputs, [output], initialisers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    free = [name for i, name in enumerate(names) if i not in constants]
+    return model(
+        [node(kind, names, "y", **attributes)],
+        dict(zip(free, shapes, strict=True)),
+        ["y"],
+        [constant(names[i], array, array.dtype) for i, array in constants.items()],
+        opset,
+        ir_version=9,
+    )
 
 
-def graph_of(model: onnx.ModelProto) -> Graph:
-    return build_graph(model, name="one", source="test", batch=None, dims={}, precision=None)
+def graph_of(proto: onnx.ModelProto) -> Graph:
+    return build_graph(proto, name="one", source="test", batch=None, dims={}, precision=None)
 
 
-def spoiled(model: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
+def spoiled(proto: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
     """Which results change when one element of an input does. Finite numbers, as the evaluator
     multiplies what it does not need by zero."""
-    evaluator = ReferenceEvaluator(model)
+    evaluator = ReferenceEvaluator(proto)
     generator = np.random.default_rng(0)
     values = {
         item.name: generator.uniform(
             1.0, 2.0, [d.dim_value for d in item.type.tensor_type.shape.dim]
         ).astype(np.float32)
-        for item in model.graph.input
+        for item in proto.graph.input
     }
     with np.errstate(all="ignore"):
         before = evaluator.run(None, values)[0]
@@ -214,18 +212,18 @@ def test_ranges_of_operators_of_later_opsets(kind, shapes, attributes) -> None:
     check_ranges(kind, model_of(kind, shapes, {}, attributes, 23), exact=False)
 
 
-def check_ranges(kind: str, model: onnx.ModelProto, exact: bool) -> None:
-    graph = graph_of(model)
+def check_ranges(kind: str, proto: onnx.ModelProto, exact: bool) -> None:
+    graph = graph_of(proto)
     (op,) = [op for op in graph.ops if op.writes and op.writes[0].tensor == "y"]
     shape = graph.tensors["y"].shape
     assert op.axes
     for read in op.reads:
-        if read.tensor not in {item.name for item in model.graph.input}:
+        if read.tensor not in {item.name for item in proto.graph.input}:
             continue
         extent = graph.tensors[read.tensor].shape
         # For every element of the operand, the results that it spoils.
         reach = {
-            position: spoiled(model, read.tensor, position)
+            position: spoiled(proto, read.tensor, position)
             for position in itertools.product(*map(range, extent))
         }
         for axis in op.axes:
@@ -328,67 +326,47 @@ def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(
         assert (axis in axes) == np.all(np.diff(together, axis=axis) != 0)
 
 
-@fuzz(200)
+SHAPES = st.sampled_from(
+    [(2, 3, 4), (24,), (1, 6, 4), (12, 2), (4, 3, 2, 1), (8, 3), (2, 2, 6), (3, 2, 2, 2)]
+)
+
+
+@fuzz(300)
 @given(st.data())
 def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(
     data: st.DataObject,
 ) -> None:
-    shape = data.draw(
-        st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)])
-    )
-    target = data.draw(
-        st.sampled_from([(2, 3, 4), (24,), (6, 1, 4), (12, 2), (1, 4, 6), (8, 3), (3, 2, 2, 2)])
-    )
-    box = tuple(
-        tuple(sorted(data.draw(st.tuples(st.integers(0, e), st.integers(0, e))))) for e in shape
-    )
-    numbers = np.arange(24).reshape(shape)[tuple(slice(a, b) for a, b in box)]
-    found = np.arange(24).reshape(target)[
-        tuple(slice(a, b) for a, b in reshaped(box, shape, target))
-    ]
-    assert set(numbers.ravel().tolist()) <= set(found.ravel().tolist())
-    if shape == target:
-        assert reshaped(box, shape, target) == box or not volume(box)
+    """One box as many at once do, and as the verifier does."""
+    shape, target = data.draw(SHAPES), data.draw(SHAPES)
+    box = st.tuples(*(st.tuples(*[st.integers(0, extent)] * 2).map(sorted) for extent in shape))
+    boxes = data.draw(st.lists(box, min_size=1, max_size=4))
+    several = reshaped_boxes(np.array(boxes, dtype=np.int64), shape, target)
+    for each, also in zip(boxes, several.tolist(), strict=True):
+        found = reshaped(each, shape, target)
+        assert [list(one) for one in found] == also
+        numbers = np.arange(24).reshape(shape)[tuple(slice(a, b) for a, b in each)]
+        held = np.arange(24).reshape(target)[tuple(slice(a, b) for a, b in found)]
+        assert set(numbers.ravel().tolist()) <= set(held.ravel().tolist())
+        if volume(each):
+            assert list(found) == renamed(each, shape, target)
+            assert shape != target or list(found) == list(map(tuple, each))
 
 
 @fuzz(200)
 @given(st.data())
-def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.DataObject) -> None:
+def test_ones_in_a_shape_change_nothing(data: st.DataObject) -> None:
     """Runs of dimensions end where both sides have as many elements, also if a dimension of one
     element comes next."""
-    shapes = st.sampled_from([(2, 3, 4), (24,), (6, 4), (2, 12), (4, 3, 2), (3, 8), (2, 2, 6)])
-    shape, target = (list(data.draw(shapes)) for _ in range(2))
-    box = [
-        (low, data.draw(st.integers(low + 1, extent)))
-        for extent in shape
-        for low in [data.draw(st.integers(0, extent - 1))]
-    ]
+    shape, target = list(data.draw(SHAPES)), list(data.draw(SHAPES))
+    box = [(extent // 3, extent) for extent in shape]
     plain = reshaped(tuple(box), shape, target)
-    for _ in range(data.draw(st.integers(0, 3))):
+    for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(shape)))
         shape.insert(at, 1)
         box.insert(at, (0, 1))
         target.insert(data.draw(st.integers(0, len(target))), 1)
     found = reshaped(tuple(box), shape, target)
-    assert [one for one, extent in zip(found, target, strict=True) if extent > 1] == list(plain)
-    assert list(found) == renamed(box, shape, target)
-
-
-@fuzz(200)
-@given(st.data())
-def test_many_boxes_are_reshaped_as_one_is(data: st.DataObject) -> None:
-    shapes = st.sampled_from(
-        [(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)]
-    )
-    shape, target = data.draw(shapes), data.draw(shapes)
-    box = st.tuples(
-        *(st.tuples(st.integers(0, extent), st.integers(0, extent)).map(sorted) for extent in shape)
-    )
-    boxes = data.draw(st.lists(box, min_size=1, max_size=4))
-    found = reshaped_boxes(np.array(boxes, dtype=np.int64), shape, target)
-    assert [tuple(map(tuple, each)) for each in found.tolist()] == [
-        reshaped(each, shape, target) for each in boxes
-    ]
+    assert [one for one in found if one != (0, 1)] == [one for one in plain if one != (0, 1)]
 
 
 def test_shapes_without_elements_are_reshaped_to_nothing() -> None:

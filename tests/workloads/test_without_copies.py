@@ -3,16 +3,15 @@ else."""
 
 from __future__ import annotations
 
-import numpy as np
-import onnx
+from typing import Any
+
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.efforts import TEST
 from tests.support.layered_networks import random_network
 from tests.support.networks import npu
+from tests.support.onnx_builder import constant, graph_of, node
 
 import loadmaster as lm
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
@@ -23,49 +22,26 @@ from loadmaster.workloads.lowering.split import Sizes, Split, choose_split, size
 HEADS, CACHED, WIDTH = 2, 40, 16
 
 
-def graph_of(
-    nodes: list,
-    inputs: dict[str, tuple[int, ...]],
-    outputs: list[str],
-    weights: dict[str, tuple[int, ...]],
-) -> Graph:
-    given = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in inputs.items()
-    ]
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    constants = [
-        numpy_helper.from_array(np.zeros(shape, np.float32), name)
-        for name, shape in weights.items()
-    ]
-    graph = helper.make_graph(nodes, "net", given, results, constants)
-    model: onnx.ModelProto = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-    )
-    return build_graph(model, name="net", source="test", batch=None, dims={}, precision="int8")
+def int8_graph_of(*parts: Any) -> Graph:
+    return graph_of(*parts, opset=17, options={"precision": "int8", "name": "net"})
 
 
 def decoder(*, past_is_input: bool = True, twice: bool = False) -> Graph:
     """Scores and weighted sum of one query over a cache that grows by one step; keys are
     transposed."""
     nodes = [
-        (
-            helper.make_node("Relu", ["old"], ["past"], "make")
-            if not past_is_input
-            else helper.make_node("Relu", ["old"], ["unused"], "make")
-        ),
-        helper.make_node("MatMul", ["x", "w"], ["new"], "project"),
-        helper.make_node("Concat", ["past", "new"], ["present"], "append", axis=2),
-        helper.make_node("Transpose", ["present"], ["keys"], "turn", perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["x", "keys"], ["scores"], "score"),
-        helper.make_node("MatMul", ["scores", "present"], ["y"], "mix"),
+        "[make] unused = Relu(old)" if past_is_input else "[make] past = Relu(old)",
+        "[project] new = MatMul(x, w)",
+        "[append] present = Concat<axis=2>(past, new)",
+        "[turn] keys = Transpose<perm=[0, 1, 3, 2]>(present)",
+        "[score] scores = MatMul(x, keys)",
+        "[mix] y = MatMul(scores, present)",
+        *(["[look] z = Softmax(keys)"] if twice else []),
     ]
-    if twice:
-        nodes.append(helper.make_node("Softmax", ["keys"], ["z"], "look"))
     shape = (1, HEADS, CACHED, WIDTH)
     inputs = {"x": (1, HEADS, 1, WIDTH), "old": shape} | ({"past": shape} if past_is_input else {})
     outputs = ["y", "present", *(["unused"] if past_is_input else []), *(["z"] if twice else [])]
-    return graph_of(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)})
+    return int8_graph_of(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)})
 
 
 def kinds(graph: Graph) -> set[str]:
@@ -107,30 +83,15 @@ def test_what_is_no_product_reads_what_a_transposition_makes() -> None:
 def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(
     reader: str, left_out: bool
 ) -> None:
+    more = ["k"] if reader in ("Reshape", "TopK") else []
     nodes = [
-        helper.make_node("Relu", ["a"], ["b"], "first"),
-        helper.make_node("Concat", ["b", "c"], ["both"], "join", axis=1),
-        helper.make_node(
-            reader,
-            ["both", *(["k"] if reader in ("Reshape", "TopK") else [])],
-            ["d", *(["e"] if reader == "TopK" else [])],
-            "read",
-        ),
-        helper.make_node("Neg", ["d"], ["y"], "last"),
+        "[first] b = Relu(a)",
+        "[join] both = Concat<axis=1>(b, c)",
+        node(reader, ["both", *more], ["d", *(["e"] if reader == "TopK" else [])], "read"),
+        "[last] y = Neg(d)",
     ]
-    given = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, n))
-        for name, n in (("a", 3), ("c", 5))
-    ]
-    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    constants = [
-        numpy_helper.from_array(np.array([4, 4] if reader == "Reshape" else [2], np.int64), "k")
-    ]
-    model = helper.make_model(
-        helper.make_graph(nodes, "net", given, results, constants),
-        opset_imports=[helper.make_opsetid("", 17)],
-    )
-    graph = build_graph(model, name="net", source="test", batch=None, dims={}, precision=None)
+    sizes = constant("k", [4, 4] if reader == "Reshape" else [2])
+    graph = graph_of(nodes, {"a": (2, 3), "c": (2, 5)}, ["y"], [sizes])
     assert ("join" not in kinds(graph)) == left_out
 
 
@@ -138,12 +99,8 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced() -> N
     """100 rows of 4,096 channels to 4,100: tiles are multiples of the arrays' rows, but for the
     last."""
     target = npu(2, 100_000)
-    graph = graph_of(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], "wide")],
-        {"x": (100, 256)},
-        ["y"],
-        {"w": (256, 1003)},
-    )
+    weights = {"w": (256, 1003)}
+    graph = int8_graph_of(["[wide] y = MatMul(x, w)"], {"x": (100, 256)}, ["y"], weights)
     (group,) = fuse(without_updates(graph))
     split = choose_split(group, 100_000, sizes_for(target))
     assert sizes_for(target).step == 8
@@ -163,12 +120,12 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
     None
 ):
     nodes = [
-        helper.make_node("Relu", ["x"], ["left"], "one"),
-        helper.make_node("Neg", ["x"], ["right"], "other"),
-        helper.make_node("Concat", ["left", "right"], ["both"], "join", axis=1),
-        helper.make_node("Conv", ["both", "w"], ["y"], "convolve"),
+        "[one] left = Relu(x)",
+        "[other] right = Neg(x)",
+        "[join] both = Concat<axis=1>(left, right)",
+        "[convolve] y = Conv(both, w)",
     ]
-    graph = graph_of(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)})
+    graph = int8_graph_of(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)})
     convolution = fuse(without_updates(graph))[-1]
     assert convolution.by_channel == {"w"}
     workload = lower([graph], npu(1, 1_100))

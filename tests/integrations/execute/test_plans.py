@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.layered_networks import LAYERS, activation, random_network
+from tests.support.lowered import parts_of
 from tests.support.networks import npu, staged_machine
 from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import Builder, attention, concatenated, convolution, residual
@@ -20,8 +21,6 @@ import loadmaster as lm
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -34,10 +33,10 @@ def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
     generator = np.random.default_rng(seed)
     cuts = []
     for graph in graphs:
-        single = without_updates(graph)
+        _, fused, forms = parts_of(graph)
         own: list[Cut] = []
-        for group in fuse(single):
-            form, luck = divisible(single, group), generator.random()
+        for group, form in zip(fused, forms, strict=True):
+            luck = generator.random()
             if can_split(group) and luck < 0.35:
                 channels = group.nests[0].k
                 own.append(Split(channels, min(channels, int(generator.integers(2, 4)))))

@@ -68,24 +68,6 @@ class Inception(torch.nn.Module):
         return x.mean((2, 3))
 
 
-class Branching(torch.nn.Module):
-    """The result of a branch lies in the branch's memory, and is read long after the branch has
-    ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        chosen = torch.cond(
-            x.sum() > 0, lambda t: (self.a(t).relu() * 2,), lambda t: (self.b(t).sigmoid(),), (x,)
-        )[0]
-        y = self.a(torch.tanh(self.b(x)))
-        for _ in range(3):
-            y = torch.tanh(self.b(y)) + self.a(y)
-        return y * chosen
-
-
 class Cache(torch.nn.Module):
     """State that lasts from call to call."""
 
@@ -123,7 +105,6 @@ class LastOf(torch.nn.Module):
 MODELS = {
     "attention": (lambda: torch.nn.Sequential(Attention(), Attention()), (1, 32, 64)),
     "inception": (Inception, (1, 3, 32, 32)),
-    "branching": (Branching, (8, 32)),
     "chain": (Chain, (1, 3, 16, 16)),
     "cache": (Cache, (4, 16)),
     "lstm": (lambda: LastOf(torch.nn.LSTM(16, 24, batch_first=True)), (1, 6, 16)),

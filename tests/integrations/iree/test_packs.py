@@ -65,23 +65,6 @@ def test_results_become_constants_in_their_own_function_only() -> None:
     assert len(text) == len(MODULE) - 4 + 3 - 3 + 2
 
 
-def test_two_operations_of_one_function_keep_their_results_apart_to_its_end() -> None:
-    second = (
-        "    %9:2 = stream.resource.pack slices({\n      [0, 1] = %c64\n    }) : index\n    both"
-        " %3#2, %9#1, %39#1\n"
-    )
-    lines = TEXT.replace("    util.return\n", second + "    util.return\n", 1).splitlines()
-    names = [("one", 2), ("one", 1), ("initializer", 1)]
-    answers = [
-        (PlannedPack(name, count, 1, 1, 1, "optimal"), 64, np.zeros(count, dtype=np.int64))
-        for name, count in names
-    ]
-    text = list(_rewritten(lines, answers))
-    assert "    both %packed_0_2, %packed_1_1, %39#1" in text
-    assert "    use %packed_2_1 : !stream.resource<transient>{%packed_2_0}" in text
-    assert not [line for line in text if "slices({" in line or "}) : index" in line]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

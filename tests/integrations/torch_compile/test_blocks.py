@@ -21,7 +21,7 @@ from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  
 from loadmaster.integrations.torch_compile.cutting.products import Product, product_within  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
-from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts  # noqa: E402
 
 aten = torch.ops.aten
 CLOSE = 1e-5
@@ -170,11 +170,6 @@ def test_any_block_is_written_and_read_back_and_nothing_else_changes(tmp_path_fa
     changed = values.clone()
     changed.narrow(dim, first, length).fill_(7)
     assert torch.equal(slow.read(), changed)
-
-
-def test_blocks_cover_a_dimension_once():
-    assert blocks(10, 3) == [(0, 3), (3, 3), (6, 4)]
-    assert blocks(2, 5) == [(0, 1), (1, 1)]
 
 
 VOCABULARY, STEP_BUDGET = 60_000, 14_000 << 10

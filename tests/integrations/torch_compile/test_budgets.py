@@ -28,18 +28,6 @@ from loadmaster.integrations.torch_compile.graph_objects import (  # noqa: E402
     object_bytes,
 )
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
-from loadmaster.integrations.torch_compile.placing import Problem, _pack  # noqa: E402
-from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak  # noqa: E402
-from loadmaster.placement.decisions import all_fast  # noqa: E402
-from loadmaster.placement.sequence import (  # noqa: E402
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelSequence,
-    Operand,
-    StoredKind,
-    StoredTensor,
-)
 
 WIDTH = 96
 
@@ -96,43 +84,9 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
             )
 
 
-def test_modules_that_share_a_captured_graph_update_their_own_parameters():
-    x = torch.randn(16, WIDTH)
-    results = []
-    for backend in (loadmaster, unmoved_backend()):
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        modules = [nn.Sequential(nn.Linear(WIDTH, WIDTH)) for _ in range(2)]
-        calls = [
-            torch.compile(
-                m,
-                backend=backend,
-                options={"fast_memory": "4 MiB"} if backend is loadmaster else None,
-            )
-            for m in modules
-        ]
-        for _ in range(3):
-            outs = [call(x).square().mean() for call in calls]
-            for out in (outs[0], outs[1]):  # backward passes take nothing but the caller's tensors
-                out.backward()
-        results.append([p.grad for m in modules for p in m.parameters()])
-    assert same(*results)
-
-
 def test_what_was_not_compiled_has_no_model():
     with pytest.raises(LoadmasterError, match="was not compiled"):
         model_of(nn.Linear(2, 2))
-
-
-def test_the_peak_of_a_step_counts_what_waits_and_gradients_that_are_left():
-    graphs = [
-        Footprint(forward=10, backward=20, saved=6, left=3),
-        Footprint(8, 9, 4, 5),
-        Footprint(7, 0, 0, 0),
-    ]
-    assert left_after(graphs) == [5, 0, 0]
-    assert step_peak(graphs) == max(10, 20 + 5, 6 + 8, 6 + 9, 10 + 7)
-    assert (left_after([]), step_peak([])) == ([], 0)
 
 
 def test_a_share_is_of_the_whole_step_over_all_graphs():
@@ -182,24 +136,6 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     assert last.plan.surroundings.gradients == 0
     assert np.diff(first.problem.elsewhere)[boundary - 1] >= left
     assert first.problem.elsewhere[-1] >= left
-
-
-def test_tensors_that_find_no_address_under_an_even_limit_are_a_case_for_another_round():
-    size = 4096
-    tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(3))
-    operands = [Operand(t, read=False, write=True) for t in range(3)]
-    kernels = tuple(
-        Kernel(f"k{k}", "op", tuple(operands[: k + 1]), (Algorithm("m", 1e-6),)) for k in range(3)
-    )
-    problem = Problem(
-        KernelSequence("even", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), size),
-        (0, 1, 2),
-        np.zeros(3, dtype=np.int64),
-    )
-    for units, fits in ((2, False), (3, True)):
-        placed, tops = _pack(problem, all_fast(problem.sequence), np.full(3, units * size))
-        assert (placed is not None) is fits
-        assert tops.max() == 3 * size
 
 
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same  # noqa: E402
+from tests.support.compiled import Tied, same, tokens  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
@@ -31,26 +31,8 @@ WHOLE = {
 }
 
 
-class Network(nn.Module):
-    """Mostly parameters: a tied embedding, layers of which one has no bias, a loss."""
-
-    def __init__(self, layers=3):
-        super().__init__()
-        self.tokens = nn.Embedding(512, 192)
-        self.wide = nn.ModuleList(nn.Linear(192, 512, bias=False) for _ in range(layers))
-        self.narrow = nn.ModuleList(nn.Linear(512, 192) for _ in range(layers))
-
-    def forward(self, tokens):
-        x = self.tokens(tokens)
-        for wide, narrow in zip(self.wide, self.narrow, strict=True):
-            x = x + narrow(nn.functional.gelu(wide(x)))
-        return nn.functional.cross_entropy(
-            nn.functional.linear(x, self.tokens.weight) / 14, tokens.roll(1)
-        )
-
-
-def tokens(step):
-    return torch.randint(512, (16,), generator=torch.Generator().manual_seed(step))
+def network():
+    return Tied(classes=512, width=192, inner=512)
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +89,7 @@ class Loop:
 def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
     """Run the same on a model with a budget and on one without; return the former, once all it has
     seen is equal."""
-    module = Network() if module is None else module
+    module = network() if module is None else module
     ours, plain = Loop(module, make, share), Loop(module, make)
     for loop in (ours, plain):
         torch.manual_seed(5)
@@ -272,28 +254,6 @@ def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():
     both(run)
 
 
-def test_training_goes_on_from_a_saved_state(tmp_path):
-    module = Network()
-    plain = Loop(module, ELEMENTWISE["adamw"])
-    for number in range(5):
-        plain.step(number)
-    first = Loop(module, ELEMENTWISE["adamw"], 0.5)
-    for number in range(2):
-        first.step(number)
-    torch.save(
-        {"module": first.module.state_dict(), "optimizer": first.optimizer.state_dict()},
-        tmp_path / "saved.pt",
-    )
-    second = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
-    saved = torch.load(tmp_path / "saved.pt")
-    second.module.load_state_dict(saved["module"])
-    second.optimizer.load_state_dict(saved["optimizer"])
-    for number in range(2, 5):
-        second.step(number)
-    assert same(first.seen + second.seen, plain.seen)
-    assert same(second.state(), plain.state())
-
-
 def test_another_optimizer_takes_over():
     def run(loop):
         for number in range(3):
@@ -311,7 +271,7 @@ def test_another_optimizer_takes_over():
 
 
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
-    module = Network()
+    module = network()
     own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))
     compiled = torch.compile(
         module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own}
@@ -338,7 +298,7 @@ def test_where_everything_fits_nothing_moves():
 
 
 def test_a_kept_gradient_stays_as_it_was():
-    loop = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
+    loop = Loop(network(), ELEMENTWISE["adamw"], 0.5)
     loop.step(0)
     kept = [p.grad for p in loop.module.parameters()]
     values = [g.clone() for g in kept]
@@ -353,7 +313,7 @@ def test_a_kept_gradient_stays_as_it_was():
 def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next_step_works(
     monkeypatch,
 ):
-    loop = Loop(Network(), ELEMENTWISE["adamw"], 0.4)
+    loop = Loop(network(), ELEMENTWISE["adamw"], 0.4)
     loop.step(0)
     assert loop.rested
     file = loop.model.memory(CPU).file

@@ -45,20 +45,6 @@ def four_tensors() -> Problem:
     return Problem(sequence, (0, 1, 2, 3), np.zeros(len(kernels), dtype=np.int64))
 
 
-def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
-    """Limits that are lowered by less than a tensor lead to the same placement, round after
-    round."""
-    tried = []
-
-    def never(problem, placement, ceilings):
-        tried.append(placement.stays)
-        return None, ceilings + PAGE
-
-    monkeypatch.setattr(placing, "_pack", never)
-    assert isinstance(placing._packed(four_tensors(), 3 * SIZE + 16 * PAGE, Mode.SYNC, 12), int)
-    assert len(tried) == len(set(tried)) > 1  # other placements are still tried
-
-
 def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
     """Below it nothing can be placed, and a budget that suffices would be refused."""
     seen, problem = [], four_tensors()

@@ -94,14 +94,6 @@ def small_and_large():
     return sequence([1.0] * 4, (4 * KIB, 4 * MIB, 4 * MIB), uses)
 
 
-@pytest.mark.parametrize("mode", [Mode.SYNC, Mode.ASYNC])
-def test_small_tensors_stay(mode):
-    order = small_and_large()
-    found = place_for_runtime(order, np.full(4, 5 * MIB), mode)
-    assert {move.tensor for move in found.moves} == {1}
-    assert [(stay.start, stay.end) for stay in found.stays if stay.tensor == 0] == [(0, 4)]
-
-
 def test_small_tensors_move_where_there_is_no_room_for_them():
     found = place_for_runtime(
         small_and_large(), np.array([5 * MIB, 4 * MIB, 4 * MIB, 5 * MIB]), Mode.SYNC
@@ -149,3 +141,11 @@ def test_what_limits_generation(waiting, copying, limit):
         "moved_bytes": 800,
     }
     assert limited_by(figures, 1000.0) == limit
+
+
+@pytest.mark.parametrize("mode", [Mode.SYNC, Mode.ASYNC])
+def test_small_tensors_stay(mode):
+    order = small_and_large()
+    found = place_for_runtime(order, np.full(4, 5 * MIB), mode)
+    assert {move.tensor for move in found.moves} == {1}
+    assert [(stay.start, stay.end) for stay in found.stays if stay.tensor == 0] == [(0, 4)]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from random import Random
 from types import SimpleNamespace
 
@@ -11,7 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.command_line import refused, run  # noqa: E402
-from tests.support.compiled import model_of  # noqa: E402
 from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -184,46 +182,6 @@ def test_intervals_hold_the_median_as_often_as_they_say():
 def test_mistakes_are_named():
     refused(run("run model.onnx --fast 50%"), "write torch:module.path:factory")
     refused(run("run torch:tests.support.factories:none --fast 50%"), "no function")
-
-
-def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
-    results: list[tuple[bool, int, int]] = [None, None]  # type: ignore[list-item]
-    ready = []
-    for number in range(2):
-        module = nn.Sequential(
-            nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)
-        )
-        options = {"fast_memory": 0.93 + number / 50, "refine_after": 0}
-        ready.append(
-            (
-                module,
-                options,
-                torch.compile(module, backend=loadmaster, options=options),
-                torch.randn(2000, 64),
-            )
-        )
-        ready[-1][2](ready[-1][3]).sum().backward()
-
-    def work(number):
-        module, options, call, x = ready[number]
-        file = model_of(options).memory(torch.device("cpu")).file
-        size, equal = file.bytes, True
-        before = [p.grad.clone() for p in module.parameters()]
-        for _ in range(100):
-            module.zero_grad()
-            call(x).sum().backward()
-            equal &= all(
-                torch.equal(a, p.grad) for a, p in zip(before, module.parameters(), strict=True)
-            )
-        results[number] = equal, file.used, file.bytes - size
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [(True, 0, 0), (True, 0, 0)]
-    assert all(model_of(ready[number][1]).plans[0].moved_bytes > 0 for number in range(2))
 
 
 def test_regions_of_the_slow_file_are_used_again(tmp_path):

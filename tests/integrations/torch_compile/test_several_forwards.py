@@ -6,7 +6,6 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import LoadmasterError  # noqa: E402
@@ -106,23 +105,6 @@ def test_gradients_are_those_of_eager_mode(loss, network, options):
         mine = loss(call, [*twin.parameters()])
         for a, b in zip(mine, right, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-
-
-def test_two_modules_with_one_graph():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    modules = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
-    twins = copy.deepcopy(modules)
-    calls = [torch.compile(one, backend=loadmaster) for one in twins]
-    (x,) = inputs(1)
-    for several in (modules, calls):
-        losses = [one(x).square().sum() for one in several]
-        for loss in losses:
-            loss.backward()
-    assert same(
-        [p.grad for one in modules for p in one.parameters()],
-        [p.grad for one in twins for p in one.parameters()],
-    )
 
 
 def test_an_optimizer_in_the_plan_waits_for_all_of_them():

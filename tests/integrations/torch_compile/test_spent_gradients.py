@@ -1,8 +1,6 @@
 """With the option ``optimizer`` gradients end in the backward pass: whoever asks for one hears
 it."""
 
-import copy
-
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -68,25 +66,6 @@ def test_a_second_backward_pass_before_the_step_is_refused():
     call(x).sum().backward()
     with pytest.raises(LoadmasterError, match="do not add up"):
         call(x).sum().backward()
-
-
-@pytest.mark.parametrize("to_none", [True, False])
-@pytest.mark.parametrize("first", [True, False])
-def test_the_common_loop_is_as_in_eager_mode(to_none, first):
-    module, optimizer, call, x = made()
-    twin = copy.deepcopy(module)
-    plain = torch.optim.SGD(twin.parameters(), lr=0.1)
-    for _ in range(3):
-        for run, one in ((call, optimizer), (twin, plain)):
-            if first:
-                one.zero_grad(set_to_none=to_none)
-            run(x).square().mean().backward()
-            one.step()
-            if not first:
-                one.zero_grad(set_to_none=to_none)
-        for a, b in zip(module.parameters(), twin.parameters(), strict=True):
-            torch.testing.assert_close(a, b)
-    assert all(p.grad is None for p in module.parameters())
 
 
 @pytest.mark.parametrize("to_none", [True, False])
