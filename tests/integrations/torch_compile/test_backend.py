@@ -233,7 +233,7 @@ def test_an_impossible_budget_is_refused_with_the_operator_and_the_smallest():
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):
-    from loadmaster.integrations.torch_compile.settings import Settings
+    from loadmaster.integrations.torch_compile.compiled_model import Settings
 
     with pytest.raises(BudgetError, match=said):
         Settings.of(options)

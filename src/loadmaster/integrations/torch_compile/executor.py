@@ -23,10 +23,9 @@ from loadmaster.integrations.torch_compile.captured import (
     is_view,
     on_storage,
 )
+from loadmaster.integrations.torch_compile.devices.allocator_hook import free_library_buffers
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
-from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
-from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, WeightFile
 from loadmaster.integrations.torch_compile.program import Launch, Program
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
@@ -63,17 +62,13 @@ class Session:
         slots: dict[int, int],
         updates: Mapping[int, int],
         parameters: frozenset[int],
+        files: Mapping[int, WeightFile],
+        shifts: Mapping[int, int],
     ) -> None:
-        self.runner, self.program, self.memory, self.tensors, self.slots = (
-            runner,
-            program,
-            memory,
-            tensors,
-            slots,
-        )
-        self.updates, self.parameters = updates, parameters
-        self.files: dict[int, WeightFile] = {}
-        self.shifts: Mapping[int, int] = {}
+        given = runner, program, memory, tensors, slots, updates, parameters, files, shifts
+        self.runner, self.program, self.memory, self.tensors, self.slots = given[:5]
+        self.updates, self.parameters, self.files, self.shifts = given[5:]
+        self._given = given
         self.gradients: dict[int, torch.Tensor] = {}
         self.pending: dict[int, Pending] = {}
         self.offload_slot: int | None = None
@@ -81,6 +76,10 @@ class Session:
         self._held: list[tuple[int, int]] = []
         self._give_back = weakref.finalize(self, _release, memory, self._held, self.pending)
         self.slot = self._reserve(program.slow_bytes)
+
+    def again(self) -> Session:
+        """Another run on the same tensors."""
+        return Session(*self._given)
 
     def resting(self, view: View) -> SlowTensor:
         """A tensor that rests in the slow memory throughout the run."""

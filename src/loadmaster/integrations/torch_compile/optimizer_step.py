@@ -25,11 +25,10 @@ from torch.optim.optimizer import (
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.arena import Arena
+from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
-from loadmaster.integrations.torch_compile.spent_gradient import forget
-from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
+from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
 
 _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""

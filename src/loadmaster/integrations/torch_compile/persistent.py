@@ -21,10 +21,11 @@ import torch
 
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
-from loadmaster.integrations.torch_compile.devices.weight_file import (
+from loadmaster.integrations.torch_compile.devices.slow_file import (
     FilePlace,
+    SlowFile,
     file_mappings,
+    pages,
     place_in_file,
 )
 from loadmaster.integrations.torch_compile.slow_tensor import BlockFile, SlowTensor

@@ -19,8 +19,9 @@ from loadmaster.integrations.torch_compile.devices.device_memory import (
     FastArena,
 )
 from loadmaster.integrations.torch_compile.devices.slow_file import pages
-from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
+from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated
 from loadmaster.integrations.torch_compile.placing import Placed, Problem
+from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.sequence import CopyLink
 
 _ENOUGH = 1 << 20
@@ -122,13 +123,12 @@ def link_with_measured_bandwidths(
 
 
 def prepare(
-    captured: Captured,
-    profiles: list[CallProfile],
+    traced: Traced,
     problem: Problem,
     placed: Placed,
     memory: DeviceMemory,
-    moving: frozenset[int] = frozenset(),
-    shifts: Mapping[int, int] | None = None,
+    moving: frozenset[int],
+    shifts: Mapping[int, int],
 ) -> Program:
     """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the
     plan moves.
@@ -136,32 +136,23 @@ def prepare(
     ``shifts`` are bytes that come before storages in their place, in the arena as in the file of
     weights that they are read from.
     """
-    arena = memory.arena(placed.arena)
     with torch.inference_mode(False), torch.no_grad():
-        return _Builder(
-            captured, profiles, problem, placed, arena, memory, moving, shifts or {}
-        ).program()
+        return _Builder(traced, problem, placed, memory, moving, shifts).program()
 
 
 class _Builder:
     def __init__(
         self,
-        captured: Captured,
-        profiles: list[CallProfile],
+        traced: Traced,
         problem: Problem,
         placed: Placed,
-        arena: FastArena,
         memory: DeviceMemory,
         moving: frozenset[int],
         shifts: Mapping[int, int],
     ) -> None:
-        self.captured, self.profiles, self.problem, self.placed = (
-            captured,
-            profiles,
-            problem,
-            placed,
-        )
-        self.arena, self.memory, self.moving, self.shifts = arena, memory, moving, shifts
+        self.captured, self.profiles = traced.captured, traced.profiles
+        self.problem, self.placed, self.memory, self.moving = problem, placed, memory, moving
+        self.arena, self.shifts = memory.arena(placed.arena), shifts
         self.number = {storage: t for t, storage in enumerate(problem.storage)}
         self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):

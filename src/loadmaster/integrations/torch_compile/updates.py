@@ -11,12 +11,14 @@ does what is left to do, mostly nothing.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import (
@@ -26,17 +28,72 @@ from loadmaster.integrations.torch_compile.captured import (
     Part,
     Storage,
     View,
-    on_storage,
     views,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
-    profile_of_run,
+    profiled_update,
     signature,
-    stand_in_storage,
-    timed,
+    stand_ins,
 )
 from loadmaster.integrations.torch_compile.persistent import swap_memory
+
+_ZEROED = (torch.ops.aten.zero_.default, torch.ops.aten._foreach_zero_.default)
+
+
+class SpentGradient(torch.Tensor):  # type: ignore[misc]
+    """The gradient of a parameter that has been updated with it."""
+
+    _parameter: weakref.ref[torch.Tensor]
+
+    @staticmethod
+    def __new__(cls, parameter: torch.Tensor) -> SpentGradient:
+        """Make it with the form of ``parameter``."""
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            parameter.shape,
+            strides=parameter.stride(),
+            dtype=parameter.dtype,
+            device=parameter.device,
+        )
+        made._parameter = weakref.ref(parameter)
+        return cast(SpentGradient, made)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"SpentGradient(shape={tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: Any = None
+    ) -> Any:
+        """Refuse all operators but those with which ``zero_grad`` clears gradients."""
+        given = tree_leaves((arguments, keywords))
+        spent = [one for one in given if isinstance(one, cls)]
+        if operator is torch.ops.aten.detach.default:
+            parameter = spent[0]._parameter()
+            return cls(spent[0] if parameter is None else parameter)
+        if operator not in _ZEROED:
+            raise LoadmasterError(
+                f"{operator} asks for a gradient that is gone: with the option optimizer the"
+                " backward pass has updated the parameters already. Clipping, gradients that add"
+                " up, scalers, and whatever else reads or changes .grad between backward() and"
+                " step() need torch.compile without this option; optimizer.step() then keeps the"
+                " budget, too"
+            )
+        forget(one for spent_one in spent if (one := spent_one._parameter()) is not None)
+        rest = [one for one in given if isinstance(one, torch.Tensor) and not isinstance(one, cls)]
+        torch._foreach_zero_(rest) if rest else None
+        return arguments[0]
+
+
+def forget(parameters: Iterable[torch.Tensor]) -> None:
+    """Leave no gradient where one was used up: a step has nothing to do there."""
+    for parameter in parameters:
+        if isinstance(parameter.grad, SpentGradient):
+            parameter.grad = None
+
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
@@ -126,10 +183,6 @@ class Update:
         self.begun = True
         self.count += 1
 
-    def hold(self, held: bool) -> None:
-        """Set whether the next gradient is kept for the caller."""
-        self.held = held
-
     def kept_gradient(self) -> torch.Tensor | None:
         """Return the gradient that was held back, and forget it."""
         gradient, self.gradient = self.gradient, None
@@ -215,29 +268,10 @@ class Update:
         """Measure the first update, which makes the state, and a later one: time and allocations.
         Equal updates are run once."""
         key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
-        if key in known:
-            return known[key]
-        storages = {
-            view.storage: stand_in_storage(
-                captured.storages[view.storage].bytes, view, captured.device
-            )
-            for view in views(call.arguments)
-        }
-        operands = [on_storage(storages[view.storage], view) for view in call.arguments]
-        trial = copy.copy(self)
-        trial.begun, trial.held = False, False
-        trial(*operands)  # the first run of an operator makes caches, which later ones find
-        trial.begun = False
-        seen = timed(lambda: trial(*operands), 1)[1]
-        result_addresses = {
-            operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])
-        }
-        first = profile_of_run(0.0, seen, result_addresses, (True,) * max(len(result_addresses), 1))
-        seconds, seen = timed(lambda: trial(*operands))
-        later = profile_of_run(seconds, seen, {}, (True,))
-        known[key] = replace(
-            later, workspace=max(first.workspace, later.workspace), first=first.allocations
-        )
+        if key not in known:
+            operands, trial = stand_ins(call, captured)[0], copy.copy(self)
+            trial.held = False
+            known[key] = profiled_update(trial, lambda: trial(*operands), call.results)
         return known[key]
 
 
@@ -351,22 +385,51 @@ class Updates:
 
 
 @dataclass(frozen=True)
-class Updated:
-    """A graph with updates, by the position of their gradient among its results; and the state of
-    each, by storage."""
+class Traced:
+    """A captured and profiled graph, before it is planned.
+
+    Attributes
+    ----------
+    captured, profiles
+        Calls and storages, and what each call was seen to need.
+    updates, states
+        By the position of their gradient among the results of the backward part; of each the state,
+        by storage.
+    given
+        Storages of parameters and buffers, each with its position among the arguments.
+    movable
+        Storages of the caller that a plan may move.
+    gradients
+        Storages of gradients that a plan may move.
+    """
 
     captured: Captured
-    updates: dict[int, Update]
-    states: dict[int, dict[int, torch.Tensor]]
+    profiles: list[CallProfile] = field(default_factory=list)
+    updates: dict[int, Update] = field(default_factory=dict)
+    states: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
+    movable: frozenset[int] = frozenset()
+    gradients: frozenset[int] = frozenset()
+
+    def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """Parameters, buffers and optimizer state of a run, by storage."""
+        tensors = {storage: given[i] for storage, i in self.given.items()}
+        for state in self.states.values():
+            tensors |= state
+        return tensors
+
+    def fresh(self) -> set[int]:
+        """Storages of state that no update has written yet."""
+        return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
-def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Updated:
+def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
     their gradients."""
     first, second = captured.parts
     mine = updates.wanted()
     if len(second.returned) != len(first.given):
-        return Updated(captured, {}, {})
+        return Traced(captured)
     storages, added, found = list(captured.storages), [], {}
     states: dict[int, dict[int, torch.Tensor]] = {}
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
@@ -420,7 +483,8 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     parts = first, replace(second, end=len(calls), returned=returned)
-    return Updated(replace(captured, storages=storages, calls=calls, parts=parts), found, states)
+    captured = replace(captured, storages=storages, calls=calls, parts=parts)
+    return Traced(captured, updates=found, states=states)
 
 
 def _own_updated_gradients(

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from loadmaster.integrations.torch_compile.captured import View
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
-from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, WeightFile
 from loadmaster.placement.sequence import CopyLink
 
 
