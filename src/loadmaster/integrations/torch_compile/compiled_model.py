@@ -22,6 +22,7 @@ from loadmaster.integrations.torch_compile.persistent import (
     SMALLEST,
     PersistentTensor,
     PersistentTensors,
+    Region,
     can_offload,
 )
 from loadmaster.integrations.torch_compile.placing import Surroundings
@@ -473,11 +474,7 @@ class Model:
         the fast one."""
         for known in (self._persistent, self._gradients):
             one = None if known is None else known.known(tensor)
-            if (
-                one is not None
-                and one.region is not None
-                and tensor.untyped_storage().data_ptr() == one.address
-            ):
+            if one is not None and isinstance(one.place, Region) and one.rests(tensor):
                 return one
         return None
 

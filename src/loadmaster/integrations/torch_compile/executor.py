@@ -25,7 +25,8 @@ from loadmaster.integrations.torch_compile.captured import (
 )
 from loadmaster.integrations.torch_compile.devices.allocator_hook import free_library_buffers
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, WeightFile
+from loadmaster.integrations.torch_compile.devices.slow_file import FilePlace
+from loadmaster.integrations.torch_compile.persistent import Region
 from loadmaster.integrations.torch_compile.program import Launch, Program
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
@@ -44,13 +45,13 @@ class Session:
     its tensors may be offloaded.
 
     A session exists as long as the tensors that autograd has saved from it; then its slow memory is
-    released. ``tensors`` are those of the caller that any part may use, by storage, and ``slots``
-    the places in the slow memory of those that move, in ``files`` of weights for some, where they
-    begin ``shifts`` bytes after them. ``gradients`` are those that move, by storage: they are in
-    the slow memory when the second part returns them. ``updates`` are those that the run is to
-    make, by the position of the gradient, with how many there were of each when it began, and
-    ``parameters`` what they update (by ``id``). ``runner`` runs the second part. ``offload_slot``
-    is the place in the slow memory of what was offloaded between the parts, None if nothing is.
+    released. ``tensors`` are those of the caller that any part may use, by storage, and ``places``
+    those in the slow memory of the ones that move. ``gradients`` are those that move, by storage:
+    they are in the slow memory when the second part returns them. ``updates`` are those that the
+    run is to make, by the position of the gradient, with how many there were of each when it began,
+    and ``parameters`` what they update (by ``id``). ``runner`` runs the second part.
+    ``offload_slot`` is the place in the slow memory of what was offloaded between the parts, None
+    if nothing is.
     """
 
     def __init__(
@@ -59,16 +60,12 @@ class Session:
         program: Program,
         memory: DeviceMemory,
         tensors: Mapping[int, torch.Tensor],
-        slots: dict[int, int],
+        places: dict[int, Region | FilePlace],
         updates: Mapping[int, int],
         parameters: frozenset[int],
-        files: Mapping[int, WeightFile],
-        shifts: Mapping[int, int],
     ) -> None:
-        given = runner, program, memory, tensors, slots, updates, parameters, files, shifts
-        self.runner, self.program, self.memory, self.tensors, self.slots = given[:5]
-        self.updates, self.parameters, self.files, self.shifts = given[5:]
-        self._given = given
+        self.runner, self.program, self.memory, self.tensors = runner, program, memory, tensors
+        self.places, self.updates, self.parameters = places, updates, parameters
         self.gradients: dict[int, torch.Tensor] = {}
         self.pending: dict[int, Pending] = {}
         self.offload_slot: int | None = None
@@ -79,24 +76,17 @@ class Session:
 
     def again(self) -> Session:
         """Another run on the same tensors."""
-        return Session(*self._given)
+        given = self.runner, self.program, self.memory, self.tensors
+        return Session(*given, self.places, self.updates, self.parameters)
 
     def resting(self, view: View) -> SlowTensor:
         """A tensor that rests in the slow memory throughout the run."""
         if view.storage in self.program.resting:
-            return SlowTensor(
-                view, self._own_file(), self.slot + self.program.resting[view.storage]
-            )
-        file = self.files.get(view.storage)
-        return SlowTensor(
-            view,
-            file or self._own_file(),
-            self.slots[view.storage] + self.shifts.get(view.storage, 0),
-        )
-
-    def _own_file(self) -> SlowFile:
-        assert self.memory.file is not None
-        return self.memory.file
+            assert self.memory.file is not None
+            start = self.slot + self.program.resting[view.storage]
+            return SlowTensor(view, self.memory.file, start)
+        place = self.places[view.storage]
+        return SlowTensor(view, place.file, place.slot + place.shift)
 
     def _reserve(self, bytes: int) -> int:
         slot = self.memory.reserve(bytes)
@@ -323,9 +313,12 @@ def _wait(session: Session, i: int, times: Times) -> None:
 def _start(session: Session, i: int) -> Pending:
     copy = session.program.copies[i]
     persistent = session.program.persistent.get(i)
-    slot = copy.slot + session.slot if persistent is None else session.slots[persistent]
-    file = None if persistent is None else session.files.get(persistent)
-    return session.memory.copy(session.program.arena, copy._replace(slot=slot, file=file))
+    if persistent is None:
+        copy = copy._replace(slot=copy.slot + session.slot)
+    else:
+        place = session.places[persistent]
+        copy = copy._replace(slot=place.slot, file=place.file)
+    return session.memory.copy(session.program.arena, copy)
 
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,7 +12,7 @@ through the page cache; their state is offloaded once they have ended.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,12 +246,6 @@ class _Operand:
     place: PersistentTensor | None
     changes: bool
 
-    def flat(self, start: int, count: int) -> torch.Tensor:
-        """Elements where the tensor is, in the order of their addresses."""
-        return on_storage(
-            self.tensor.untyped_storage(), View(0, self.tensor.dtype, (count,), (1,), start)
-        )
-
 
 class _Whole:
     """An update of one parameter with its operands: parameter, gradient, state."""
@@ -303,20 +297,24 @@ def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
 
 def _update_block(file: SlowFile, arena: Arena, whole: _Whole, start: int, count: int) -> None:
     tensors = []
-    for i, operand in enumerate(whole.operands):
-        if operand.place is None:
-            tensors.append(operand.flat(start, count))
-            continue
+
+    def copy(by: Callable[[memoryview, int], None], i: int, operand: _Operand) -> None:
         size = operand.tensor.itemsize
+        assert operand.place is not None
+        assert operand.place.place is not None
+        with arena.part(i * _BLOCK, count * size) as memory:
+            by(memory, operand.place.place.slot + start * size)
+
+    for i, operand in enumerate(whole.operands):
+        view = View(0, operand.tensor.dtype, (count,), (1,), start)
+        if operand.place is None:
+            tensors.append(on_storage(operand.tensor.untyped_storage(), view))
+            continue
         if not operand.place.fresh:
-            with arena.part(i * _BLOCK, count * size) as memory:
-                file.read(memory, operand.place.slot + start * size)
-        tensors.append(
-            arena.tensor(View(0, operand.tensor.dtype, (count,), (1,), 0), i * _BLOCK, count * size)
-        )
+            copy(file.read, i, operand)
+        bytes = count * operand.tensor.itemsize
+        tensors.append(arena.tensor(view._replace(offset=0), i * _BLOCK, bytes))
     whole.after = whole.update.step_on(whole.scalars, *tensors)
     for i, operand in enumerate(whole.operands):
         if operand.place is not None and operand.changes:
-            size = operand.tensor.itemsize
-            with arena.part(i * _BLOCK, count * size) as memory:
-                file.write(memory, operand.place.slot + start * size)
+            copy(file.write, i, operand)

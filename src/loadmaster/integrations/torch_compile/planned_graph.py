@@ -550,11 +550,9 @@ class PlannedGraph:
             self._program,
             self.memory,
             tensors,
-            {s: mine[s].slot for s in moved},
+            {s: place for s in moved if (place := mine[s].place) is not None},
             {i: update.count for i, update in self.updates.items() if i not in held},
             frozenset(id(u.parameter) for i, u in self.updates.items() if i not in held),
-            {s: place.file for s in moved if (place := mine[s].in_file) is not None},
-            self._shifts,
         )
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
@@ -652,14 +650,11 @@ class PlannedGraph:
         self._note_gradients(1, [self._mine[s].tensor() for s in self.traced.given])
         moving = self.traced.gradients & self.moving
         returned = session.program.captured.parts[1].returned
-        wanted = {
-            view.storage: view
-            for view in returned
-            if isinstance(view, View) and view.storage in moving
-        }
-        if wanted:
-            session.gradients, slots = self.model.gradients(torch.device("cpu")).created(wanted)
-            session.slots.update(slots)
+        for view in returned:
+            if isinstance(view, View) and view.storage in moving:
+                made = self.model.gradients(torch.device("cpu")).created(view)
+                session.gradients[view.storage], session.places[view.storage] = made
+                del made  # autograd keeps a gradient as it is only if nobody else holds it
 
     def _note_gradients(self, part: int, arguments: Sequence[Any]) -> None:
         """Tell the model which gradients of parameters are there before a part begins, if there is

@@ -9,13 +9,16 @@ whole kernel.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, View, views
+from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
+from loadmaster.integrations.torch_compile.slow_tensor import compact, narrowed
 
 WHOLE = -1
 """Every block needs, or makes, all of the tensor."""
@@ -45,6 +48,22 @@ class Cut:
             strict=True,
         )
         return next(view.size[dim] for view, dim in tensors if isinstance(view, View) and dim >= 0)
+
+    def block(self, call: Call, length: int) -> Call:
+        """A call on the first ``length`` elements of the dimension."""
+        number = itertools.count()
+
+        def operand(leaf: Any) -> Any:
+            dim = self.operands[next(number)] if is_view(leaf) else WHOLE
+            return narrowed(leaf, dim, 0, length) if dim >= 0 else leaf
+
+        def result(view: Any, dim: int) -> Any:
+            part = narrowed(view, dim, 0, length) if view and dim >= 0 else view
+            return part and part._replace(stride=compact(part))
+
+        arguments, keywords = tree_map(operand, (call.arguments, call.keywords), is_leaf=is_view)
+        results = tuple(map(result, call.results, self.results))
+        return replace(call, arguments=arguments, keywords=keywords, results=results)
 
     def sized(self, arguments: Sequence[Any], length: int) -> list[Any]:
         """The arguments with a block's length in the place of the whole one."""
@@ -103,6 +122,19 @@ def _elementwise(call: Call) -> Iterator[Cut]:
             own = dim - (len(result.size) - len(view.size))
             operands.append(own if own >= 0 and view.size[own] == length else WHOLE)
         yield Cut(tuple(operands), (dim,))
+
+
+def _product(call: Call) -> Iterator[Cut]:
+    """Cut by rows or columns; sums, too, where nothing is added to them."""
+    added = call.arguments[:-2]
+    for dim, dims in enumerate(((0, WHOLE), (WHOLE, 1))):
+        own = [dim - 2 + len(view.size) for view in added]
+        own = [
+            d if d >= 0 and view.size[d] > 1 else WHOLE for d, view in zip(own, added, strict=True)
+        ]
+        yield Cut((*own, *dims), (dim,))
+    if not added:
+        yield Cut((1, 0), (SUM,))
 
 
 def _nll_backward(call: Call) -> Iterator[Cut]:
@@ -243,6 +275,7 @@ _RULES: tuple[tuple[_Rule, str], ...] = (
     (_other_than(2), "_log_softmax_backward_data _softmax_backward_data"),
     (_nll_backward, "nll_loss_backward"),
     (lambda call: [Cut((0, 0), (0,))], "bmm"),
+    (_product, "mm addmm"),
     (_elementwise, "clone _to_copy"),
     (_picked, "index.Tensor _unsafe_index.Tensor index_put _unsafe_index_put"),
     (_filled(0), "full"),

@@ -36,7 +36,6 @@ from loadmaster.integrations.torch_compile.cutting.block_call import (
     in_zeros,
     picked_rows,
     picked_scores,
-    product_within,
     updated_rows,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
@@ -70,10 +69,14 @@ _SUMMED = 4
 block."""
 _STRETCH = 2
 """Blocks of one element of the dimension that is cut may take this times that."""
+_SEEK = 128 << 10
+"""What a separate read costs, in bytes that could be read meanwhile."""
+_SUMS = 2
+"""Sums are whole unless that takes more than this times the reads of sums in parts."""
 _LEAST = 16
 """Operands of at least a sixteenth of that rest in the slow memory."""
 _MOST = 256
-"""Most blocks of a kernel that is no product: more take longer than what they compute."""
+"""Most blocks of a kernel: more take longer than what they compute."""
 _UPDATED_AT_ONCE = 10
 """Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
 
@@ -157,8 +160,6 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         )
     if set(call.writes).intersection(call.reads):
         return None
-    if call.kind in ("aten.mm", "aten.addmm"):
-        return product_within(call, streamed, room)
     if call.kind in _SPECIAL:
         run, rule = _SPECIAL[call.kind]
         bytes, length = rule(call, streamed)
@@ -172,7 +173,27 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         ]
         if found:
             return min(found, key=lambda way: _reads(call, way, streamed))
+        if most == room and (nested := _nested(call, streamed, room)) is not None:
+            return nested
     return None
+
+
+def _nested(call: Call, streamed: frozenset[int], room: int) -> Slices | None:
+    """Blocks in blocks along two cuts that take ``room`` and move the fewest bytes."""
+    found: list[tuple[int, int, Slices]] = []
+    for outer in cuts_of(call):
+        whole = outer.length(call) if SUM not in outer.results else 0
+        for pieces in (2**i for i in range(1, min(whole, _MOST).bit_length())):
+            block = outer.block(call, -(-whole // pieces))
+            made = sum(_bytes(view) for view in block.results if view is not None)
+            read = sum(_bytes(view) for view in views(block.arguments) if view.storage in streamed)
+            left = max(room - made, 1)
+            for inner in cuts_of(block):
+                way = _slices(block, inner, streamed, left, left)
+                if way is not None and pieces * way.pieces <= _MOST:
+                    moved = pieces * (read + _SEEK * _reads(block, way, streamed))
+                    found.append((moved, len(found), Slices(outer, pieces, way)))
+    return min(found)[2] if found else None
 
 
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
@@ -203,8 +224,11 @@ def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
         for view, dim in _with_dims(call, way.cut)
         if view.storage in streamed and dim >= 0
     ]
-    return way.pieces * sum(
-        parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there
+    weight = _SUMS if SUM in way.cut.results else 1
+    return (
+        weight
+        * way.pieces
+        * sum(parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there)
     )
 
 

@@ -144,11 +144,10 @@ class CpuMemory:
         copy takes."""
         start = max(asked, self._free[copy.to_fast])
         with arena.part(copy.offset, copy.bytes) as memory:
-            if copy.file is not None:
-                assert copy.to_fast
-                copy.file.read(memory, copy.slot)
+            if copy.to_fast:
+                (copy.file or self.file).read(memory, copy.slot)
             else:
-                (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
+                self.file.write(memory, copy.slot)
         self._free[copy.to_fast] = end = time.perf_counter()
         return end - start
 

@@ -21,7 +21,7 @@ class Copy(NamedTuple):
     offset: int
     slot: int
     bytes: int
-    file: WeightFile | None = None
+    file: SlowFile | WeightFile | None = None
 
 
 class FastArena(Protocol):

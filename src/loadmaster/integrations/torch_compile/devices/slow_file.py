@@ -238,8 +238,9 @@ class FilePlace:
         there = (entries >> np.uint64(_PRESENT) | entries >> np.uint64(_SWAPPED)) & np.uint64(1)
         return bool((there & ~(entries >> np.uint64(_OF_FILE)) & np.uint64(1)).any())
 
-    def forget(self) -> None:
-        """Drop what was read through the mapping from memory; the tensor must not be `changed`."""
+    def forget(self, changed: bool = False) -> None:
+        """Drop what was read through the mapping from memory; the tensor must not be `changed`,
+        whatever versions of it say."""
         start, end = pages(self.address), (self.address + self.bytes) // PAGE * PAGE
         if end > start:
             ctypes.CDLL(None).madvise(
