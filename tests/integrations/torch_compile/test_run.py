@@ -18,9 +18,9 @@ from torch import nn  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile import backend  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals, variants  # noqa: E402
+from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.variants import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
 from loadmaster.integrations.torch_compile.running import generated  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
@@ -175,7 +175,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
         wrong = sum(
-            variants.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
+            comparison.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
         )
         assert wrong <= 0.11 * 2000
         assert wrong > 0

@@ -7,7 +7,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.core.units import format_bytes, format_seconds, parse_bytes
-from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Session
+from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
+from loadmaster.integrations.torch_compile.executor import Program, Session
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import (
     SMALLEST,
@@ -26,7 +26,6 @@ from loadmaster.integrations.torch_compile.persistent import (
     can_offload,
 )
 from loadmaster.integrations.torch_compile.placing import Surroundings
-from loadmaster.integrations.torch_compile.program import Program
 from loadmaster.integrations.torch_compile.step_peak import (
     COMPILER,
     Footprint,
@@ -36,8 +35,6 @@ from loadmaster.integrations.torch_compile.step_peak import (
 )
 from loadmaster.integrations.torch_compile.updates import Updates
 from loadmaster.placement.decisions import Mode
-
-OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,11 @@ class Settings:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
         """Settings from the options of ``torch.compile``. Raises `BudgetError`."""
+        known = [field.name for field in fields(cls)]
         for name in options:
-            if name not in OPTIONS:
+            if name not in known:
                 raise BudgetError(
-                    f"option {name!r} is unknown: the loadmaster backend has {', '.join(OPTIONS)}"
+                    f"option {name!r} is unknown: the loadmaster backend has {', '.join(known)}"
                 )
         budget = options.get("fast_memory")
         if isinstance(budget, str) and budget.strip().endswith("%"):
@@ -360,26 +358,28 @@ class Model:
             id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad
         )
 
+    @property
+    def _programs(self) -> list[Program]:
+        return [plan.program for plan in self.plans if plan.program is not None]
+
+    @property
+    def _arena_bytes(self) -> int:
+        return sum(program.arena.bytes for program in self._programs)
+
+    @property
+    def _in_arenas(self) -> list[Session]:
+        """Runs under way whose tensors wait in an arena."""
+        waiting = list(self._waiting)
+        return [one for one in waiting if one.offload_slot is None and not one.finished]
+
     def make_room(self, program: Program, session: Session | None = None) -> None:
         """Offload what other runs have left in arenas, if the budget needs the room or the
         program's own arena holds it."""
-        others = [
-            plan.program
-            for plan in self.plans
-            if plan.program is not None and plan.program is not program
-        ]
-        budget = self.budget
-        tight = (
-            budget is not None
-            and program.placed.peak + sum(other.arena.bytes for other in others) > budget
-        )
-        for waiting in list(self._waiting):
-            if (
-                waiting is not session
-                and waiting.offload_slot is None
-                and not waiting.finished
-                and (tight or waiting.program is program)
-            ):
+        others, budget = [one for one in self._programs if one is not program], self.budget
+        taken = program.placed.peak + sum(other.arena.bytes for other in others)
+        tight = budget is not None and taken > budget
+        for waiting in self._in_arenas:
+            if waiting is not session and (tight or waiting.program is program):
                 waiting.offload()
         if tight:
             for other in others:
@@ -389,9 +389,8 @@ class Model:
         """Empty all arenas before kernels are profiled with operands of their own, if there is a
         budget."""
         if self.settings.fast_memory is not None:
-            for waiting in list(self._waiting):
-                if waiting.offload_slot is None and not waiting.finished:
-                    waiting.offload()
+            for waiting in self._in_arenas:
+                waiting.offload()
         self.release_idle()
 
     def make_room_to_compile(self, inputs: Iterable[Any]) -> None:
@@ -421,9 +420,7 @@ class Model:
             known = self.persistent(torch.device("cpu"))
             entries = [known.of(one, movable=True) for one in whole]
             known.find_in_files(entries)
-            held = known.fast_bytes([]) + sum(
-                plan.program.arena.bytes for plan in self.plans if plan.program is not None
-            )
+            held = known.fast_bytes([]) + self._arena_bytes
             unmoved = max(self.unmoved_peak, known.bytes())
             if held + COMPILER > (int(given * unmoved) if isinstance(given, float) else given):
                 self.clear_arenas()
@@ -439,21 +436,17 @@ class Model:
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
-            busy = {
-                id(session.program)
-                for session in self._waiting
-                if session.offload_slot is None and not session.finished
-            }
-            for plan in self.plans:
-                if plan.program is not None and id(plan.program) not in busy:
-                    plan.program.arena.drop()
+            busy = {id(session.program) for session in self._in_arenas}
+            for program in self._programs:
+                if id(program) not in busy:
+                    program.arena.drop()
 
     def clear_idle(self) -> None:
         """Give back the memory of idle arenas if the rest and a small buffer could need it."""
         budget = self.budget
         known = [one for one in (self._persistent, self._gradients) if one is not None]
-        arenas = sum(plan.program.arena.bytes for plan in self.plans if plan.program is not None)
-        if budget is not None and sum(one.fast_bytes([]) for one in known) + arenas > budget:
+        taken = sum(one.fast_bytes([]) for one in known) + self._arena_bytes
+        if budget is not None and taken > budget:
             self.release_idle()
 
     def persistent_if_any(self) -> PersistentTensors | None:

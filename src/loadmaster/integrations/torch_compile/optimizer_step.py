@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -194,19 +193,32 @@ def _update(
     hidden: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
     """Update parameters, and hide the gradients of those that were; the others are left to the
-    step."""
+    step.
+
+    Copies are made here, one after the other: handing a block to a thread and back takes longer on
+    a busy machine.
+    """
     file = model.memory(torch.device("cpu")).file
     assert file is not None
-    for whole in _stream(file, _prepared(model, optimizer, parameters)):
-        parameter, gradient = (operand.tensor for operand in whole.operands[:2])
-        hidden.append((parameter, gradient))
-        parameter.grad = None
+    arena, threads = Arena(_OPERANDS * _BLOCK), torch.get_num_threads()
+    # Threads that wait for each other at every operator on a block take far longer on a busy
+    # machine.
+    torch.set_num_threads(1)
+    try:
+        for update, tensors in _prepared(model, optimizer, parameters):
+            _update_in_blocks(file, arena, update, tensors, [*map(model.place_of, tensors)])
+            hidden.append((tensors[0], tensors[1]))
+            tensors[0].grad = None
+    finally:
+        torch.set_num_threads(threads)
+        arena.close()
 
 
 def _prepared(
     model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
-) -> Iterator[_Whole]:
-    """Prepare one update after another, with its state where it is to be."""
+) -> Iterator[tuple[Update, list[torch.Tensor]]]:
+    """Prepare one update after another, with its state where it is to be; each with parameter,
+    gradient and state."""
     updates = model.updates_of(optimizer)
     for parameter in parameters:
         gradient = parameter.grad
@@ -228,93 +240,46 @@ def _prepared(
         ):
             continue
         model.keep_state(state, fresh=not update.begun)
-        yield _Whole(
-            update,
-            [
-                _Operand(one, model.place_of(one), one is not gradient)
-                for one in (parameter, gradient, *state)
-            ],
-        )
+        yield update, [parameter, gradient, *state]
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """A tensor of an update, and its place in the slow memory, None if it is in the fast one.
-    ``changes`` says whether updates write it."""
+def _update_in_blocks(
+    file: SlowFile,
+    arena: Arena,
+    update: Update,
+    tensors: Sequence[torch.Tensor],
+    places: Sequence[PersistentTensor | None],
+) -> None:
+    """Make an update of one parameter; ``places`` are those of tensors in the slow memory.
 
-    tensor: torch.Tensor
-    place: PersistentTensor | None
-    changes: bool
-
-
-class _Whole:
-    """An update of one parameter with its operands: parameter, gradient, state."""
-
-    def __init__(self, update: Update, operands: Sequence[_Operand]) -> None:
-        self.update, self.operands = update, operands
-        self.scalars = update.scalars if update.begun else None
-        self.after: dict[str, Any] = {}
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Starts and counts of elements; each block but the last is a number of whole pages of
-        every operand."""
-        count = self.update.parameter.numel()
-        most = _BLOCK // max(operand.tensor.itemsize for operand in self.operands)
-        return ((start, min(most, count - start)) for start in range(0, count, most))
-
-    def complete(self) -> None:
-        """Note that all blocks are updated."""
-        self.update.complete(self.after)
-        self.update.sync_to_optimizer()
-        torch.autograd.graph.increment_version(self.update.parameter)
-        for operand in self.operands:
-            if operand.place is not None and operand.changes:
-                operand.place.written()
-                operand.place.changed()
-
-
-def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
-    """Make updates block by block; yields each once it is complete.
-
-    Copies are made here, one after the other: handing a block to a thread and back takes longer on
-    a busy machine.
+    Each block but the last is a number of whole pages of every tensor.
     """
-    arena = Arena(_OPERANDS * _BLOCK)
-    threads = torch.get_num_threads()
-    # Threads that wait for each other at every operator on a block take far longer on a busy
-    # machine.
-    torch.set_num_threads(1)
-    try:
-        for whole in updates:
-            for start, count in whole.blocks():
-                _update_block(file, arena, whole, start, count)
-            whole.complete()
-            yield whole
-    finally:
-        torch.set_num_threads(threads)
-        arena.close()
+    scalars, count = update.scalars if update.begun else None, update.parameter.numel()
+    most = _BLOCK // max(tensor.itemsize for tensor in tensors)
+    away = {i: place for i, place in enumerate(places) if place is not None}
 
+    def copy(by: Callable[[memoryview, int], None], i: int) -> None:
+        size, there = tensors[i].itemsize, away[i].place
+        assert there is not None
+        with arena.part(i * _BLOCK, length * size) as memory:
+            by(memory, there.slot + start * size)
 
-def _update_block(file: SlowFile, arena: Arena, whole: _Whole, start: int, count: int) -> None:
-    tensors = []
-
-    def copy(by: Callable[[memoryview, int], None], i: int, operand: _Operand) -> None:
-        size = operand.tensor.itemsize
-        assert operand.place is not None
-        assert operand.place.place is not None
-        with arena.part(i * _BLOCK, count * size) as memory:
-            by(memory, operand.place.place.slot + start * size)
-
-    for i, operand in enumerate(whole.operands):
-        view = View(0, operand.tensor.dtype, (count,), (1,), start)
-        if operand.place is None:
-            tensors.append(on_storage(operand.tensor.untyped_storage(), view))
-            continue
-        if not operand.place.fresh:
-            copy(file.read, i, operand)
-        bytes = count * operand.tensor.itemsize
-        tensors.append(arena.tensor(view._replace(offset=0), i * _BLOCK, bytes))
-    whole.after = whole.update.step_on(whole.scalars, *tensors)
-    for i, operand in enumerate(whole.operands):
-        if operand.place is not None and operand.changes:
-            copy(file.write, i, operand)
+    for start in range(0, count, most):
+        length, parts = min(most, count - start), []
+        for i, tensor in enumerate(tensors):
+            view = View(0, tensor.dtype, (length,), (1,), 0)
+            if i not in away:
+                parts.append(on_storage(tensor.untyped_storage(), view._replace(offset=start)))
+                continue
+            if not away[i].fresh:
+                copy(file.read, i)
+            parts.append(arena.tensor(view, i * _BLOCK, length * tensor.itemsize))
+        after = update.step_on(scalars, *parts)
+        for i in away.keys() - {1}:  # all but the gradient
+            copy(file.write, i)
+    update.complete(after)
+    update.sync_to_optimizer()
+    torch.autograd.graph.increment_version(update.parameter)
+    for i in away.keys() - {1}:
+        away[i].written()
+        away[i].changed()

@@ -192,12 +192,14 @@ class PersistentTensors:
     def offload_movable(self, but: Iterable[PersistentTensor]) -> None:
         """Offload all that may move but some."""
         left_out = set(map(id, but))
-        there = [
-            (one, one.tensor())
-            for one in self._known.values()
-            if one.movable and not one.offloaded and id(one) not in left_out
-        ]
-        self.place([(one, tensor, True) for one, tensor in there if tensor is not None])
+        self.place(
+            [
+                (one, tensor, True)
+                for one in self._known.values()
+                if one.movable and not one.offloaded and id(one) not in left_out
+                if (tensor := one.tensor()) is not None
+            ]
+        )
 
     def rest(self, wanted: Iterable[PersistentTensor]) -> None:
         """Offload those that have a place in the slow memory already until they are placed again,
@@ -233,8 +235,13 @@ class PersistentTensors:
     def reload_all(self) -> None:
         """Reload all into memory of PyTorch's own, so that somebody else can run the module as if
         there were no plan."""
-        there = [(one, one.tensor()) for one in self._known.values() if one.offloaded]
-        self.place([(one, tensor, False) for one, tensor in there if tensor is not None])
+        self.place(
+            [
+                (one, tensor, False)
+                for one in self._known.values()
+                if one.offloaded and (tensor := one.tensor()) is not None
+            ]
+        )
 
     def offload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
         """Copy a tensor to its place in the slow memory, and free its memory."""

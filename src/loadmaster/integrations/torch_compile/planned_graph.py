@@ -29,8 +29,15 @@ from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
 from loadmaster.integrations.torch_compile.cutting.choose import Versions
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
-from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Session, Times, run_part
+from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
+from loadmaster.integrations.torch_compile.executor import (
+    Program,
+    Session,
+    Times,
+    link_with_measured_bandwidths,
+    prepare,
+    run_part,
+)
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.placing import (
@@ -40,11 +47,6 @@ from loadmaster.integrations.torch_compile.placing import (
     Surroundings,
     TooSmall,
     problem_of,
-)
-from loadmaster.integrations.torch_compile.program import (
-    Program,
-    link_with_measured_bandwidths,
-    prepare,
 )
 from loadmaster.integrations.torch_compile.step_peak import (
     footprint,
@@ -159,28 +161,22 @@ class History:
         is touched for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
         if recent:
-            self._known = [_step_times(times, traced, program, self.link) for times in recent]
-            seconds = np.median([times.copies for times in recent], axis=0)
-            self.link = link_with_measured_bandwidths(
-                self.link, program.copies, program.blocking, seconds
+            measured = partial(
+                link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
-
-
-def _step_times(times: Times, traced: Traced, program: Program, link: CopyLink) -> StepTimes:
-    measured = link_with_measured_bandwidths(link, program.copies, program.blocking, times.copies)
-    beside = max(times.inside - float(times.kernels.sum()) - times.waiting + times.starting, 0.0)
-    return StepTimes(
-        program.captured.calls,
-        times.kernels,
-        measured,
-        beside,
-        _pace(times.kernels, traced.profiles),
-    )
-
-
-def _pace(kernels: Floats, profiles: Sequence[CallProfile]) -> float:
-    alone = np.array([profile.seconds for profile in profiles])
-    return float(kernels[alone > 0].sum() / alone.sum()) if alone.any() else 1.0
+            alone = np.array([profile.seconds for profile in traced.profiles])
+            ran = alone > 0
+            self._known = [
+                StepTimes(
+                    program.captured.calls,
+                    times.kernels,
+                    measured(times.copies),
+                    max(times.inside - times.kernels.sum() - times.waiting + times.starting, 0.0),
+                    float(times.kernels[ran].sum() / alone.sum()) if ran.any() else 1.0,
+                )
+                for times in recent
+            ]
+            self.link = measured(np.median([times.copies for times in recent], axis=0))
 
 
 def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
@@ -262,24 +258,22 @@ class PlannedGraph:
 
     def _capture(self, given: Sequence[Any]) -> None:
         captured = capture(self.graphs, given, self.kept)
-        on_cpu, settings = captured.device.type == "cpu", self.model.settings
-        traced = Traced(captured)
-        if len(captured.parts) == 2 and on_cpu and not self._several:
+        traced, settings = Traced(captured), self.model.settings
+        if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
             traced = with_updates(captured, given, self.model.updates)
         captured = traced.captured
-        large = {
-            s for s, storage in enumerate(captured.storages) if storage.bytes >= SMALLEST and on_cpu
-        }
         for update in traced.updates.values():
             update.sync_from_optimizer()
         memory = self.model.memory(captured.device)  # from now on, allocations are seen
         self.model.clear_arenas()
-        can_move = self.model.persistent(captured.device).file is not None
+        large = {s for s, storage in enumerate(captured.storages) if storage.bytes >= SMALLEST}
+        if self.model.persistent(captured.device).file is None:
+            large.clear()
         self.traced = replace(
             traced,
             given=persistent_inputs(captured, given),
             movable=movable_storages(captured, self.kept).intersection(large),
-            gradients=movable_gradients(captured, given).intersection(large if can_move else ()),
+            gradients=movable_gradients(captured, given).intersection(large),
         )
         mine = self._persistent(self.traced.tensors(given))
         self.history = History(memory.link)
@@ -306,12 +300,7 @@ class PlannedGraph:
 
     def _movable(self) -> frozenset[int]:
         """Storages of the caller, and gradients, that may be in the slow memory."""
-        can_move = self.model.persistent(self.traced.captured.device).file is not None
-        return (
-            self.traced.movable.intersection(self._mine) | self.traced.gradients
-            if can_move
-            else frozenset()
-        )
+        return self.traced.movable.intersection(self._mine) | self.traced.gradients
 
     def _make_plan(self, given: Sequence[Any]) -> None:
         mine, before = self._persistent(self.traced.tensors(given)), self.program
@@ -424,9 +413,12 @@ class PlannedGraph:
         """Offload or reload parameters, buffers and optimizer state so that each is where the plan
         expects it."""
         if self.program is not None:
-            there = [(one, one.tensor(), s in self.moving) for s, one in self._mine.items()]
             self.model.persistent(self.traced.captured.device).place(
-                [(one, tensor, offload) for one, tensor, offload in there if tensor is not None]
+                [
+                    (one, tensor, s in self.moving)
+                    for s, one in self._mine.items()
+                    if (tensor := one.tensor()) is not None
+                ]
             )
 
     @property
@@ -696,12 +688,11 @@ class PlannedGraph:
 
     def _refine(self, given: Sequence[Any]) -> None:
         """After a few steps, plan again with the times that were measured in them, once."""
-        if not self._has_no_open_run() or not self.history.due(self.model.settings.refine_after):
+        after = self.model.settings.refine_after
+        if not self._has_no_open_run() or not self.history.due(after):
             return
-        if (
-            self._program.captured.device.type == "cuda"
-        ):  # kernels run beside the host: what it saw is not their time
-            return
+        if self._program.captured.device.type == "cuda":
+            return  # kernels run beside the host: what it saw is not their time
         self.history.adopt_recent_times(self.traced, self._program)
         self.model.make_room(self._program)
         self._make_plan(given)

@@ -153,6 +153,11 @@ class SlowTensor:
         return self.start + view.offset * size, self.start + (view.offset + last + 1) * size
 
 
+def fast(operand: torch.Tensor | SlowTensor) -> torch.Tensor:
+    """The operand, or block, in fast memory."""
+    return operand.read() if isinstance(operand, SlowTensor) else operand
+
+
 def narrowed(view: View, dim: int, start: int, length: int) -> View:
     """The view of elements [start, start + length) of a dimension."""
     size = tuple(length if d == dim else n for d, n in enumerate(view.size))

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import torch
 
 from loadmaster.integrations.torch_compile.captured import Captured, Owner, View
-from loadmaster.integrations.torch_compile.executor import Times
+from loadmaster.integrations.torch_compile.executor import Program, Times
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensors
 from loadmaster.integrations.torch_compile.placing import Problem, TooSmall
-from loadmaster.integrations.torch_compile.program import Program
 
 
 class Planned(Protocol):

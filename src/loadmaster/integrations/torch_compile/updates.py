@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -25,7 +25,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Call,
     Captured,
     Owner,
-    Part,
     Storage,
     View,
     views,
@@ -37,6 +36,7 @@ from loadmaster.integrations.torch_compile.kernel_profile import (
     stand_ins,
 )
 from loadmaster.integrations.torch_compile.persistent import swap_memory
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, fast
 
 _ZEROED = (torch.ops.aten.zero_.default, torch.ops.aten._foreach_zero_.default)
 
@@ -161,21 +161,31 @@ class Update:
     def __str__(self) -> str:
         return f"optimizer.{type(self.optimizer).__name__}"
 
-    def __call__(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
         """Update in place and return the state. A held update keeps the gradient instead."""
+        parameter, alone = operands[0], is_elementwise(self.optimizer)
+        alone &= all(t.shape == parameter.shape for t in self.tensors.values())
+        small = not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK
+        # Temporaries of elementwise optimizers stay small.
+        self.in_blocks(operands, 1 if small else -(-parameter.nbytes // _BLOCK))
+        return operands[2:]
+
+    def in_blocks(self, operands: Sequence[torch.Tensor | SlowTensor], pieces: int) -> None:
+        """Update in ``pieces`` blocks of rows, wherever operands are."""
         if self.held:
-            self.gradient = gradient.clone()
-            return state
+            self.gradient = fast(operands[1]).clone()
+            return
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
-            for rows in self._blocks(parameter):
-                after = self.step_on(
-                    scalars, *(operand[rows] for operand in (parameter, gradient, *state))
-                )
+            for start, length in blocks(operands[0].shape[0], pieces) if pieces > 1 else [(0, 0)]:
+                parts = [one.narrow(0, start, length) if pieces > 1 else one for one in operands]
+                values = [fast(part) for part in parts]
+                after = self.step_on(scalars, *values)
+                for i, (part, value) in enumerate(zip(parts, values, strict=True)):
+                    if isinstance(part, SlowTensor) and i != 1:
+                        part.write(value)
+                del values, value
         self.complete(after)
-        return state
 
     def complete(self, scalars: dict[str, Any]) -> None:
         """Note that all of the parameter is updated; ``scalars`` are the state's numbers now."""
@@ -187,21 +197,6 @@ class Update:
         """Return the gradient that was held back, and forget it."""
         gradient, self.gradient = self.gradient, None
         return gradient
-
-    def _blocks(self, parameter: torch.Tensor) -> list[slice]:
-        """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that
-        temporaries stay small."""
-        whole = [slice(None)]
-        alone = is_elementwise(self.optimizer) and all(
-            t.shape == parameter.shape for t in self.tensors.values()
-        )
-        if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
-            return whole
-        rows = max(1, _BLOCK * len(parameter) // parameter.nbytes)
-        return [
-            slice(start, min(start + rows, len(parameter)))
-            for start in range(0, len(parameter), rows)
-        ]
 
     def step_on(
         self,
@@ -431,19 +426,13 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
     if len(second.returned) != len(first.given):
         return Traced(captured)
     storages, added, found = list(captured.storages), [], {}
+    uses = Counter(view.storage for view in views(first.given))
     states: dict[int, dict[int, torch.Tensor]] = {}
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         parameter = given[i]
-        if (
-            not isinstance(gradient, View)
-            or not isinstance(slot, View)
-            or id(parameter) not in mine
-        ):
+        if not isinstance(gradient, View) or not isinstance(slot, View):
             continue
-        if (
-            sum(isinstance(other, View) and other.storage == slot.storage for other in first.given)
-            > 1
-        ):
+        if id(parameter) not in mine or uses[slot.storage] > 1:
             continue
         update, states[i] = updates.of(parameter), {}
         state = []
@@ -478,27 +467,18 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
         added.append((max([second.first - 1, *after]) + 1, call))
         found[i] = update
     returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
-    _own_updated_gradients(storages, second, returned, [*first.returned], captured)
+    others = {view.storage for view in views([returned, first.returned])}
+    for view in views(second.returned):
+        storage = storages[view.storage]
+        if storage.owner is Owner.RETURNED and view.storage not in others:
+            # Nobody else reads a gradient that an update consumes.
+            storages[view.storage] = replace(storage, owner=Owner.PLAN)
     calls = list(captured.calls)
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     parts = first, replace(second, end=len(calls), returned=returned)
     captured = replace(captured, storages=storages, calls=calls, parts=parts)
     return Traced(captured, updates=found, states=states)
-
-
-def _own_updated_gradients(
-    storages: list[Storage],
-    second: Part,
-    returned: tuple[Any, ...],
-    others: list[Any],
-    captured: Captured,
-) -> None:
-    """Give gradients that an update consumes to the plan, as nobody else reads them."""
-    theirs = {view.storage for view in views([*returned, *others])}
-    for view in views(second.returned):
-        if storages[view.storage].owner is Owner.RETURNED and view.storage not in theirs:
-            storages[view.storage] = replace(captured.storages[view.storage], owner=Owner.PLAN)
 
 
 def _hooked(parameter: torch.Tensor) -> bool:

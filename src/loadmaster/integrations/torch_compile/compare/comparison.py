@@ -3,10 +3,14 @@ for ``loadmaster run``."""
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +25,148 @@ from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
-from loadmaster.integrations.torch_compile.compare.variants import (
-    Difference,
-    Snapshot,
-    Variant,
-    bytes_of,
-    optimizer_of,
-    state_bytes,
-)
+from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-3),
+    "adamw": partial(torch.optim.AdamW, lr=1e-4),
+}
+
+
+def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer | None:
+    """PyTorch's own optimizer of that name, for all parameters of a module. Raises
+    `BudgetError`."""
+    if name is None:
+        return None
+    if name not in OPTIMIZERS:
+        raise BudgetError(f"optimizer {name!r}: write {' or '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name](module.parameters())
+
+
+class Snapshot:
+    """Parameters, buffers and inputs as they were, to begin from again: a step may change all."""
+
+    def __init__(self, module: nn.Module, inputs: Any) -> None:
+        self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+        self._tensors = [*module.parameters(), *module.buffers(), *given]
+        self._values = [t.detach().clone() for t in self._tensors]
+
+    def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Begin again; the optimizer has no state yet."""
+        for there, before in self._buffers:
+            replaced = {name: value for name, value in before.items() if there[name] is not value}
+            there.update(replaced)
+        with torch.no_grad():
+            for tensor, value in zip(self._tensors, self._values, strict=True):
+                tensor.copy_(value)
+        if optimizer is not None:
+            optimizer.state.clear()
+
+
+LEVEL = 0.9
+"""Confidence level of the interval for a median. Five steps are enough for it."""
+NO_DIFFERENCE = "no difference"
+
+
+@dataclass
+class Variant:
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model,
+    None for rivals."""
+
+    name: str
+    call: Callable[..., Any]
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    peak: int | None = None
+    failed: str = ""
+    optimizer: torch.optim.Optimizer | None = None
+    model: Model | None = None
+    predicted: list[float] = field(default_factory=list)
+
+    def predict(self) -> None:
+        """Note what the next step should take, by the steps before it: on a busy machine, other
+        load slows down both."""
+        if self.model is not None:
+            for plan in self.model.of_last_step:
+                plan.refresh_prediction()
+            self.predicted.append(self.model.summary().predicted_step_seconds)
+
+    def prediction(self) -> dict[str, Any]:
+        """The figures of predictions, by name: the median, and how long steps took relative to what
+        each was predicted to take."""
+        if not self.seconds:
+            now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
+            return {"predicted_step_seconds": now, "measured_over_predicted": None}
+        ratio = Difference.of(self.seconds, self.predicted)
+        found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
+        return {
+            "predicted_step_seconds": statistics.median(self.predicted),
+            "measured_over_predicted": found,
+        }
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median seconds of a step; None before the first."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def step_cpu_seconds(self) -> float | None:
+        """Median processor seconds of a step, which other processes on the machine hardly change;
+        None before the first."""
+        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that are printed, by name."""
+        figures = {
+            "step_seconds": self.step_seconds,
+            "step_cpu_seconds": self.step_cpu_seconds,
+            "measured_peak": self.peak,
+        }
+        return figures | ({"failed": self.failed} if self.failed else {})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring
+    steps, and an interval for it.
+
+    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest
+    ``k`` for which it holds the true median with a probability of at least ``LEVEL``, whatever the
+    ratios' distribution; too few steps have none. ``verdict`` is ``faster``, ``slower``, or ``no
+    difference``, unless the whole interval is on one side of 1.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+    @staticmethod
+    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
+        """Compare the seconds of steps that were run in turns."""
+        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+        outside = _outside(len(ratios))
+        if outside is None:
+            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
+        low, high = ratios[outside], ratios[-1 - outside]
+        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        return Difference(statistics.median(ratios), low, high, verdict)
+
+
+def _outside(count: int) -> int | None:
+    """How many of the smallest and of the largest of ``count`` values the interval for their median
+    leaves out."""
+    missed, found = 0.0, None
+    for left_out in range((count + 1) // 2):
+        missed += 2 * math.comb(count, left_out) / 2**count
+        if missed > 1 - LEVEL:
+            break
+        found = left_out
+    return found
+
 
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
@@ -55,12 +192,14 @@ class Workload:
     def resident(self, variant: Variant) -> int:
         """Bytes of parameters, buffers, optimizer state and inputs, without those that are
         offloaded."""
-        tensors = [
-            *self.module.parameters(),
-            *self.module.buffers(),
-            *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor)),
-        ]
-        bytes = sum((bytes_of(tensors) | state_bytes(variant.optimizer)).values())
+        state = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
+        given = tree_leaves((self.inputs, state))
+        storages: dict[int, int] = {
+            one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
+            for one in (*self.module.parameters(), *self.module.buffers(), *given)
+            if isinstance(one, torch.Tensor)
+        }
+        bytes = sum(storages.values())
         return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
 
     def step(self, variant: Variant) -> Any:
@@ -157,8 +296,10 @@ def compare(
             _check_planned(ours)
     right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
     equal = _same(mine, right)
-    found = _closeness(ours, 0.0 if equal else _error(mine, right), work.optimizer is not None)
-    found["max_difference_eager"] = _difference(mine, plain)
+    found = _closeness(
+        ours, 0.0 if equal else _distance(mine, right, 2), work.optimizer is not None
+    )
+    found["max_difference_eager"] = _distance(mine, plain, math.inf)
     del mine, plain
     for variant in first:
         before = time.process_time()
@@ -328,18 +469,11 @@ def _closeness(ours: Variant, error: float, updated: bool) -> dict[str, Any]:
     }
 
 
-def _error(mine: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float) -> float:
     """The largest norm of a difference, relative to the norm of the tensor."""
-    pairs = ((a.double(), b.double()) for a, b in zip(mine, right, strict=True) if a.numel())
-    return max((float((a - b).norm() / b.norm().clamp_min(1e-12)) for a, b in pairs), default=0.0)
-
-
-def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
-    """The largest difference, relative to the largest value of its tensor."""
-    pairs = ((a, b) for a, b in zip(mine, plain, strict=True) if a.numel())
-    return max(
-        (float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0
-    )
+    norm, pairs = partial(torch.linalg.vector_norm, ord=order), zip(mine, right, strict=True)
+    both = ((a.double(), b.double()) for a, b in pairs if a.numel())
+    return max((float(norm(a - b) / norm(b).clamp_min(1e-12)) for a, b in both), default=0.0)
 
 
 @dataclass
@@ -465,27 +599,19 @@ class Turns:
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
     assert ours.model is not None
-    plans, found = ours.model.of_last_step, ours.model.summary()
-    return {
-        "budget": found.budget,
+    plans = ours.model.of_last_step
+    costs = (costs for plan in plans for costs in plan.problem.sequence.costs)
+    return _under_budget(ours) | {
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
-        "planned_peak": found.planned_peak,
-        "measured_peak": ours.peak,
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
-        "step_seconds": ours.step_seconds,
         "unmoved_step_seconds": unmoved.step_seconds,
-        "step_cpu_seconds": ours.step_cpu_seconds,
         "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
-        **ours.prediction(),
-        "costs": costs_json(
-            merged(costs for plan in plans for costs in plan.problem.sequence.costs)
-        ),
+        "costs": costs_json(merged(costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
-        "moved_bytes": found.moved_bytes,
         "graphs": len(ours.model.plans),
-        "fallbacks": [asdict(fallback) for fallback in found.fallbacks],
+        "fallbacks": [asdict(fallback) for fallback in ours.model.fallbacks],
         "results_copied": sum(plan.times.copied_results for plan in plans),
         "device": str(work.device),
         "kernels": [row for plan in plans for row in plan.rows()],

@@ -36,7 +36,7 @@ from loadmaster.integrations.torch_compile.devices.cpu_memory import (
     large_pages,
     return_freed_blocks,
 )
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
+from loadmaster.integrations.torch_compile.devices.slow_file import WeightFile
 
 if TYPE_CHECKING:
     from loadmaster.integrations.torch_compile.compiled_model import Model
@@ -475,15 +475,11 @@ def _leave(group: Path) -> None:
 def _bandwidth(path: Path) -> float:
     """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best
     of a few times."""
-    size, best = path.stat().st_size // PAGE * PAGE, 0.0
-    block = large_pages(min(size, 64 << 20))
-    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        for _ in range(3):
-            start = time.perf_counter()
-            for offset in range(0, size, len(block)):
-                os.preadv(file, [block], offset)
-            best = max(best, size / (time.perf_counter() - start))
-    finally:
-        os.close(file)
+    size, best = path.stat().st_size, 0.0
+    file, block = WeightFile(str(path)), large_pages(64 << 20)
+    for _ in range(3):
+        start = time.perf_counter()
+        for offset in range(0, size, len(block)):
+            file.read(memoryview(block), offset)
+        best = max(best, size / (time.perf_counter() - start))
     return best

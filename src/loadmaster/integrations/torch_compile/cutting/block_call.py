@@ -35,6 +35,7 @@ from loadmaster.integrations.torch_compile.slow_tensor import (
     NoFile,
     SlowTensor,
     blocks,
+    fast,
 )
 from loadmaster.integrations.torch_compile.updates import Update
 from loadmaster.placement.sequence import CopyLink
@@ -102,11 +103,6 @@ class BlockCall:
             seconds=profile.seconds + seconds,
             transferred=file.read_bytes + file.written_bytes,
         )
-
-
-def fast(operand: Operand) -> torch.Tensor:
-    """The operand, or block, in fast memory."""
-    return operand.read() if isinstance(operand, SlowTensor) else operand
 
 
 def empty(view: View) -> torch.Tensor:
@@ -289,19 +285,5 @@ def updated_rows(
 ) -> tuple[Any, ...]:
     """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
     the whole."""
-    update: Update = call.target
-    parameter, gradient = arguments[:2]
-    if update.held:
-        update.gradient = fast(gradient).clone()
-        return (None,) * len(slow)
-    scalars = update.scalars if update.begun else None
-    for start, length in blocks(parameter.shape[0], pieces):
-        parts = [operand.narrow(0, start, length) for operand in arguments]
-        values = [fast(part) for part in parts]
-        after = update.step_on(scalars, *values)
-        for part, value in zip(parts, values, strict=True):
-            if isinstance(part, SlowTensor) and part is not parts[1]:
-                part.write(value)
-        del values
-    update.complete(after)
+    call.target.in_blocks(arguments, pieces)
     return (None,) * len(slow)

@@ -67,8 +67,6 @@ _BLOCKS = 4
 _SUMMED = 4
 """Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every
 block."""
-_STRETCH = 2
-"""Blocks of one element of the dimension that is cut may take this times that."""
 _SEEK = 128 << 10
 """What a separate read costs, in bytes that could be read meanwhile."""
 _SUMS = 2
@@ -165,17 +163,10 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         bytes, length = rule(call, streamed)
         pieces = math.ceil(bytes / room)
         return partial(run, pieces) if pieces <= min(length, _MOST) else None
-    for most in (room, _STRETCH * room):
-        found = [
-            way
-            for cut in cuts_of(call)
-            if (way := _slices(call, cut, streamed, room, most)) is not None
-        ]
-        if found:
-            return min(found, key=lambda way: _reads(call, way, streamed))
-        if most == room and (nested := _nested(call, streamed, room)) is not None:
-            return nested
-    return None
+    found = [way for cut in cuts_of(call) if (way := _slices(call, cut, streamed, room))]
+    if found:
+        return min(found, key=lambda way: _reads(call, way, streamed))
+    return _nested(call, streamed, room)
 
 
 def _nested(call: Call, streamed: frozenset[int], room: int) -> Slices | None:
@@ -189,16 +180,16 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Slices | None:
             read = sum(_bytes(view) for view in views(block.arguments) if view.storage in streamed)
             left = max(room - made, 1)
             for inner in cuts_of(block):
-                way = _slices(block, inner, streamed, left, left)
+                way = _slices(block, inner, streamed, left)
                 if way is not None and pieces * way.pieces <= _MOST:
                     moved = pieces * (read + _SEEK * _reads(block, way, streamed))
                     found.append((moved, len(found), Slices(outer, pieces, way)))
     return min(found)[2] if found else None
 
 
-def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
-    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
-    is not possible."""
+def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int) -> Slices | None:
+    """Blocks along a cut that take ``room``, with what all of them need; None if that is not
+    possible."""
     tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
     results = [
         (view, dim, True)
@@ -213,7 +204,7 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
     ):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
-    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
+    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= room else None
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:

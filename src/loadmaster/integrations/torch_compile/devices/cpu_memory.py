@@ -20,8 +20,13 @@ import torch
 from loadmaster import _native
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages
+from loadmaster.integrations.torch_compile.devices.slow_file import (
+    PAGE,
+    Copy,
+    FastArena,
+    SlowFile,
+    pages,
+)
 from loadmaster.placement.sequence import CopyLink
 from loadmaster.workloads.graph import Graph
 
