@@ -12,13 +12,16 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
 from tests.support.compiled import same  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
 )
-from loadmaster.integrations.torch_compile.captured import View  # noqa: E402
+from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
@@ -132,6 +135,27 @@ def test_matrix_products_in_blocks_are_close(keep, form, tmp_path):
         (made,), _ = in_blocks(function, inputs, room, tmp_path, keep)
         right_one = function(*inputs)
         assert (made - right_one).norm() <= CLOSE * right_one.norm()
+
+
+def product_in_blocks(left, right, room):
+    """How a product of matrices of these sizes, all of which rest, is cut."""
+    inputs = [torch.randn(left), torch.randn(right)]
+    captured = capture([make_fx(aten.mm.default)(*inputs)], inputs)
+    (call,) = captured.calls
+    return choose._blocks_of(call, frozenset({*call.reads, *call.writes}), room)
+
+
+def test_sums_are_cut_only_where_that_moves_much_less():
+    assert product_in_blocks((64, 4096), (4096, 64), 3 << 20).cut.results == (0,)
+    parts = product_in_blocks((64, 4096), (4096, 64), 300 << 10)
+    assert SUM in (parts.inner or parts).cut.results
+    assert product_in_blocks((64, 4096), (4096, 64), 100) is None
+
+
+def test_results_of_products_are_written_row_by_row():
+    found = product_in_blocks((512, 64), (64, 8192), 1 << 20)
+    assert found.cut.results == (0,)
+    assert found.pieces > 1
 
 
 @fuzz(60)

@@ -138,11 +138,14 @@ class Slices:
         for start, length in blocks(self.cut.length(call), self.pieces):
             given, named = self._block(arguments, keywords, start, length)
             given = self.cut.sized(given, length)
-            if self.inner is None:
-                out = call.target(*given, **named)
-            else:
+            if self.inner is not None:
                 part = self.cut.block(call, length)
                 out = self.inner(part, [None] * len(slow), tuple(given), named)
+            elif call.kind == "aten.mm" and made[0] is not None and self.cut.results == (SUM,):
+                made[0].addmm_(*given, beta=int(start > 0))  # needs no memory beside the sum
+                out = None
+            else:
+                out = call.target(*given, **named)
             del given, named
             for i, value in enumerate(out if isinstance(out, tuple | list) else (out,)):
                 self._put(value, slow[i], made[i], i, (start, length))

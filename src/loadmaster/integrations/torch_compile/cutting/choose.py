@@ -67,10 +67,13 @@ _BLOCKS = 4
 _SUMMED = 4
 """Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every
 block."""
+_STRETCH = 2
+"""Blocks of one element of the dimension that is cut may take this times that; not of products."""
+_PRODUCTS = ("aten.mm", "aten.addmm")
 _SEEK = 128 << 10
 """What a separate read costs, in bytes that could be read meanwhile."""
 _SUMS = 2
-"""Sums are whole unless that takes more than this times the reads of sums in parts."""
+"""Sums are whole unless that costs more than this times what sums in parts cost."""
 _LEAST = 16
 """Operands of at least a sixteenth of that rest in the slow memory."""
 _MOST = 256
@@ -93,10 +96,16 @@ def rests(
     for call in captured.calls:
         for s in {*call.reads, *call.writes}:
             users[s].append(call)
+    known: dict[tuple[int, frozenset[int]], Call | None] = {}
+
+    def in_blocks(call: Call) -> Call | None:
+        key = id(call), streamed.intersection((*call.reads, *call.writes))
+        if key not in known:
+            known[key] = _in_blocks(call, key[1], room, link)
+        return known[key]
+
     while True:
-        calls = {
-            id(call): _in_blocks(call, streamed, room, link) for s in streamed for call in users[s]
-        }
+        calls = {id(call): in_blocks(call) for s in streamed for call in users[s]}
         stuck = [call for s in streamed for call in users[s] if calls[id(call)] is None]
         if not stuck:
             break
@@ -163,33 +172,39 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         bytes, length = rule(call, streamed)
         pieces = math.ceil(bytes / room)
         return partial(run, pieces) if pieces <= min(length, _MOST) else None
-    found = [way for cut in cuts_of(call) if (way := _slices(call, cut, streamed, room))]
-    if found:
-        return min(found, key=lambda way: _reads(call, way, streamed))
-    return _nested(call, streamed, room)
+    product = call.kind in _PRODUCTS
+    found: list[tuple[int, Slices]] = []
+    for most in (room,) if product else (room, _STRETCH * room):
+        ways = (_slices(call, cut, streamed, room, most) for cut in cuts_of(call))
+        found = found or [
+            (_reads(call, way, streamed) + _writes(call, way, streamed), way)
+            for way in ways
+            if way is not None
+        ]
+    if product or not found:
+        found += _nested(call, streamed, room)
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _nested(call: Call, streamed: frozenset[int], room: int) -> Slices | None:
-    """Blocks in blocks along two cuts that take ``room`` and move the fewest bytes."""
-    found: list[tuple[int, int, Slices]] = []
+def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[int, Slices]]:
+    """Blocks in blocks along two cuts that take ``room``, with what they cost."""
+    inside = streamed.difference(call.writes)
     for outer in cuts_of(call):
         whole = outer.length(call) if SUM not in outer.results else 0
         for pieces in (2**i for i in range(1, min(whole, _MOST).bit_length())):
             block = outer.block(call, -(-whole // pieces))
-            made = sum(_bytes(view) for view in block.results if view is not None)
-            read = sum(_bytes(view) for view in views(block.arguments) if view.storage in streamed)
-            left = max(room - made, 1)
+            left = max(room - sum(_bytes(view) for view in block.results if view is not None), 1)
             for inner in cuts_of(block):
-                way = _slices(block, inner, streamed, left)
+                way = _slices(block, inner, inside, left, left)
                 if way is not None and pieces * way.pieces <= _MOST:
-                    moved = pieces * (read + _SEEK * _reads(block, way, streamed))
-                    found.append((moved, len(found), Slices(outer, pieces, way)))
-    return min(found)[2] if found else None
+                    both = Slices(outer, pieces, way)
+                    reads = pieces * _reads(block, way, inside)
+                    yield reads + _writes(call, both, streamed), both
 
 
-def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int) -> Slices | None:
-    """Blocks along a cut that take ``room``, with what all of them need; None if that is not
-    possible."""
+def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
+    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
+    is not possible."""
     tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
     results = [
         (view, dim, True)
@@ -197,30 +212,49 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int) -> Slices
         if isinstance(view, View)
     ]
     held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
-    held += sum(2 * _bytes(view) for view, dim, _ in results if dim == SUM)
+    # A part of a sum is beside the sum, but for products.
+    beside = call.kind != "aten.mm"
+    held += sum(
+        _bytes(view) * ((view.storage in streamed) + beside)
+        for view, dim, _ in results
+        if dim == SUM
+    )
     cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
     if held >= room or any(
         dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results
     ):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
-    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= room else None
+    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Separate reads that all blocks take."""
-    length = way.cut.length(call)
-    there = [
-        (view, dim)
-        for view, dim in _with_dims(call, way.cut)
-        if view.storage in streamed and dim >= 0
-    ]
-    weight = _SUMS if SUM in way.cut.results else 1
-    return (
-        weight
-        * way.pieces
-        * sum(parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there)
+    """Bytes that all blocks read, and what separate reads cost."""
+    moved = sum(
+        times * (_bytes(part) + _SEEK * parts(part, True))
+        for part, times in _parts(call, way, _with_dims(call, way.cut), streamed)
     )
+    return moved * (_SUMS if SUM in way.cut.results and call.kind in _PRODUCTS else 1)
+
+
+def _writes(call: Call, way: Slices, streamed: frozenset[int]) -> int:
+    """What separate writes cost: they read the pages at their ends, too."""
+    pairs = zip(call.results, way.cut.results, strict=True)
+    made = ((view, dim) for view, dim in pairs if view is not None)
+    return sum(
+        times * 3 * _SEEK * parts(part, False) for part, times in _parts(call, way, made, streamed)
+    )
+
+
+def _parts(
+    call: Call, way: Slices, tensors: Iterable[tuple[View, int]], streamed: frozenset[int]
+) -> Iterator[tuple[View, int]]:
+    """What a block has of each streamed tensor, and how often it is moved."""
+    length = -(-way.cut.length(call) // way.pieces)
+    for view, dim in tensors:
+        if view.storage in streamed:
+            cut = dim >= 0
+            yield narrowed(view, dim, 0, length) if cut else view, way.pieces if cut else 1
 
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
