@@ -59,9 +59,8 @@ def train(name: str, budget: str, small: str, folder: str) -> None:
     step its seconds."""
     import torch
 
-    from loadmaster.integrations.torch_compile.backend import loadmaster
+    from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
     from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
-    from loadmaster.integrations.torch_compile.owners import model_of
 
     warnings.simplefilter("ignore")
     case = CASES[name]

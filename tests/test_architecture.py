@@ -388,7 +388,7 @@ TOKENS = {
     "cli": 19_600,
     "core": 11_550,
     "cost": 33_970,
-    "integrations": 113_350,
+    "integrations": 108_200,
     "mapping": 25_600,
     "placement": 33_000,
     "planning": 108_750,

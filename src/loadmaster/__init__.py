@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
     from loadmaster.cost.kernels.work_json import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
-    from loadmaster.integrations.torch_compile.owners import summary as summary
+    from loadmaster.integrations.torch_compile.backend import summary as summary
     from loadmaster.mapping.answer import JobMapping as JobMapping
     from loadmaster.mapping.divided_jobs import map_divided_jobs as map_divided_jobs
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs as map_dependent_jobs
@@ -166,7 +166,7 @@ _HOMES = {
     "slowdown_curve": "loadmaster.placement.sizing",
     "smallest_fast": "loadmaster.placement.sizing",
     "strategies": "loadmaster.report.strategies",
-    "summary": "loadmaster.integrations.torch_compile.owners",
+    "summary": "loadmaster.integrations.torch_compile.backend",
     "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",

@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.owners import model_of
 
 ROWS, WIDTH = 1024, 64
 

@@ -104,7 +104,7 @@ def test_new_shapes_are_planned_anew():
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):
-    from loadmaster.integrations.torch_compile.settings import Settings
+    from loadmaster.integrations.torch_compile.compiled_model import Settings
 
     with pytest.raises(BudgetError, match=said):
         Settings.of(options)

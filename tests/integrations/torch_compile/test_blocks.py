@@ -14,13 +14,16 @@ from tests.support.compiled import same  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.products import Product, product_within  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts  # noqa: E402
 
 aten = torch.ops.aten
@@ -75,9 +78,8 @@ EXACT = {
 def test_blocks_of_kernels_that_compute_each_element_alone_are_exact(name, room, tmp_path):
     function, make = EXACT[name]
     inputs = [one() for one in make]
-    made, target = in_blocks(function, inputs, room, tmp_path)
+    made, _ = in_blocks(function, inputs, room, tmp_path)
     assert same(made, whole(function, inputs))
-    assert not target.sums
 
 
 @pytest.mark.parametrize(
@@ -135,15 +137,25 @@ def test_matrix_products_in_blocks_are_close(keep, form, tmp_path):
         assert (made - right_one).norm() <= CLOSE * right_one.norm()
 
 
+def product_in_blocks(left, right, room):
+    """How a product of matrices of these sizes, all of which rest, is cut."""
+    inputs = [torch.randn(left), torch.randn(right)]
+    captured = capture([make_fx(aten.mm.default)(*inputs)], inputs)
+    (call,) = captured.calls
+    return choose._blocks_of(call, frozenset({*call.reads, *call.writes}), room)
+
+
 def test_sums_are_cut_only_where_that_moves_much_less():
-    call = capture(
-        [make_fx(aten.mm.default)(torch.randn(64, 4096), torch.randn(4096, 64))],
-        [torch.randn(64, 4096), torch.randn(4096, 64)],
-    ).calls[0]
-    both = frozenset(call.reads)
-    assert product_within(call, both, 3 << 20) == Product(False, 1, 1, 1)
-    assert product_within(call, both, 300 << 10).terms > 1
-    assert product_within(call, both, 100) is None
+    assert product_in_blocks((64, 4096), (4096, 64), 3 << 20).cut.results == (0,)
+    parts = product_in_blocks((64, 4096), (4096, 64), 300 << 10)
+    assert SUM in (parts.inner or parts).cut.results
+    assert product_in_blocks((64, 4096), (4096, 64), 100) is None
+
+
+def test_results_of_products_are_written_row_by_row():
+    found = product_in_blocks((512, 64), (64, 8192), 1 << 20)
+    assert found.cut.results == (0,)
+    assert found.pieces > 1
 
 
 @fuzz(60)

@@ -16,18 +16,20 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends import common as backends  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile import graph_with_plan  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile import planned_graph  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
-from loadmaster.integrations.torch_compile.graph_objects import (  # noqa: E402
+from loadmaster.integrations.torch_compile.step_peak import (  # noqa: E402
     COMPILER,
     beyond_allowed,
     object_bytes,
 )
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 WIDTH = 96
 
@@ -132,8 +134,8 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     first, last = model_of(call).plans
     left = sum(p.nbytes for p in module.last.parameters())
     boundary = first.program.captured.parts[0].end
-    assert first.plan.surroundings.gradients == left
-    assert last.plan.surroundings.gradients == 0
+    assert first.around.gradients == left
+    assert last.around.gradients == 0
     assert np.diff(first.problem.elsewhere)[boundary - 1] >= left
     assert first.problem.elsewhere[-1] >= left
 
@@ -263,7 +265,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
             seen.clear()
             torch._dynamo.reset()
     with monkeypatch.context() as patch:
-        patch.setattr(graph_with_plan, "capture", _refuse)
+        patch.setattr(planned_graph, "capture", _refuse)
         call = torch.compile(module, backend=loadmaster, options={"fast_memory": "7 MiB"})
         with torch.no_grad():
             assert torch.equal(call(x), module(x))

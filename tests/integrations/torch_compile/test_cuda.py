@@ -19,7 +19,7 @@ from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa:
 )
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory, Pinned  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.slow_file import Copy  # noqa: E402
 
 DEVICE = torch.device("cuda", 0)
 BLOCK = 64 << 20

@@ -5,10 +5,12 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
 
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.versions import IN_PLACE  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.choose import IN_PLACE  # noqa: E402
 
 aten = torch.ops.aten
 SIZES = [(7,), (3, 5, 1031), (64, 33, 41)]

@@ -6,12 +6,14 @@ import threading
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.library_buffers import (  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
+from loadmaster.integrations.torch_compile.devices.allocator_hook import (  # noqa: E402
     free_library_buffers,
     library_bytes,
 )
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 SMALL = 1 << 20
 

@@ -10,9 +10,11 @@ pytest.importorskip("transformers")
 from benchmarks.networks import hugging_face  # noqa: E402
 from benchmarks.networks.resnet import Bottleneck  # noqa: E402
 
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 STEPS = 4
 

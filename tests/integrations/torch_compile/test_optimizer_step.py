@@ -12,9 +12,11 @@ from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
 from loadmaster.integrations.torch_compile import optimizer_step  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
 CPU = torch.device("cpu")
 ELEMENTWISE = {

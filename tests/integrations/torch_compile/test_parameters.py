@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.settings import Settings  # noqa: E402
+from loadmaster.integrations.torch_compile.compiled_model import Settings  # noqa: E402
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

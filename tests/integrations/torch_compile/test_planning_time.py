@@ -8,8 +8,11 @@ from torch import nn  # noqa: E402
 
 from loadmaster.integrations.torch_compile import placing  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.moving import place_for_runtime  # noqa: E402
-from loadmaster.integrations.torch_compile.placing import Problem, Search  # noqa: E402
+from loadmaster.integrations.torch_compile.placing import (  # noqa: E402
+    Problem,
+    Search,
+    place_for_runtime,
+)
 from loadmaster.placement.decisions import Mode  # noqa: E402
 from loadmaster.placement.sequence import (  # noqa: E402
     Algorithm,

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from loadmaster.core.errors import CapacityError
+from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
-from loadmaster.integrations.torch_compile.compare.variants import Variant
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy
-from loadmaster.integrations.torch_compile.executor import Times
-from loadmaster.integrations.torch_compile.history import History
+from loadmaster.integrations.torch_compile.devices.slow_file import Copy
+from loadmaster.integrations.torch_compile.executor import Times, link_with_measured_bandwidths
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.moving import place_for_runtime
-from loadmaster.integrations.torch_compile.program import link_with_measured_bandwidths
+from loadmaster.integrations.torch_compile.placing import place_for_runtime
+from loadmaster.integrations.torch_compile.planned_graph import History
 from loadmaster.placement.decisions import Mode, all_fast
 from loadmaster.placement.sequence import (
     Algorithm,

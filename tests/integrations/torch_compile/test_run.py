@@ -14,11 +14,11 @@ from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import ModelError  # noqa: E402
-from loadmaster.integrations.torch_compile import owners  # noqa: E402
+from loadmaster.integrations.torch_compile import backend  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals, variants  # noqa: E402
+from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.variants import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
 from loadmaster.integrations.torch_compile.running import generated  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
@@ -31,7 +31,7 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
     for rows in (4096, 1024):
         for _ in range(2):
             call(torch.randn(rows, 64)).sum().backward()
-    model = owners.model_of(call)
+    model = backend.model_of(call)
     first, second = model.plans
     assert model.of_last_step == [second]
     variant = Variant("loadmaster", call, model=model)
@@ -173,7 +173,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
         wrong = sum(
-            variants.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
+            comparison.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
         )
         assert wrong <= 0.11 * 2000
         assert wrong > 0
@@ -201,14 +201,16 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
     variants = [Variant("a", work.module), Variant("b", work.module)]
     told, calls = [], iter(range(allowed))
 
-    def step(work, variant, variants):
+    def step(turns, variant):
         if next(calls, None) is None:
             raise KeyboardInterrupt
         variant.seconds.append(1.0)
         variant.cpu_seconds.append(1.0)
 
-    monkeypatch.setattr(comparison, "_time_step", step)
-    assert comparison._interleave(work, variants, 9, lambda *each: told.append(each)) == kept
+    monkeypatch.setattr(comparison.Turns, "time_step", step)
+    turns = comparison.Turns(work, variants, lambda *each: told.append(each))
+    assert turns.timed((), 9) == kept
+    told = told[2:]  # of the steps before
     assert [len(variant.seconds) for variant in variants] == [kept, kept]
     assert {stage for stage, _ in told[:2]} == {"4 of 4: timing step 1 of 9"}
     assert [share for _, share in told] == sorted(share for _, share in told)

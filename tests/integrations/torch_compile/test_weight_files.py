@@ -6,8 +6,10 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
 
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 from loadmaster.integrations.torch_compile.placing import Search  # noqa: E402
 
 safetensors = pytest.importorskip("safetensors.torch")

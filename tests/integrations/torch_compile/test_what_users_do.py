@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
+    loadmaster,
+    model_of,
+)
 
 WIDTH, LAYERS = 192, 5
 

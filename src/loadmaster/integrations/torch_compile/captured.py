@@ -342,13 +342,10 @@ class _Reader:
                 _note(meta, number, symbols)
             return number
         shape = meta if given is None else given
-        if not isinstance(shape, torch.Tensor):
-            if shape is None or isinstance(shape, bool | float | str):
-                return shape
-            raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
-        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(
-            shape, torch._subclasses.FakeTensor
-        ):
+        if shape is None or isinstance(shape, bool | float | str):
+            return shape
+        plain = (torch.Tensor, torch.nn.Parameter)
+        if type(shape) not in plain and not isinstance(shape, torch._subclasses.FakeTensor):
             raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
         if shape.layout is not torch.strided or shape.is_quantized:
             raise NotPlannable(f"input {node.name} that is not strided")
@@ -359,20 +356,20 @@ class _Reader:
                 _note(symbolic, size, symbols)
         size = [_number(n, symbols) for n in shape.shape]
         stride = [_number(n, symbols) for n in shape.stride()]
-        with self.mode:
-            fake = torch.empty_strided(size, stride, dtype=shape.dtype, device=shape.device)
-        return self._view(fake, node.name, Owner.CALLER)
+        return self._given(node, shape, size, stride)
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
-        with self.mode:
-            fake = torch.empty_strided(
-                value.size(), value.stride(), dtype=value.dtype, device=value.device
-            )
-        view = self._view(fake, node.name, Owner.CALLER)
+        view = self._given(node, value, value.size(), value.stride())
         self.constants[view.storage] = value
         return view
+
+    def _given(self, node: torch.fx.Node, like: torch.Tensor, size: Any, stride: Any) -> View:
+        """The view of a tensor of the caller."""
+        with self.mode:
+            fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
+        return self._view(fake, node.name, Owner.CALLER)
 
     def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:

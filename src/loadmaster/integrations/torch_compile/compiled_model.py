@@ -7,132 +7,113 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Session
-from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed
+from loadmaster.core.units import format_bytes, format_seconds, parse_bytes
+from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
+from loadmaster.integrations.torch_compile.executor import Program, Session
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import (
     SMALLEST,
     PersistentTensor,
     PersistentTensors,
+    Region,
     can_offload,
 )
-from loadmaster.integrations.torch_compile.planned import Planned, Surroundings
-from loadmaster.integrations.torch_compile.program import Program
-from loadmaster.integrations.torch_compile.settings import Settings
-from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
+from loadmaster.integrations.torch_compile.placing import Surroundings
+from loadmaster.integrations.torch_compile.step_peak import (
+    COMPILER,
+    Footprint,
+    Planned,
+    SeenSteps,
+    beyond_allowed,
+)
 from loadmaster.integrations.torch_compile.updates import Updates
+from loadmaster.placement.decisions import Mode
 
 
-class SeenSteps:
-    """The graphs of each step that was seen, in order, and what was in memory beside them.
+@dataclass(frozen=True)
+class Settings:
+    """The options of a compiled model.
 
-    ``now`` are those of the step under way, and ``peak`` the most bytes of any step, without
-    persistent tensors.
+    Attributes
+    ----------
+    fast_memory
+        Bytes of fast memory that a step may take: parameters, inputs, results, and all that lies
+        between. None: as much as it needs. A share, such as 0.5, is of what a whole step takes,
+        over all graphs, when nothing moves.
+    mode
+        ``async``: copies overlap kernels. ``sync``: they do not.
+    slow_memory
+        Folder on a local disk for the unlinked file (CPU); by default that for temporary files.
+    slow_limit
+        Bytes of slow memory at most.
+    refine_after
+        Steps after which a plan is made again from the times that were measured; 0: never.
+    optimizer
+        Updates parameters in the backward pass, each as soon as its gradient is complete; the
+        gradient ends there. None: gradients are results.
     """
 
-    def __init__(self) -> None:
-        self.now: list[Planned] = []
-        self.peak = 0
-        self._footprints: dict[Planned, Footprint] = {}
-        self._after: dict[Planned, set[tuple[Planned, ...]]] = {}
-        self._earlier: dict[Planned, list[int]] = {}
-        self._results: dict[Planned, PersistentTensors] = {}
-        self._results_beside: dict[Planned, list[int]] = {}
+    fast_memory: int | float | None = None
+    mode: Mode = Mode.ASYNC
+    slow_memory: Path | None = None
+    slow_limit: int | None = None
+    refine_after: int = 3
+    optimizer: torch.optim.Optimizer | None = None
 
-    def begin(self) -> None:
-        """Note that a step begins."""
-        self.now.clear()
-
-    def join(self, plan: Planned) -> None:
-        """Note that a graph runs in the step under way, if it is known what it takes."""
-        if plan in self._footprints:
-            self._see(plan)
-
-    def account(self, plan: Planned, taken: Footprint) -> None:
-        """Note what a graph of the step under way takes when nothing moves."""
-        self._footprints[plan] = taken
-        self._see(plan)
-
-    def _see(self, plan: Planned) -> None:
-        if plan not in self.now:
-            self.now.append(plan)
-        earlier = [sum(self._earlier.get(one, (0, 0))[part] for one in self.now) for part in (0, 1)]
-        taken = ((self._footprints[one], self._results_beside.get(one, (0, 0))) for one in self.now)
-        step = [
-            replace(
-                one,
-                forward=one.forward + earlier[0] + beside[0],
-                backward=one.backward + earlier[1] + beside[1],
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        """Settings from the options of ``torch.compile``. Raises `BudgetError`."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise BudgetError(
+                    f"option {name!r} is unknown: the loadmaster backend has {', '.join(known)}"
+                )
+        budget = options.get("fast_memory")
+        if isinstance(budget, str) and budget.strip().endswith("%"):
+            try:
+                budget = float(budget.strip()[:-1]) / 100
+            except ValueError:
+                raise BudgetError(
+                    f"fast_memory {budget!r}: write bytes, such as '2 GiB', or a percentage, such"
+                    " as '50%'"
+                ) from None
+        elif budget is not None and not isinstance(budget, float):
+            budget = parse_bytes(budget)
+        if isinstance(budget, float) and not 0 < budget <= 1:
+            raise BudgetError(
+                f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB',"
+                " or a percentage, such as '50%'"
             )
-            for one, beside in taken
-        ]
-        self.peak = max(self.peak, step_peak(step))
-        for i, one in enumerate(self.now):
-            self._after.setdefault(one, set()).add(tuple(self.now[i + 1 :]))
-
-    def note_gradients(self, plan: Planned, part: int, bytes: int) -> None:
-        """Note the bytes of gradients of earlier backward passes that are there when a part of a
-        graph begins."""
-        self._note_most(self._earlier, plan, part, bytes)
-
-    def note_results(self, plan: Planned, returned: Iterable[Any]) -> None:
-        """Note what the forward part of a graph gives to the caller, who may keep it for any
-        time."""
-        known = self._results.setdefault(plan, PersistentTensors(None))
-        for one in returned:
-            if (
-                type(one) is torch.Tensor
-                and one.layout is torch.strided
-                and one.untyped_storage().nbytes() >= SMALLEST
-            ):
-                known.of(one)
-
-    def note_results_beside(self, plan: Planned, part: int, arguments: Iterable[Any]) -> None:
-        """Note how much of what graphs have returned is held when a part of a graph begins, but for
-        its arguments and its own results."""
-        given = {
-            one.untyped_storage()._cdata
-            for one in arguments
-            if type(one) is torch.Tensor and one.layout is torch.strided
-        }
-        held = sum(
-            known.bytes(given)
-            for other, known in self._results.items()
-            if part == 0 or other is not plan
-        )
-        self._note_most(self._results_beside, plan, part, held)
-
-    def _note_most(
-        self, most: dict[Planned, list[int]], plan: Planned, part: int, bytes: int
-    ) -> None:
-        seen = most.setdefault(plan, [0, 0])
-        if bytes > seen[part]:
-            seen[part] = bytes
-            self.join(plan)
-
-    def results_beside(self, plan: Planned) -> tuple[int, int]:
-        """Most bytes of others' results that were held while the forward, and while the backward
-        part of a graph ran."""
-        forward, backward = self._results_beside.get(plan, (0, 0))
-        return forward, backward
-
-    def left_after(self, plan: Planned, at_least: bool) -> int:
-        """Most bytes of gradients that graphs after this one leave in the fast memory; with
-        ``at_least``, if all that may move do."""
-        return max(
-            (
-                sum(one.gradients_left(at_least) for one in later)
-                for later in self._after.get(plan, ())
-            ),
-            default=0,
+        mode = options.get("mode", "async")
+        if mode not in ("sync", "async"):
+            why = (
+                ": operands of kernels must be in fast memory, so tensors have to move"
+                if mode == "static"
+                else ""
+            )
+            raise BudgetError(f"mode {mode!r}: write sync or async{why}")
+        optimizer = options.get("optimizer")
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise BudgetError(
+                f"optimizer of type {type(optimizer).__name__}: give one of torch.optim"
+            )
+        folder = options.get("slow_memory")
+        limit = options.get("slow_limit")
+        return cls(
+            budget,
+            Mode(mode),
+            None if folder is None else Path(folder),
+            None if limit is None else parse_bytes(limit),
+            int(options.get("refine_after", 3)),
+            optimizer,
         )
 
 
@@ -270,9 +251,8 @@ class Model:
     def summary(self) -> StepSummary:
         """Sum up the plans of the last step."""
         plans = [plan for plan in self.of_last_step if plan.program is not None]
-        budgets = [plan.budget for plan in plans if plan.budget is not None]
         return StepSummary(
-            max(budgets, default=self.budget),
+            self.budget,
             max((plan.placed_peak for plan in plans), default=0),
             sum(plan.moved_bytes for plan in plans),
             sum(plan.predicted_seconds for plan in plans),
@@ -289,9 +269,9 @@ class Model:
             self.told = True
             _LOG.warning("%s", self.summary())
         if all(session.finished for session in self._waiting) and (
-            plan in self.steps.now or any(one.has_backward for one in self.steps.now)
+            plan in self.steps.now or any(len(one.graphs) > 1 for one in self.steps.now)
         ):
-            self.steps.begin()
+            self.steps.now.clear()
         self.steps.join(plan)
 
     def account(self, plan: Planned, taken: Footprint, objects: tuple[int, int]) -> None:
@@ -301,7 +281,7 @@ class Model:
         Plans for several shapes share the objects of one captured graph.
         """
         self._objects |= [objects]
-        self.steps.account(plan, taken)
+        self.steps.join(plan, taken)
 
     def note_gradients(
         self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device
@@ -378,26 +358,28 @@ class Model:
             id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad
         )
 
+    @property
+    def _programs(self) -> list[Program]:
+        return [plan.program for plan in self.plans if plan.program is not None]
+
+    @property
+    def _arena_bytes(self) -> int:
+        return sum(program.arena.bytes for program in self._programs)
+
+    @property
+    def _in_arenas(self) -> list[Session]:
+        """Runs under way whose tensors wait in an arena."""
+        waiting = list(self._waiting)
+        return [one for one in waiting if one.offload_slot is None and not one.finished]
+
     def make_room(self, program: Program, session: Session | None = None) -> None:
         """Offload what other runs have left in arenas, if the budget needs the room or the
         program's own arena holds it."""
-        others = [
-            plan.program
-            for plan in self.plans
-            if plan.program is not None and plan.program is not program
-        ]
-        budget = self.budget
-        tight = (
-            budget is not None
-            and program.placed.peak + sum(other.arena.bytes for other in others) > budget
-        )
-        for waiting in list(self._waiting):
-            if (
-                waiting is not session
-                and waiting.offload_slot is None
-                and not waiting.finished
-                and (tight or waiting.program is program)
-            ):
+        others, budget = [one for one in self._programs if one is not program], self.budget
+        taken = program.placed.peak + sum(other.arena.bytes for other in others)
+        tight = budget is not None and taken > budget
+        for waiting in self._in_arenas:
+            if waiting is not session and (tight or waiting.program is program):
                 waiting.offload()
         if tight:
             for other in others:
@@ -407,9 +389,8 @@ class Model:
         """Empty all arenas before kernels are profiled with operands of their own, if there is a
         budget."""
         if self.settings.fast_memory is not None:
-            for waiting in list(self._waiting):
-                if waiting.offload_slot is None and not waiting.finished:
-                    waiting.offload()
+            for waiting in self._in_arenas:
+                waiting.offload()
         self.release_idle()
 
     def make_room_to_compile(self, inputs: Iterable[Any]) -> None:
@@ -439,9 +420,7 @@ class Model:
             known = self.persistent(torch.device("cpu"))
             entries = [known.of(one, movable=True) for one in whole]
             known.find_in_files(entries)
-            held = known.fast_bytes([]) + sum(
-                plan.program.arena.bytes for plan in self.plans if plan.program is not None
-            )
+            held = known.fast_bytes([]) + self._arena_bytes
             unmoved = max(self.unmoved_peak, known.bytes())
             if held + COMPILER > (int(given * unmoved) if isinstance(given, float) else given):
                 self.clear_arenas()
@@ -457,21 +436,17 @@ class Model:
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
-            busy = {
-                id(session.program)
-                for session in self._waiting
-                if session.offload_slot is None and not session.finished
-            }
-            for plan in self.plans:
-                if plan.program is not None and id(plan.program) not in busy:
-                    plan.program.arena.drop()
+            busy = {id(session.program) for session in self._in_arenas}
+            for program in self._programs:
+                if id(program) not in busy:
+                    program.arena.drop()
 
     def clear_idle(self) -> None:
         """Give back the memory of idle arenas if the rest and a small buffer could need it."""
         budget = self.budget
         known = [one for one in (self._persistent, self._gradients) if one is not None]
-        arenas = sum(plan.program.arena.bytes for plan in self.plans if plan.program is not None)
-        if budget is not None and sum(one.fast_bytes([]) for one in known) + arenas > budget:
+        taken = sum(one.fast_bytes([]) for one in known) + self._arena_bytes
+        if budget is not None and taken > budget:
             self.release_idle()
 
     def persistent_if_any(self) -> PersistentTensors | None:
@@ -492,11 +467,7 @@ class Model:
         the fast one."""
         for known in (self._persistent, self._gradients):
             one = None if known is None else known.known(tensor)
-            if (
-                one is not None
-                and one.region is not None
-                and tensor.untyped_storage().data_ptr() == one.address
-            ):
+            if one is not None and isinstance(one.place, Region) and one.rests(tensor):
                 return one
         return None
 

@@ -19,15 +19,20 @@ import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster import _native
-from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, views
+from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.problem import Buffer
+from loadmaster.core.effort import Effort
+from loadmaster.integrations.torch_compile.captured import Call, Captured, View, is_view, on_storage
 from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.library_buffers import (
+from loadmaster.integrations.torch_compile.devices.allocator_hook import (
     free_library_buffers,
     library_bytes,
 )
 
 ALIGNMENT = 64
 """Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
+_PACKING_DIVISOR = 128
+"""The packing of temporaries has the usual budget divided by this."""
 LATER = -1
 """The offset of an allocation that stays with PyTorch's own allocator."""
 
@@ -119,90 +124,94 @@ def signature(call: Call) -> Any:
             return leaf._replace(storage=numbers.setdefault(leaf.storage, len(numbers)))
         return leaf
 
-    shape = tree_map(
-        anonymous, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View)
-    )
+    shape = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
     return call.target, repr(shape), torch.get_num_threads(), torch.is_inference_mode_enabled()
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
-    device = captured.device
-    storages = {
-        view.storage: stand_in_storage(captured.storages[view.storage].bytes, view, device)
-        for view in views((call.arguments, call.keywords))
-    }
-
-    def real(leaf: Any) -> Any:
-        return on_storage(storages[leaf.storage], leaf) if isinstance(leaf, View) else leaf
-
-    arguments, keywords = tree_map(
-        real, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View)
-    )
-    if device.type == "cuda":
-        return _profile_on_gpu(call, arguments, keywords, device)
+    arguments, keywords = stand_ins(call, captured)
+    if captured.device.type == "cuda":
+        return _profile_on_gpu(call, arguments, keywords, captured.device)
+    indirect = (False,) * len(call.results)
     try:
-        call.target(
-            *arguments, **keywords
-        )  # the first run of an operator makes caches, which later ones find
-        free_library_buffers()
-        before = library_bytes()
-        seconds, seen, out = _recorded(lambda: call.target(*arguments, **keywords))
-        library = library_bytes() - before
+        profile = profiled(lambda: call.target(*arguments, **keywords), call.results)
     except RuntimeError:
-        return CallProfile(
-            0.0,
-            outside=sum(captured.storages[s].bytes for s in call.writes),
-            direct=(False,) * len(call.results),
-        )
-    results = out if isinstance(out, tuple | list) else (out,)
-    direct = tuple(
-        _as_predicted(value, view) for value, view in zip(results, call.results, strict=True)
-    )
-    result_addresses = {
-        value.untyped_storage().data_ptr(): i
-        for i, value in enumerate(results)
-        if isinstance(value, torch.Tensor)
-    }
-    del out, results
+        made = sum(captured.storages[s].bytes for s in call.writes)
+        return CallProfile(0.0, outside=made, direct=indirect)
     if not allocator_hook.install_allocator():
         made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
-        return CallProfile(
-            _least(seconds, lambda: call.target(*arguments, **keywords)),
-            outside=made,
-            direct=(False,) * len(call.results),
-        )
-    seconds = _least(seconds, lambda: call.target(*arguments, **keywords))
+        return CallProfile(profile.seconds, outside=made, direct=indirect)
+    return profile
+
+
+def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) -> Any:
+    """Made-up arguments and keywords of a call: zeros for indices, halves for floating point (no
+    denormals, no overflow), and ``slow`` operands for those that rest in the slow memory."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def real(leaf: Any) -> Any:
+        if not isinstance(leaf, View):
+            return leaf
+        if leaf.storage in captured.streamed:
+            return slow(leaf)
+        if leaf.storage not in storages:
+            count = -(-captured.storages[leaf.storage].bytes // leaf.dtype.itemsize)
+            items = torch.zeros(count, dtype=leaf.dtype, device=captured.device)
+            if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+                items.fill_(0.5)
+            storages[leaf.storage] = items.untyped_storage()
+        return on_storage(storages[leaf.storage], leaf)
+
+    return tree_map(real, (call.arguments, call.keywords), is_leaf=is_view)
+
+
+def profiled(
+    run: Callable[[], Any],
+    results: Sequence[View | None],
+    again: Callable[[], None] = lambda: None,
+) -> CallProfile:
+    """Profile a run with these ``results``, after one that is not measured and ``again``."""
+    run()  # the first run of an operator makes caches, which later ones find
     free_library_buffers()
-    profile = profile_of_run(seconds, seen, result_addresses, direct)
-    return replace(profile, outside=profile.outside + library, library=library)
-
-
-def timed(run: Callable[[], Any], runs: int = 3) -> tuple[float, list[tuple[int, int, int]]]:
-    """Measure the least seconds of a few runs (one, if it is long), and the allocations of the
-    first one."""
-    seconds, seen, _ = _recorded(run)
-    return (_least(seconds, run) if runs > 1 else seconds), seen
-
-
-def _recorded(run: Callable[[], Any]) -> tuple[float, list[tuple[int, int, int]], Any]:
-    """Measure seconds, allocations and results of a run. The results are kept, so that their memory
-    does not count as freed."""
+    again()
+    before = library_bytes()
     _native.start_recording()
     start = time.perf_counter()
     try:
-        out = run()
+        out = run()  # kept, so that memory of results does not count as freed
     finally:
         seconds = time.perf_counter() - start
         seen = _native.stop_recording()
-    return seconds, seen, out
-
-
-def _least(seconds: float, run: Callable[[], Any]) -> float:
+    library = library_bytes() - before
+    values = out if isinstance(out, tuple | list) else (out,)
+    pairs = list(zip(values, results, strict=False))
+    direct = tuple(_as_predicted(value, view) for value, view in pairs)
+    addresses = {
+        value.untyped_storage().data_ptr(): i
+        for i, (value, _) in enumerate(pairs)
+        if isinstance(value, torch.Tensor)
+    }
+    del out, values, pairs
     for _ in range(2 if seconds < 0.01 else 0):
         start = time.perf_counter()
         run()
         seconds = min(seconds, time.perf_counter() - start)
-    return seconds
+    free_library_buffers()
+    profile = _profile_of_run(seconds, seen, addresses, direct)
+    return replace(profile, outside=profile.outside + library, library=library)
+
+
+def profiled_update(
+    update: Any, run: Callable[[], Any], results: Sequence[View | None]
+) -> CallProfile:
+    """Profile the first run of an ``update``, which makes its state, and a later one."""
+
+    def again() -> None:
+        update.begun = False
+
+    again()
+    first, later = profiled(run, results, again), profiled(run, ())
+    return replace(later, workspace=max(first.workspace, later.workspace), first=first.allocations)
 
 
 def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
@@ -225,7 +234,7 @@ def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.dev
     )
 
 
-def profile_of_run(
+def _profile_of_run(
     seconds: float,
     seen: list[tuple[int, int, int]],
     result_addresses: dict[int, int],
@@ -237,50 +246,22 @@ def profile_of_run(
     for i, (address, _, freed) in enumerate(seen):
         if freed < 0 and address in result_addresses:
             became[i] = result_addresses[address]
-    temporaries = [
-        (i, freed, size)
+    temporaries = {
+        i: Buffer(str(i), i, freed, -(-size // ALIGNMENT) * ALIGNMENT, alignment=ALIGNMENT)
         for i, (_, size, freed) in enumerate(seen)
         if i not in became and freed >= 0
-    ]
-    offsets, workspace = pack(temporaries)
+    }
+    packed = allocate(list(temporaries.values()), effort=Effort.NORMAL.divided(_PACKING_DIVISOR))
+    assert packed.offsets is not None
+    offsets = dict(zip(temporaries, packed.offsets.tolist(), strict=True))
     allocations = tuple(
         Allocated(size, became.get(i), offsets.get(i, LATER))
-        if direct[became.get(i, 0)] or i not in became
+        if i not in became or direct[became[i]]
         else Allocated(size, None)
         for i, (_, size, _) in enumerate(seen)
     )
     outside = sum(a.bytes for a in allocations if a.result is None and a.offset == LATER)
-    return CallProfile(seconds, allocations, workspace, outside, direct)
-
-
-def pack(lives: Sequence[tuple[int, int, int]]) -> tuple[dict[int, int], int]:
-    """Pack live ranges (start, end, bytes), each at the lowest free offset; offsets by start, and
-    the bytes of all. O(n^2)."""
-    offsets: dict[int, int] = {}
-    placed: list[tuple[int, int, int, int]] = []
-    top = 0
-    for start, end, size in lives:
-        offset = 0
-        for _, _, low, high in sorted(
-            (row for row in placed if row[1] > start and row[0] < end), key=lambda row: row[2]
-        ):
-            if offset + size <= low:
-                break
-            offset = max(offset, high)
-        room = -(-size // ALIGNMENT) * ALIGNMENT
-        placed.append((start, end, offset, offset + room))
-        offsets[start] = offset
-        top = max(top, offset + room)
-    return offsets, top
-
-
-def stand_in_storage(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
-    """Make an operand for profiling: zeros for indices, halves for floating point (no denormals, no
-    overflow)."""
-    items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype, device=device)
-    if view.dtype.is_floating_point or view.dtype.is_complex:
-        items.fill_(0.5)
-    return items.untyped_storage()
+    return CallProfile(seconds, allocations, packed.peak or 0, outside, direct)
 
 
 def _as_predicted(value: Any, view: View | None) -> bool:

@@ -12,8 +12,7 @@ through the page cache; their state is offloaded once they have ended.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,11 +24,10 @@ from torch.optim.optimizer import (
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.arena import Arena
+from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
-from loadmaster.integrations.torch_compile.spent_gradient import forget
-from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
+from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
 
 _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""
@@ -195,19 +193,32 @@ def _update(
     hidden: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
     """Update parameters, and hide the gradients of those that were; the others are left to the
-    step."""
+    step.
+
+    Copies are made here, one after the other: handing a block to a thread and back takes longer on
+    a busy machine.
+    """
     file = model.memory(torch.device("cpu")).file
     assert file is not None
-    for whole in _stream(file, _prepared(model, optimizer, parameters)):
-        parameter, gradient = (operand.tensor for operand in whole.operands[:2])
-        hidden.append((parameter, gradient))
-        parameter.grad = None
+    arena, threads = Arena(_OPERANDS * _BLOCK), torch.get_num_threads()
+    # Threads that wait for each other at every operator on a block take far longer on a busy
+    # machine.
+    torch.set_num_threads(1)
+    try:
+        for update, tensors in _prepared(model, optimizer, parameters):
+            _update_in_blocks(file, arena, update, tensors, [*map(model.place_of, tensors)])
+            hidden.append((tensors[0], tensors[1]))
+            tensors[0].grad = None
+    finally:
+        torch.set_num_threads(threads)
+        arena.close()
 
 
 def _prepared(
     model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
-) -> Iterator[_Whole]:
-    """Prepare one update after another, with its state where it is to be."""
+) -> Iterator[tuple[Update, list[torch.Tensor]]]:
+    """Prepare one update after another, with its state where it is to be; each with parameter,
+    gradient and state."""
     updates = model.updates_of(optimizer)
     for parameter in parameters:
         gradient = parameter.grad
@@ -229,95 +240,46 @@ def _prepared(
         ):
             continue
         model.keep_state(state, fresh=not update.begun)
-        yield _Whole(
-            update,
-            [
-                _Operand(one, model.place_of(one), one is not gradient)
-                for one in (parameter, gradient, *state)
-            ],
-        )
+        yield update, [parameter, gradient, *state]
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """A tensor of an update, and its place in the slow memory, None if it is in the fast one.
-    ``changes`` says whether updates write it."""
+def _update_in_blocks(
+    file: SlowFile,
+    arena: Arena,
+    update: Update,
+    tensors: Sequence[torch.Tensor],
+    places: Sequence[PersistentTensor | None],
+) -> None:
+    """Make an update of one parameter; ``places`` are those of tensors in the slow memory.
 
-    tensor: torch.Tensor
-    place: PersistentTensor | None
-    changes: bool
-
-    def flat(self, start: int, count: int) -> torch.Tensor:
-        """Elements where the tensor is, in the order of their addresses."""
-        return on_storage(
-            self.tensor.untyped_storage(), View(0, self.tensor.dtype, (count,), (1,), start)
-        )
-
-
-class _Whole:
-    """An update of one parameter with its operands: parameter, gradient, state."""
-
-    def __init__(self, update: Update, operands: Sequence[_Operand]) -> None:
-        self.update, self.operands = update, operands
-        self.scalars = update.scalars if update.begun else None
-        self.after: dict[str, Any] = {}
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Starts and counts of elements; each block but the last is a number of whole pages of
-        every operand."""
-        count = self.update.parameter.numel()
-        most = _BLOCK // max(operand.tensor.itemsize for operand in self.operands)
-        return ((start, min(most, count - start)) for start in range(0, count, most))
-
-    def complete(self) -> None:
-        """Note that all blocks are updated."""
-        self.update.complete(self.after)
-        self.update.sync_to_optimizer()
-        torch.autograd.graph.increment_version(self.update.parameter)
-        for operand in self.operands:
-            if operand.place is not None and operand.changes:
-                operand.place.written()
-                operand.place.changed()
-
-
-def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
-    """Make updates block by block; yields each once it is complete.
-
-    Copies are made here, one after the other: handing a block to a thread and back takes longer on
-    a busy machine.
+    Each block but the last is a number of whole pages of every tensor.
     """
-    arena = Arena(_OPERANDS * _BLOCK)
-    threads = torch.get_num_threads()
-    # Threads that wait for each other at every operator on a block take far longer on a busy
-    # machine.
-    torch.set_num_threads(1)
-    try:
-        for whole in updates:
-            for start, count in whole.blocks():
-                _update_block(file, arena, whole, start, count)
-            whole.complete()
-            yield whole
-    finally:
-        torch.set_num_threads(threads)
-        arena.close()
+    scalars, count = update.scalars if update.begun else None, update.parameter.numel()
+    most = _BLOCK // max(tensor.itemsize for tensor in tensors)
+    away = {i: place for i, place in enumerate(places) if place is not None}
 
+    def copy(by: Callable[[memoryview, int], None], i: int) -> None:
+        size, there = tensors[i].itemsize, away[i].place
+        assert there is not None
+        with arena.part(i * _BLOCK, length * size) as memory:
+            by(memory, there.slot + start * size)
 
-def _update_block(file: SlowFile, arena: Arena, whole: _Whole, start: int, count: int) -> None:
-    tensors = []
-    for i, operand in enumerate(whole.operands):
-        if operand.place is None:
-            tensors.append(operand.flat(start, count))
-            continue
-        size = operand.tensor.itemsize
-        if not operand.place.fresh:
-            with arena.part(i * _BLOCK, count * size) as memory:
-                file.read(memory, operand.place.slot + start * size)
-        tensors.append(
-            arena.tensor(View(0, operand.tensor.dtype, (count,), (1,), 0), i * _BLOCK, count * size)
-        )
-    whole.after = whole.update.step_on(whole.scalars, *tensors)
-    for i, operand in enumerate(whole.operands):
-        if operand.place is not None and operand.changes:
-            size = operand.tensor.itemsize
-            with arena.part(i * _BLOCK, count * size) as memory:
-                file.write(memory, operand.place.slot + start * size)
+    for start in range(0, count, most):
+        length, parts = min(most, count - start), []
+        for i, tensor in enumerate(tensors):
+            view = View(0, tensor.dtype, (length,), (1,), 0)
+            if i not in away:
+                parts.append(on_storage(tensor.untyped_storage(), view._replace(offset=start)))
+                continue
+            if not away[i].fresh:
+                copy(file.read, i)
+            parts.append(arena.tensor(view, i * _BLOCK, length * tensor.itemsize))
+        after = update.step_on(scalars, *parts)
+        for i in away.keys() - {1}:  # all but the gradient
+            copy(file.write, i)
+    update.complete(after)
+    update.sync_to_optimizer()
+    torch.autograd.graph.increment_version(update.parameter)
+    for i in away.keys() - {1}:
+        away[i].written()
+        away[i].changed()

@@ -14,20 +14,21 @@ import functools
 import math
 import mmap
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
-from loadmaster.integrations.torch_compile.devices.weight_file import (
+from loadmaster.integrations.torch_compile.devices.slow_file import (
     FilePlace,
+    SlowFile,
     file_mappings,
+    pages,
     place_in_file,
 )
-from loadmaster.integrations.torch_compile.slow_tensor import BlockFile, SlowTensor
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to
@@ -41,15 +42,17 @@ _READ_AT_ONCE = 2 << 20
 are no faster."""
 
 
-class _Region:
-    """A mapped part of the slow file, for tensors that were first offloaded together."""
+class Region:
+    """A mapped part of the slow file: the place of one tensor."""
+
+    shift = 0
 
     def __init__(self, file: SlowFile, count: int) -> None:
-        self.file, self.bytes = file, count
-        self.slot = file.reserve(count)
-        self.map = file.mapped(self.slot, count)
+        self.file, self.bytes = file, pages(count)
+        self.slot = file.reserve(self.bytes)
+        self.map = file.mapped(self.slot, self.bytes)
         self._anchor = ctypes.c_char.from_buffer(self.map)
-        self.base = ctypes.addressof(self._anchor)
+        self.address = ctypes.addressof(self._anchor)
 
     def forget(self, changed: bool) -> None:
         """Drop pages that user code has touched since the last step from the page cache; if
@@ -61,8 +64,7 @@ class _Region:
 
 
 class PersistentTensor:
-    """A tensor that persists from step to step, by its storage. ``slot`` is its offset in the slow
-    file, -1 before it has one."""
+    """A tensor that persists from step to step, by its storage."""
 
     def __init__(self, tensor: torch.Tensor, fresh: bool) -> None:
         self.bytes = tensor.untyped_storage().nbytes()
@@ -71,30 +73,30 @@ class PersistentTensor:
         """Some plan may move it."""
         self.fresh = fresh
         """Nothing was written to it yet, so there is nothing to keep."""
-        self.region: _Region | None = None
-        self.in_file: FilePlace | None = None
-        """Where it is in a file of weights, which is its slow memory as long as nobody changes
-        it."""
+        self.place: Region | FilePlace | None = None
+        """Where it is in the slow memory: in the runtime's file, or in one of weights, as long as
+        nobody changes it."""
         self.home: torch.UntypedStorage | None = None
-        """The mapping of that file, while the tensor has memory of PyTorch's own."""
-        self.slot = -1
+        """The mapping of a file of weights, while the tensor has memory of PyTorch's own."""
         self.looked_up = False
-        """Whether `in_file` is known."""
+        """Whether it was looked for in files of weights."""
         self.tensor = weakref.ref(tensor)
         self._version = -1
 
     @property
-    def address(self) -> int:
-        """The address at which its place in the file is mapped."""
-        if self.in_file is not None:
-            return self.in_file.address
-        assert self.region is not None
-        return self.region.base + self.slot - self.region.slot
+    def in_file(self) -> FilePlace | None:
+        """Its place in a file of weights, if it has one."""
+        return self.place if isinstance(self.place, FilePlace) else None
+
+    def rests(self, tensor: torch.Tensor) -> bool:
+        """Whether the memory of a tensor on its storage is that of its place."""
+        there = self.place
+        return there is not None and tensor.untyped_storage().data_ptr() == there.address
 
     def leave_file(self) -> None:
         """Have a place in the slow file instead of the one in a file of weights, because it has
         changed or is to change."""
-        self.in_file, self.home, self.offloaded, self.slot = None, None, False, -1
+        self.place, self.home, self.offloaded = None, None, False
 
     def written(self) -> None:
         """Note that a step has written to it, so that its contents must be kept."""
@@ -143,33 +145,24 @@ class PersistentTensors:
         mappings = file_mappings() if new else []
         for one in new:
             tensor, one.looked_up = one.tensor(), True
-            if tensor is not None and one.region is None:
-                one.in_file = place_in_file(
-                    tensor.untyped_storage().data_ptr(), one.bytes, mappings
-                )
-                one.slot = -1 if one.in_file is None else one.in_file.slot
+            if tensor is not None and one.place is None:
+                address = tensor.untyped_storage().data_ptr()
+                one.place = place_in_file(address, one.bytes, mappings)
 
     def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Return the entry of a tensor's storage, None if it has none."""
         return self._known.get(tensor.untyped_storage()._cdata)
 
-    def created(self, wanted: Mapping[int, View]) -> tuple[dict[int, torch.Tensor], dict[int, int]]:
-        """Make tensors in the slow memory, contents undefined, one for each storage; also their
-        places. Raises `SlowMemoryError`."""
+    def created(self, view: View) -> tuple[torch.Tensor, Region]:
+        """Make a tensor in the slow memory, contents undefined; also its place. Raises
+        `SlowMemoryError`."""
         assert self.file is not None
-        tensors: dict[int, torch.Tensor] = {}
-        slots: dict[int, int] = {}
-        sizes = {s: math.prod(view.size) * view.dtype.itemsize for s, view in wanted.items()}
-        region = _Region(self.file, sum(map(pages, sizes.values())))
-        slot = region.slot
-        for s, view in wanted.items():
-            address = region.base + slot - region.slot
-            tensors[s] = on_storage(_at(address, sizes[s]), view)
-            one = self.of(tensors[s], movable=True)
-            one.region, one.slot, one.offloaded = region, slot, True
-            slots[s] = slot
-            slot += pages(sizes[s])
-        return tensors, slots
+        count = math.prod(view.size) * view.dtype.itemsize
+        place = Region(self.file, count)
+        tensor = on_storage(_at(place.address, count), view)
+        one = self.of(tensor, movable=True)
+        one.place, one.offloaded = place, True
+        return tensor, place
 
     def fast_bytes(self, but: Iterable[PersistentTensor], at_least: bool = False) -> int:
         """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan
@@ -189,39 +182,31 @@ class PersistentTensors:
         """Bytes of those that are offloaded to the slow memory."""
         return sum(one.bytes for one in self._known.values() if one.offloaded)
 
-    def reserve(self, wanted: Sequence[PersistentTensor]) -> None:
+    def reserve(self, wanted: Iterable[PersistentTensor]) -> None:
         """Reserve a place in the slow memory for each that has none. Raises `SlowMemoryError`."""
-        new = [one for one in wanted if one.region is None and one.in_file is None]
-        if not new:
-            return
-        assert self.file is not None
-        region = _Region(self.file, sum(pages(one.bytes) for one in new))
-        slot = region.slot
-        for one in new:
-            one.region, one.slot = region, slot
-            slot += pages(one.bytes)
+        for one in wanted:
+            if one.place is None:
+                assert self.file is not None
+                one.place = Region(self.file, one.bytes)
 
     def offload_movable(self, but: Iterable[PersistentTensor]) -> None:
         """Offload all that may move but some."""
         left_out = set(map(id, but))
-        there = [
-            (one, one.tensor())
-            for one in self._known.values()
-            if one.movable and not one.offloaded and id(one) not in left_out
-        ]
-        self.place([(one, tensor, True) for one, tensor in there if tensor is not None])
+        self.place(
+            [
+                (one, tensor, True)
+                for one in self._known.values()
+                if one.movable and not one.offloaded and id(one) not in left_out
+                if (tensor := one.tensor()) is not None
+            ]
+        )
 
     def rest(self, wanted: Iterable[PersistentTensor]) -> None:
         """Offload those that have a place in the slow memory already until they are placed again,
         if `leave_files` has seen them."""
         for one in wanted:
-            tensor, has_place = one.tensor(), one.region is not None or one.in_file is not None
-            if (
-                one.movable
-                and has_place
-                and tensor is not None
-                and tensor.untyped_storage().data_ptr() != one.address
-            ):
+            tensor = one.tensor()
+            if one.movable and one.place and tensor is not None and not one.rests(tensor):
                 self.offload(one, tensor)
 
     def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
@@ -232,8 +217,7 @@ class PersistentTensors:
         )
         self.reserve([one for one, _, offload in wanted if offload])
         for one, tensor, offload in wanted:
-            has_place = one.region is not None or one.in_file is not None
-            one.offloaded = has_place and tensor.untyped_storage().data_ptr() == one.address
+            one.offloaded = one.rests(tensor)
             if offload and not one.offloaded:
                 self.offload(one, tensor)
         for one, tensor, offload in wanted:  # once there is room
@@ -251,12 +235,18 @@ class PersistentTensors:
     def reload_all(self) -> None:
         """Reload all into memory of PyTorch's own, so that somebody else can run the module as if
         there were no plan."""
-        there = [(one, one.tensor()) for one in self._known.values() if one.offloaded]
-        self.place([(one, tensor, False) for one, tensor in there if tensor is not None])
+        self.place(
+            [
+                (one, tensor, False)
+                for one in self._known.values()
+                if one.offloaded and (tensor := one.tensor()) is not None
+            ]
+        )
 
     def offload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
         """Copy a tensor to its place in the slow memory, and free its memory."""
         assert self.file is not None
+        assert one.place is not None
         storage = tensor.untyped_storage()
         if one.home is not None:
             swap_memory(storage, one.home)
@@ -270,9 +260,9 @@ class PersistentTensors:
                     count = min(_AT_ONCE, one.bytes - start)
                     block[:count] = (ctypes.c_char * count).from_address(storage.data_ptr() + start)
                     with memory[: pages(count)] as part:
-                        self.file.write(part, one.slot + start)
+                        self.file.write(part, one.place.slot + start)
                 memory.release()
-        swap_memory(storage, _at(one.address, one.bytes))
+        swap_memory(storage, _at(one.place.address, one.bytes))
         one.offloaded = True
         one.changed()
 
@@ -294,7 +284,7 @@ class PersistentTensors:
         memory of PyTorch's own."""
         assert one.in_file is not None
         if one.home is None:
-            return tensor.untyped_storage().data_ptr() != one.address or one.in_file.changed()
+            return not one.rests(tensor) or one.in_file.changed()
         own = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
         return not all(
             torch.equal(own[start : start + len(block)], block)
@@ -304,36 +294,24 @@ class PersistentTensors:
     def _stored(self, one: PersistentTensor) -> Iterator[tuple[int, torch.Tensor]]:
         """Read a tensor from its place in the slow memory, some bytes at a time, without the page
         cache; each with its first byte."""
-        file: BlockFile | None = self.file
-        start = one.slot
-        if one.in_file is not None:
-            file, start = one.in_file.file, start + one.in_file.shift
-        assert file is not None
+        assert one.place is not None
+        start = one.place.slot + one.place.shift
         for first in range(0, one.bytes, _READ_AT_ONCE):
             view = View(0, torch.uint8, (min(_READ_AT_ONCE, one.bytes - first),), (1,), first)
-            yield first, SlowTensor(view, file, start).read()
+            yield first, SlowTensor(view, one.place.file, start).read()
 
     def forget_cached(self) -> None:
         """Drop offloaded tensors from the page cache before a step, as the cache is fast memory."""
-        regions: dict[int, tuple[_Region, bool]] = {}
         for one in self._known.values():
-            if one.offloaded and one.in_file is not None:
-                one.in_file.forget()
-            elif one.offloaded and one.region is not None:
-                changed = one.changed()
-                regions[id(one.region)] = (
-                    one.region,
-                    changed or regions.get(id(one.region), (one.region, False))[1],
-                )
-        for region, changed in regions.values():
-            region.forget(changed)
+            if one.offloaded and one.place is not None:
+                one.place.forget(one.changed())
 
 
 def _gone(known: dict[int, PersistentTensor], key: int) -> None:
     """Release the place in the slow file of a storage whose last tensor is gone."""
     one = known.pop(key)
-    if one.region is not None:
-        one.region.file.release(one.slot, pages(one.bytes))
+    if isinstance(one.place, Region):
+        one.place.file.release(one.place.slot, one.place.bytes)
 
 
 def _at(address: int, count: int) -> torch.UntypedStorage:
@@ -374,6 +352,3 @@ def can_offload() -> bool:
         return bool(right)
 
     return survives(swaps)
-
-
-__all__ = ["SMALLEST", "PersistentTensor", "PersistentTensors", "can_offload", "swap_memory"]

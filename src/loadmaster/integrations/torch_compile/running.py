@@ -13,9 +13,6 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
-TOLERANCE = 0.05
-"""The largest difference of a measured peak from the plan's, as a share of the plan's."""
-
 
 def run(
     spot: str,
@@ -49,7 +46,7 @@ def run(
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
     from loadmaster.integrations.torch_compile.compare.measurement import STATED
-    from loadmaster.integrations.torch_compile.settings import Settings
+    from loadmaster.integrations.torch_compile.compiled_model import Settings
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")

@@ -29,13 +29,6 @@ class BlockFile(Protocol):
         """Fill ``memory`` from ``offset`` on."""
 
 
-class WritableFile(BlockFile, Protocol):
-    """A file that may be written to."""
-
-    def write(self, memory: memoryview, offset: int) -> None:
-        """Write ``memory`` at ``offset``."""
-
-
 class NoFile:
     """Stands for a file while calls are profiled: reads give zeros, in no time, and writes are
     dropped. Counts the bytes of both."""
@@ -98,12 +91,6 @@ class SlowTensor:
         """A block: elements [start, start + length) of a dimension."""
         return replace(self, view=narrowed(self.view, dim, start, length))
 
-    def transposed(self) -> SlowTensor:
-        """The transpose of a matrix."""
-        return replace(
-            self, view=self.view._replace(size=self.view.size[::-1], stride=self.view.stride[::-1])
-        )
-
     def read(self) -> torch.Tensor:
         """The elements in fast memory, in the order of their addresses in the file. Raises
         `SlowMemoryError`."""
@@ -164,6 +151,11 @@ class SlowTensor:
         size = view.dtype.itemsize
         last = sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
         return self.start + view.offset * size, self.start + (view.offset + last + 1) * size
+
+
+def fast(operand: torch.Tensor | SlowTensor) -> torch.Tensor:
+    """The operand, or block, in fast memory."""
+    return operand.read() if isinstance(operand, SlowTensor) else operand
 
 
 def narrowed(view: View, dim: int, start: int, length: int) -> View:

@@ -11,32 +11,89 @@ does what is left to do, mostly nothing.
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict, defaultdict
+import weakref
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import (
     Call,
     Captured,
     Owner,
-    Part,
     Storage,
     View,
-    on_storage,
     views,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
-    profile_of_run,
+    profiled_update,
     signature,
-    stand_in_storage,
-    timed,
+    stand_ins,
 )
 from loadmaster.integrations.torch_compile.persistent import swap_memory
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, fast
+
+_ZEROED = (torch.ops.aten.zero_.default, torch.ops.aten._foreach_zero_.default)
+
+
+class SpentGradient(torch.Tensor):  # type: ignore[misc]
+    """The gradient of a parameter that has been updated with it."""
+
+    _parameter: weakref.ref[torch.Tensor]
+
+    @staticmethod
+    def __new__(cls, parameter: torch.Tensor) -> SpentGradient:
+        """Make it with the form of ``parameter``."""
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            parameter.shape,
+            strides=parameter.stride(),
+            dtype=parameter.dtype,
+            device=parameter.device,
+        )
+        made._parameter = weakref.ref(parameter)
+        return cast(SpentGradient, made)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"SpentGradient(shape={tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: Any = None
+    ) -> Any:
+        """Refuse all operators but those with which ``zero_grad`` clears gradients."""
+        given = tree_leaves((arguments, keywords))
+        spent = [one for one in given if isinstance(one, cls)]
+        if operator is torch.ops.aten.detach.default:
+            parameter = spent[0]._parameter()
+            return cls(spent[0] if parameter is None else parameter)
+        if operator not in _ZEROED:
+            raise LoadmasterError(
+                f"{operator} asks for a gradient that is gone: with the option optimizer the"
+                " backward pass has updated the parameters already. Clipping, gradients that add"
+                " up, scalers, and whatever else reads or changes .grad between backward() and"
+                " step() need torch.compile without this option; optimizer.step() then keeps the"
+                " budget, too"
+            )
+        forget(one for spent_one in spent if (one := spent_one._parameter()) is not None)
+        rest = [one for one in given if isinstance(one, torch.Tensor) and not isinstance(one, cls)]
+        torch._foreach_zero_(rest) if rest else None
+        return arguments[0]
+
+
+def forget(parameters: Iterable[torch.Tensor]) -> None:
+    """Leave no gradient where one was used up: a step has nothing to do there."""
+    for parameter in parameters:
+        if isinstance(parameter.grad, SpentGradient):
+            parameter.grad = None
+
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
@@ -104,21 +161,31 @@ class Update:
     def __str__(self) -> str:
         return f"optimizer.{type(self.optimizer).__name__}"
 
-    def __call__(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
         """Update in place and return the state. A held update keeps the gradient instead."""
+        parameter, alone = operands[0], is_elementwise(self.optimizer)
+        alone &= all(t.shape == parameter.shape for t in self.tensors.values())
+        small = not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK
+        # Temporaries of elementwise optimizers stay small.
+        self.in_blocks(operands, 1 if small else -(-parameter.nbytes // _BLOCK))
+        return operands[2:]
+
+    def in_blocks(self, operands: Sequence[torch.Tensor | SlowTensor], pieces: int) -> None:
+        """Update in ``pieces`` blocks of rows, wherever operands are."""
         if self.held:
-            self.gradient = gradient.clone()
-            return state
+            self.gradient = fast(operands[1]).clone()
+            return
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
-            for rows in self._blocks(parameter):
-                after = self.step_on(
-                    scalars, *(operand[rows] for operand in (parameter, gradient, *state))
-                )
+            for start, length in blocks(operands[0].shape[0], pieces) if pieces > 1 else [(0, 0)]:
+                parts = [one.narrow(0, start, length) if pieces > 1 else one for one in operands]
+                values = [fast(part) for part in parts]
+                after = self.step_on(scalars, *values)
+                for i, (part, value) in enumerate(zip(parts, values, strict=True)):
+                    if isinstance(part, SlowTensor) and i != 1:
+                        part.write(value)
+                del values, value
         self.complete(after)
-        return state
 
     def complete(self, scalars: dict[str, Any]) -> None:
         """Note that all of the parameter is updated; ``scalars`` are the state's numbers now."""
@@ -126,29 +193,10 @@ class Update:
         self.begun = True
         self.count += 1
 
-    def hold(self, held: bool) -> None:
-        """Set whether the next gradient is kept for the caller."""
-        self.held = held
-
     def kept_gradient(self) -> torch.Tensor | None:
         """Return the gradient that was held back, and forget it."""
         gradient, self.gradient = self.gradient, None
         return gradient
-
-    def _blocks(self, parameter: torch.Tensor) -> list[slice]:
-        """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that
-        temporaries stay small."""
-        whole = [slice(None)]
-        alone = is_elementwise(self.optimizer) and all(
-            t.shape == parameter.shape for t in self.tensors.values()
-        )
-        if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
-            return whole
-        rows = max(1, _BLOCK * len(parameter) // parameter.nbytes)
-        return [
-            slice(start, min(start + rows, len(parameter)))
-            for start in range(0, len(parameter), rows)
-        ]
 
     def step_on(
         self,
@@ -215,29 +263,10 @@ class Update:
         """Measure the first update, which makes the state, and a later one: time and allocations.
         Equal updates are run once."""
         key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
-        if key in known:
-            return known[key]
-        storages = {
-            view.storage: stand_in_storage(
-                captured.storages[view.storage].bytes, view, captured.device
-            )
-            for view in views(call.arguments)
-        }
-        operands = [on_storage(storages[view.storage], view) for view in call.arguments]
-        trial = copy.copy(self)
-        trial.begun, trial.held = False, False
-        trial(*operands)  # the first run of an operator makes caches, which later ones find
-        trial.begun = False
-        seen = timed(lambda: trial(*operands), 1)[1]
-        result_addresses = {
-            operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])
-        }
-        first = profile_of_run(0.0, seen, result_addresses, (True,) * max(len(result_addresses), 1))
-        seconds, seen = timed(lambda: trial(*operands))
-        later = profile_of_run(seconds, seen, {}, (True,))
-        known[key] = replace(
-            later, workspace=max(first.workspace, later.workspace), first=first.allocations
-        )
+        if key not in known:
+            operands, trial = stand_ins(call, captured)[0], copy.copy(self)
+            trial.held = False
+            known[key] = profiled_update(trial, lambda: trial(*operands), call.results)
         return known[key]
 
 
@@ -351,36 +380,59 @@ class Updates:
 
 
 @dataclass(frozen=True)
-class Updated:
-    """A graph with updates, by the position of their gradient among its results; and the state of
-    each, by storage."""
+class Traced:
+    """A captured and profiled graph, before it is planned.
+
+    Attributes
+    ----------
+    captured, profiles
+        Calls and storages, and what each call was seen to need.
+    updates, states
+        By the position of their gradient among the results of the backward part; of each the state,
+        by storage.
+    given
+        Storages of parameters and buffers, each with its position among the arguments.
+    movable
+        Storages of the caller that a plan may move.
+    gradients
+        Storages of gradients that a plan may move.
+    """
 
     captured: Captured
-    updates: dict[int, Update]
-    states: dict[int, dict[int, torch.Tensor]]
+    profiles: list[CallProfile] = field(default_factory=list)
+    updates: dict[int, Update] = field(default_factory=dict)
+    states: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
+    movable: frozenset[int] = frozenset()
+    gradients: frozenset[int] = frozenset()
+
+    def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """Parameters, buffers and optimizer state of a run, by storage."""
+        tensors = {storage: given[i] for storage, i in self.given.items()}
+        for state in self.states.values():
+            tensors |= state
+        return tensors
+
+    def fresh(self) -> set[int]:
+        """Storages of state that no update has written yet."""
+        return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
-def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Updated:
+def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
     their gradients."""
     first, second = captured.parts
     mine = updates.wanted()
     if len(second.returned) != len(first.given):
-        return Updated(captured, {}, {})
+        return Traced(captured)
     storages, added, found = list(captured.storages), [], {}
+    uses = Counter(view.storage for view in views(first.given))
     states: dict[int, dict[int, torch.Tensor]] = {}
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         parameter = given[i]
-        if (
-            not isinstance(gradient, View)
-            or not isinstance(slot, View)
-            or id(parameter) not in mine
-        ):
+        if not isinstance(gradient, View) or not isinstance(slot, View):
             continue
-        if (
-            sum(isinstance(other, View) and other.storage == slot.storage for other in first.given)
-            > 1
-        ):
+        if id(parameter) not in mine or uses[slot.storage] > 1:
             continue
         update, states[i] = updates.of(parameter), {}
         state = []
@@ -415,26 +467,18 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
         added.append((max([second.first - 1, *after]) + 1, call))
         found[i] = update
     returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
-    _own_updated_gradients(storages, second, returned, [*first.returned], captured)
+    others = {view.storage for view in views([returned, first.returned])}
+    for view in views(second.returned):
+        storage = storages[view.storage]
+        if storage.owner is Owner.RETURNED and view.storage not in others:
+            # Nobody else reads a gradient that an update consumes.
+            storages[view.storage] = replace(storage, owner=Owner.PLAN)
     calls = list(captured.calls)
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     parts = first, replace(second, end=len(calls), returned=returned)
-    return Updated(replace(captured, storages=storages, calls=calls, parts=parts), found, states)
-
-
-def _own_updated_gradients(
-    storages: list[Storage],
-    second: Part,
-    returned: tuple[Any, ...],
-    others: list[Any],
-    captured: Captured,
-) -> None:
-    """Give gradients that an update consumes to the plan, as nobody else reads them."""
-    theirs = {view.storage for view in views([*returned, *others])}
-    for view in views(second.returned):
-        if storages[view.storage].owner is Owner.RETURNED and view.storage not in theirs:
-            storages[view.storage] = replace(captured.storages[view.storage], owner=Owner.PLAN)
+    captured = replace(captured, storages=storages, calls=calls, parts=parts)
+    return Traced(captured, updates=found, states=states)
 
 
 def _hooked(parameter: torch.Tensor) -> bool:

@@ -3,10 +3,14 @@ for ``loadmaster run``."""
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +22,151 @@ from loadmaster.core.errors import BudgetError, ModelError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label, costs_json, merged
 from loadmaster.integrations.torch_compile import backend
+from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
-from loadmaster.integrations.torch_compile.compare.training import (
-    Snapshot,
-    bytes_of,
-    optimizer_of,
-    state_bytes,
-)
-from loadmaster.integrations.torch_compile.compare.variants import Difference, Variant
+from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
-from loadmaster.integrations.torch_compile.owners import model_of
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-3),
+    "adamw": partial(torch.optim.AdamW, lr=1e-4),
+}
+
+
+def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer | None:
+    """PyTorch's own optimizer of that name, for all parameters of a module. Raises
+    `BudgetError`."""
+    if name is None:
+        return None
+    if name not in OPTIMIZERS:
+        raise BudgetError(f"optimizer {name!r}: write {' or '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name](module.parameters())
+
+
+class Snapshot:
+    """Parameters, buffers and inputs as they were, to begin from again: a step may change all."""
+
+    def __init__(self, module: nn.Module, inputs: Any) -> None:
+        self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+        self._tensors = [*module.parameters(), *module.buffers(), *given]
+        self._values = [t.detach().clone() for t in self._tensors]
+
+    def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Begin again; the optimizer has no state yet."""
+        for there, before in self._buffers:
+            replaced = {name: value for name, value in before.items() if there[name] is not value}
+            there.update(replaced)
+        with torch.no_grad():
+            for tensor, value in zip(self._tensors, self._values, strict=True):
+                tensor.copy_(value)
+        if optimizer is not None:
+            optimizer.state.clear()
+
+
+LEVEL = 0.9
+"""Confidence level of the interval for a median. Five steps are enough for it."""
+NO_DIFFERENCE = "no difference"
+
+
+@dataclass
+class Variant:
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model,
+    None for rivals."""
+
+    name: str
+    call: Callable[..., Any]
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    peak: int | None = None
+    failed: str = ""
+    optimizer: torch.optim.Optimizer | None = None
+    model: Model | None = None
+    predicted: list[float] = field(default_factory=list)
+
+    def predict(self) -> None:
+        """Note what the next step should take, by the steps before it: on a busy machine, other
+        load slows down both."""
+        if self.model is not None:
+            for plan in self.model.of_last_step:
+                plan.refresh_prediction()
+            self.predicted.append(self.model.summary().predicted_step_seconds)
+
+    def prediction(self) -> dict[str, Any]:
+        """The figures of predictions, by name: the median, and how long steps took relative to what
+        each was predicted to take."""
+        if not self.seconds:
+            now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
+            return {"predicted_step_seconds": now, "measured_over_predicted": None}
+        ratio = Difference.of(self.seconds, self.predicted)
+        found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
+        return {
+            "predicted_step_seconds": statistics.median(self.predicted),
+            "measured_over_predicted": found,
+        }
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median seconds of a step; None before the first."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def step_cpu_seconds(self) -> float | None:
+        """Median processor seconds of a step, which other processes on the machine hardly change;
+        None before the first."""
+        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that are printed, by name."""
+        figures = {
+            "step_seconds": self.step_seconds,
+            "step_cpu_seconds": self.step_cpu_seconds,
+            "measured_peak": self.peak,
+        }
+        return figures | ({"failed": self.failed} if self.failed else {})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring
+    steps, and an interval for it.
+
+    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest
+    ``k`` for which it holds the true median with a probability of at least ``LEVEL``, whatever the
+    ratios' distribution; too few steps have none. ``verdict`` is ``faster``, ``slower``, or ``no
+    difference``, unless the whole interval is on one side of 1.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+    @staticmethod
+    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
+        """Compare the seconds of steps that were run in turns."""
+        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+        outside = _outside(len(ratios))
+        if outside is None:
+            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
+        low, high = ratios[outside], ratios[-1 - outside]
+        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        return Difference(statistics.median(ratios), low, high, verdict)
+
+
+def _outside(count: int) -> int | None:
+    """How many of the smallest and of the largest of ``count`` values the interval for their median
+    leaves out."""
+    missed, found = 0.0, None
+    for left_out in range((count + 1) // 2):
+        missed += 2 * math.comb(count, left_out) / 2**count
+        if missed > 1 - LEVEL:
+            break
+        found = left_out
+    return found
+
 
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
@@ -54,12 +192,14 @@ class Workload:
     def resident(self, variant: Variant) -> int:
         """Bytes of parameters, buffers, optimizer state and inputs, without those that are
         offloaded."""
-        tensors = [
-            *self.module.parameters(),
-            *self.module.buffers(),
-            *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor)),
-        ]
-        bytes = sum((bytes_of(tensors) | state_bytes(variant.optimizer)).values())
+        state = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
+        given = tree_leaves((self.inputs, state))
+        storages: dict[int, int] = {
+            one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
+            for one in (*self.module.parameters(), *self.module.buffers(), *given)
+            if isinstance(one, torch.Tensor)
+        }
+        bytes = sum(storages.values())
         return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
 
     def step(self, variant: Variant) -> Any:
@@ -134,60 +274,48 @@ def compare(
     known: figures of what has not been measured are None, and steps are those that all variants
     have run.
     """
-    start, session = Snapshot(work.module, work.inputs), Session(progress)
-    begun = time.process_time()
-    ours = _planned(work, options)
-    unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
-    eager = Variant("eager", work.module)
-    first = [ours, unmoved, eager] if with_rivals else [ours, unmoved]
-    rest = (
-        [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
-        if with_rivals
-        else []
+    start, begun = Snapshot(work.module, work.inputs), time.process_time()
+    ours, unmoved, eager = (
+        _planned(work, options),
+        Variant("unmoved", compiled(work.module, rivals.unmoved_backend())),
+        Variant("eager", work.module),
     )
-    more = (
-        [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
-        if with_rivals
-        else []
-    )
-    variants = [*first, *rest, *more]
+    first, rest, more = [ours, unmoved], [], []
+    if with_rivals:
+        first.append(eager)
+        rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
+        more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
+    turns = Turns(work, [*first, *rest, *more], progress)
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
     measurement.return_freed_memory()
     for number, variant in enumerate(first):
-        progress(f"1 of 4: compiling {variant.name}", number / len(variants))
-        _warm(work, variant, variants)
+        progress(f"1 of 4: compiling {variant.name}", number / len(turns.variants))
+        turns.warm(variant)
         if variant is ours:
             _check_planned(ours)
-    right, mine, plain = (
-        _results(work, variant, variants, start) for variant in (unmoved, ours, eager)
+    right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
+    equal = _same(mine, right)
+    found = _closeness(
+        ours, 0.0 if equal else _distance(mine, right, 2), work.optimizer is not None
     )
-    equal, difference = _same(mine, right), _difference(mine, plain)
-    error = 0.0 if equal else _error(mine, right)
+    found["max_difference_eager"] = _distance(mine, plain, math.inf)
     del mine, plain
     for variant in first:
         before = time.process_time()
-        _measure_peak(work, variant, variants)
+        turns.measure_peak(variant)
     if with_rivals:
-        now, ways = (
-            time.process_time(),
-            2 * len(rest) + len(more) + 1,
-        )  # each rival, a plan at the peak of each, and plans beside them
-        left = (now - begun) / len(first) * ways + (now - before) * (len(first) + ways) * (
-            steps + 1
-        )
+        now = time.process_time()
+        # Each rival, a plan at the peak of each, and plans beside them.
+        ways = 2 * len(rest) + len(more) + 1
+        left = (now - begun) / len(first) * ways
+        left += (now - before) * (len(first) + ways) * (steps + 1)
         tell(
             f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C"
             " prints what is known by then"
         )
-    session.each(
-        rest + more, "1 of 4: compiling", lambda variant: _warm(work, variant, variants), lost=True
-    )
-    session.each(
-        rest + more,
-        "2 of 4: measuring peaks",
-        lambda variant: _measure_peak(work, variant, variants),
-    )
+    turns.each(rest + more, "1 of 4: compiling", turns.warm, lost=True)
+    turns.each(rest + more, "2 of 4: measuring peaks", turns.measure_peak)
     at_peaks: dict[str, Variant] = {}
 
     def plan_at_peak(rival: Variant) -> None:
@@ -195,40 +323,39 @@ def compare(
             at_peaks[rival.name] = more[0]  # nothing needs to move
         elif rival.peak:
             variant = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
-            _warm(work, variant, [*variants, variant])
-            _measure_peak(work, variant, [*variants, variant])
-            variants.append(variant)
+            turns.variants.append(variant)
+            turns.warm(variant)
+            turns.measure_peak(variant)
             at_peaks[rival.name] = variant
 
     others = [eager, *rest] if with_rivals else []
-    session.each(others, "3 of 4: planning at the peak of", plan_at_peak)
-    working = [variant for variant in variants if not variant.failed]
-    same: list[bool] = []
-    planned = [variant for variant in working if variant.model is not None and variant is not ours]
-    session.each(
-        planned,
+    turns.each(others, "3 of 4: planning at the peak of", plan_at_peak)
+    same = [equal]
+    turns.each(
+        [
+            variant
+            for variant in turns.variants
+            if variant.model is not None and variant is not ours
+        ],
         "3 of 4: checking results of",
-        lambda each: same.append(_same(_results(work, each, variants, start), right)),
+        lambda each: same.append(_same(turns.results(each, start), right)),
     )
-    equal &= all(same)
-    timed = (
-        0 if session.stopped else _timed(work, variants, working, (ours, *more), steps, progress)
-    )
-    summary = _summary(work, ours, unmoved, equal, difference) | _closeness(
-        ours, error, work.optimizer is not None
-    )
-    summary |= {"steps": timed, "interrupted": timed < steps}
-    summary["rivals"] = {
-        variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name))
-        for variant in others
+    timed = 0 if turns.stopped else turns.timed((ours, *more), steps)
+    found |= _summary(work, ours, unmoved) | {
+        "gradients_equal": all(same),
+        "steps": timed,
+        "interrupted": timed < steps,
+        "rivals": {
+            variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name))
+            for variant in others
+        },
     }
     if with_rivals:
-        summary["executor_step_seconds"] = more[
-            0
-        ].step_seconds  # of a plan under which nothing moves
-        summary["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
-        summary["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
-    return summary
+        # Of a plan under which nothing moves.
+        found["executor_step_seconds"] = more[0].step_seconds
+        found["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
+        found["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
+    return found
 
 
 def _planned(work: Workload, options: dict[str, Any]) -> Variant:
@@ -304,24 +431,6 @@ def _inference_rivals(work: Workload) -> Iterator[Variant]:
     )
 
 
-def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
-    """Run the first steps, which compile and plan, up to the refinement of a plan."""
-    if variant.failed:
-        return
-    _restore_parameters(variant, variants)
-    try:
-        for _ in range(
-            _WARM_UP_STEPS
-            if variant.model is None
-            else _WARM_UP_STEPS + variant.model.settings.refine_after
-        ):
-            work.step(variant)
-    except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
-        if variant.model is not None and not isinstance(error, BudgetError):
-            raise
-        variant.failed = str(error).splitlines()[0]
-
-
 def _check_planned(ours: Variant) -> None:
     """Raise `ModelError` where no graph of the module runs by a plan, so that there is nothing to
     measure."""
@@ -338,22 +447,6 @@ def _check_planned(ours: Variant) -> None:
             " TORCH_LOGS=graph_breaks names what else it leaves out"
         )
     )
-
-
-def _restore_parameters(variant: Variant, variants: Sequence[Variant]) -> None:
-    """Put parameters where the variant expects them, before its steps."""
-    for other in variants:
-        if other.model is not None and other is not variant:
-            other.model.reload_parameters()
-    if variant.model is not None:
-        variant.model.place_parameters()
-
-
-def _results(
-    work: Workload, variant: Variant, variants: Sequence[Variant], start: Snapshot
-) -> list[torch.Tensor]:
-    _restore_parameters(variant, variants)
-    return work.results(variant, start)
 
 
 def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
@@ -376,43 +469,19 @@ def _closeness(ours: Variant, error: float, updated: bool) -> dict[str, Any]:
     }
 
 
-def _error(mine: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float) -> float:
     """The largest norm of a difference, relative to the norm of the tensor."""
-    pairs = ((a.double(), b.double()) for a, b in zip(mine, right, strict=True) if a.numel())
-    return max((float((a - b).norm() / b.norm().clamp_min(1e-12)) for a, b in pairs), default=0.0)
-
-
-def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
-    """The largest difference, relative to the largest value of its tensor."""
-    pairs = ((a, b) for a, b in zip(mine, plain, strict=True) if a.numel())
-    return max(
-        (float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0
-    )
-
-
-def _measure_peak(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
-    """Measure the peak: parameters, buffers, inputs, and the most that a step takes above them."""
-    if variant.failed:
-        return
-    _restore_parameters(variant, variants)
-    _release_all(work, variants)
-    with measurement.peak_of(work.device) as peak:
-        work.step(variant)
-    _release_all(work, variants)
-    variant.peak = work.resident(variant) + peak.bytes
-
-
-def _release_all(work: Workload, variants: Sequence[Variant]) -> None:
-    work.forget()
-    for variant in variants:
-        if variant.model is not None:
-            variant.model.release_idle()
+    norm, pairs = partial(torch.linalg.vector_norm, ord=order), zip(mine, right, strict=True)
+    both = ((a.double(), b.double()) for a, b in pairs if a.numel())
+    return max((float(norm(a - b) / norm(b).clamp_min(1e-12)) for a, b in both), default=0.0)
 
 
 @dataclass
-class Session:
-    """Work on one variant after another, of which Ctrl-C keeps what is finished."""
+class Turns:
+    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished."""
 
+    work: Workload
+    variants: list[Variant]
     progress: Progress
     stopped: bool = False
 
@@ -437,100 +506,113 @@ class Session:
             if lost and not variant.failed:
                 variant.failed = "stopped before it was measured"
 
+    def restore_parameters(self, variant: Variant) -> None:
+        """Put parameters where the variant expects them, before its steps."""
+        for other in self.variants:
+            if other.model is not None and other is not variant:
+                other.model.reload_parameters()
+        if variant.model is not None:
+            variant.model.place_parameters()
 
-def _timed(
-    work: Workload,
-    variants: list[Variant],
-    working: list[Variant],
-    planned: Sequence[Variant],
-    steps: int,
-    progress: Progress,
-) -> int:
-    """Time steps as processes usually run: giving memory back slows down who allocates much."""
-    measurement.keep_freed_memory()
-    for number, variant in enumerate(working):
+    def warm(self, variant: Variant) -> None:
+        """Run the first steps, which compile and plan, up to the refinement of a plan."""
+        self.restore_parameters(variant)
+        refined = 0 if variant.model is None else variant.model.settings.refine_after
         try:
-            progress(f"4 of 4: timing, beginning with {variant.name}", number / len(working))
-            _restore_parameters(variant, variants)
-            work.step(variant)
-        except KeyboardInterrupt:
-            return 0
-    for variant in planned:
-        assert variant.model is not None
-        for plan in variant.model.plans:
-            plan.forget_times()  # steps that give memory back, and those before, were slower
-    try:
-        for _ in range(_PREDICTION_STEPS):
-            for variant in planned:
-                _restore_parameters(variant, variants)
-                if not variant.failed:
-                    work.step(variant)
-    except KeyboardInterrupt:
-        return 0
-    return _interleave(work, working, steps, progress)
+            for _ in range(_WARM_UP_STEPS + refined):
+                self.work.step(variant)
+        except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
+            if variant.model is not None and not isinstance(error, BudgetError):
+                raise
+            variant.failed = str(error).splitlines()[0]
 
+    def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
+        """Results of a variant from ``start`` on; see `Workload.results`."""
+        self.restore_parameters(variant)
+        return self.work.results(variant, start)
 
-def _interleave(work: Workload, variants: list[Variant], steps: int, progress: Progress) -> int:
-    """Run steps in turns, forwards and backwards, so that other load on the machine and the order
-    of variants favour none.
+    def measure_peak(self, variant: Variant) -> None:
+        """Measure the peak: parameters, buffers, inputs, and the most that a step takes above
+        them."""
+        if variant.failed:
+            return
+        self.restore_parameters(variant)
+        self._release_all()
+        with measurement.peak_of(self.work.device) as peak:
+            self.work.step(variant)
+        self._release_all()
+        variant.peak = self.work.resident(variant) + peak.bytes
 
-    Returns how many steps of every variant were timed: all, or those that all variants had run when
-    Ctrl-C came.
-    """
-    try:
-        for number in range(steps):
-            for turn, variant in enumerate(reversed(variants) if number % 2 else variants):
-                progress(
-                    f"4 of 4: timing step {number + 1} of {steps}",
-                    (number + turn / len(variants)) / steps,
+    def _release_all(self) -> None:
+        self.work.forget()
+        for variant in self.variants:
+            if variant.model is not None:
+                variant.model.release_idle()
+
+    def timed(self, planned: Sequence[Variant], steps: int) -> int:
+        """Time steps as processes usually run: giving memory back slows down who allocates much.
+
+        Steps run in turns, forwards and backwards, so that other load on the machine and the order
+        of variants favour none. Returns how many steps of every variant were timed: all, or those
+        that all variants had run when Ctrl-C came.
+        """
+        measurement.keep_freed_memory()
+        working = [variant for variant in self.variants if not variant.failed]
+        try:
+            for number, variant in enumerate(working):
+                self.progress(
+                    f"4 of 4: timing, beginning with {variant.name}", number / len(working)
                 )
-                _time_step(work, variant, variants)
-    except KeyboardInterrupt:
-        known = min(len(variant.cpu_seconds) for variant in variants)
-        for variant in variants:
-            del variant.seconds[known:], variant.cpu_seconds[known:], variant.predicted[known:]
-        return known
-    return steps
+                self.restore_parameters(variant)
+                self.work.step(variant)
+            for variant in planned:
+                for plan in variant.model.plans if variant.model is not None else ():
+                    plan.forget_times()  # those of steps that give memory back are longer
+            for variant in _PREDICTION_STEPS * [one for one in planned if not one.failed]:
+                self.restore_parameters(variant)
+                self.work.step(variant)
+            for number in range(steps):
+                for turn, variant in enumerate(working[:: -1 if number % 2 else 1]):
+                    self.progress(
+                        f"4 of 4: timing step {number + 1} of {steps}",
+                        (number + turn / len(working)) / steps,
+                    )
+                    self.time_step(variant)
+        except KeyboardInterrupt:
+            steps = min(len(variant.cpu_seconds) for variant in working)
+            for variant in working:
+                del variant.seconds[steps:], variant.cpu_seconds[steps:], variant.predicted[steps:]
+        return steps
+
+    def time_step(self, variant: Variant) -> None:
+        """Time a step, and predict it before."""
+        self.restore_parameters(variant)
+        self.work.forget()
+        variant.predict()
+        start, busy = time.perf_counter(), time.process_time()
+        self.work.step(variant)
+        if self.work.device.type == "cuda":
+            torch.cuda.synchronize(self.work.device)
+        variant.seconds.append(time.perf_counter() - start)
+        variant.cpu_seconds.append(time.process_time() - busy)
 
 
-def _time_step(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
-    _restore_parameters(variant, variants)
-    work.forget()
-    variant.predict()
-    start, busy = time.perf_counter(), time.process_time()
-    work.step(variant)
-    if work.device.type == "cuda":
-        torch.cuda.synchronize(work.device)
-    variant.seconds.append(time.perf_counter() - start)
-    variant.cpu_seconds.append(time.process_time() - busy)
-
-
-def _summary(
-    work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float
-) -> dict[str, Any]:
+def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
     assert ours.model is not None
-    plans, found = ours.model.of_last_step, ours.model.summary()
-    return {
-        "budget": found.budget,
+    plans = ours.model.of_last_step
+    costs = (costs for plan in plans for costs in plan.problem.sequence.costs)
+    return _under_budget(ours) | {
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
-        "planned_peak": found.planned_peak,
-        "measured_peak": ours.peak,
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
-        "step_seconds": ours.step_seconds,
         "unmoved_step_seconds": unmoved.step_seconds,
-        "step_cpu_seconds": ours.step_cpu_seconds,
         "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
-        **ours.prediction(),
-        "costs": costs_json(merged(costs for plan in plans for costs in plan.costs)),
+        "costs": costs_json(merged(costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
-        "moved_bytes": found.moved_bytes,
         "graphs": len(ours.model.plans),
-        "fallbacks": [asdict(fallback) for fallback in found.fallbacks],
+        "fallbacks": [asdict(fallback) for fallback in ours.model.fallbacks],
         "results_copied": sum(plan.times.copied_results for plan in plans),
-        "gradients_equal": equal,
-        "max_difference_eager": difference,
         "device": str(work.device),
         "kernels": [row for plan in plans for row in plan.rows()],
     }

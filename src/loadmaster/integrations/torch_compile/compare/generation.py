@@ -32,9 +32,11 @@ from loadmaster.integrations.torch_compile.compare.measurement import (
     return_freed_memory,
     status_bytes,
 )
-from loadmaster.integrations.torch_compile.devices.arena import large_pages
-from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
+from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+    large_pages,
+    return_freed_blocks,
+)
+from loadmaster.integrations.torch_compile.devices.slow_file import WeightFile
 
 if TYPE_CHECKING:
     from loadmaster.integrations.torch_compile.compiled_model import Model
@@ -143,8 +145,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     module, prompt = _made(spot)
     model = None
     if way == "loadmaster":
-        from loadmaster.integrations.torch_compile.backend import loadmaster
-        from loadmaster.integrations.torch_compile.owners import model_of
+        from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 
         call = torch.compile(
             _with_weights_of(module, path),
@@ -327,7 +328,6 @@ def generate(
     fast: str,
     slow_memory: Path | None,
     with_rivals: bool,
-    ways: tuple[str, ...] = WAYS,
 ) -> dict[str, Any]:
     """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run
     --generate --json`` prints.
@@ -347,7 +347,7 @@ def generate(
         with contextlib.ExitStack() as cleanup:
             started = [
                 _started(name, spot, tokens, budget, folder, cleanup)
-                for name in (ways if with_rivals else ways[:1])
+                for name in (WAYS if with_rivals else WAYS[:1])
             ]
             for number in range(tokens):
                 for way in started:
@@ -475,15 +475,11 @@ def _leave(group: Path) -> None:
 def _bandwidth(path: Path) -> float:
     """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best
     of a few times."""
-    size, best = path.stat().st_size // PAGE * PAGE, 0.0
-    block = large_pages(min(size, 64 << 20))
-    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        for _ in range(3):
-            start = time.perf_counter()
-            for offset in range(0, size, len(block)):
-                os.preadv(file, [block], offset)
-            best = max(best, size / (time.perf_counter() - start))
-    finally:
-        os.close(file)
+    size, best = path.stat().st_size, 0.0
+    file, block = WeightFile(str(path)), large_pages(64 << 20)
+    for _ in range(3):
+        start = time.perf_counter()
+        for offset in range(0, size, len(block)):
+            file.read(memoryview(block), offset)
+        best = max(best, size / (time.perf_counter() - start))
     return best

@@ -3,20 +3,19 @@ same slow memory."""
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from loadmaster.integrations.torch_compile.captured import View
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
-_BUFFER_BYTES = 16 << 20
-"""Bytes of the buffer through which copies to and from a file go."""
 _SMALLEST = 64 << 10
 """Bytes below which a tensor is not offloaded."""
 
@@ -25,16 +24,12 @@ class SavedToFile:
     """A counterpart of `torch.autograd.graph.save_on_cpu` on a file: every tensor that autograd
     saves is written and read back.
 
-    The file is that of the runtime (`SlowFile`); a page-aligned buffer stands between, as tensors
-    are anywhere. ``kept`` says which tensors stay where they are: parameters.
+    The file is that of the runtime (`SlowFile`). ``kept`` says which tensors stay where they are:
+    parameters.
     """
 
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
-        self.moved = 0
-        self._map = mmap.mmap(-1, _BUFFER_BYTES)
-        self._memory = memoryview(self._map)
-        self._bounce = torch.frombuffer(self._map, dtype=torch.uint8)
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -46,34 +41,20 @@ class SavedToFile:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
-        flat = dense.view(-1).view(torch.uint8)
-        slot = self.file.reserve(pages(flat.numel()))
-        for start in range(0, flat.numel(), _BUFFER_BYTES):
-            part = flat[start : start + _BUFFER_BYTES]
-            self._bounce[: part.numel()].copy_(part)
-            with self._memory[: pages(part.numel())] as memory:
-                self.file.write(memory, slot + start)
-        self.moved += flat.numel()
-        return slot, tensor.shape, tensor.stride(), tensor.dtype
+        view = View(0, dense.dtype, tuple(dense.shape), dense.stride(), 0)
+        slow = SlowTensor(view, self.file, self.file.reserve(pages(dense.nbytes)))
+        slow.write(dense)
+        return slow, tensor.stride()
 
     def _unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        slot, shape, stride, dtype = packed
-        dense = torch.empty(shape, dtype=dtype)
-        flat = dense.view(-1).view(torch.uint8)
-        for start in range(0, flat.numel(), _BUFFER_BYTES):
-            part = flat[start : start + _BUFFER_BYTES]
-            with self._memory[: pages(part.numel())] as memory:
-                self.file.read(memory, slot + start)
-            part.copy_(self._bounce[: part.numel()])
-        self.file.release(slot, pages(flat.numel()))
-        self.moved += flat.numel()
-        return (
-            dense
-            if dense.stride() == stride
-            else torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
-        )
+        slow, stride = packed
+        dense = slow.read()
+        self.file.release(slow.start, pages(dense.nbytes))
+        if dense.stride() == stride:
+            return cast(torch.Tensor, dense)
+        return torch.empty_strided(dense.shape, stride, dtype=dense.dtype).copy_(dense)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:

@@ -9,16 +9,92 @@ whole kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, View, views
-from loadmaster.integrations.torch_compile.cutting.cut import SUM, WHOLE, Cut, along
-from loadmaster.integrations.torch_compile.cutting.layers import LAYERS
+from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
+from loadmaster.integrations.torch_compile.slow_tensor import compact, narrowed
 
-aten: Any = torch.ops.aten
+WHOLE = -1
+"""Every block needs, or makes, all of the tensor."""
+SUM = -2
+"""Every block makes a part of a sum: those of all blocks, added up, are the result."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A dimension for every tensor among the operands, in order, and for every result; ``unread``
+    operands give only their shape.
+
+    ``lengths`` are the positions of arguments that say how long the dimension is, each with the
+    place in a list of sizes (None for a plain number).
+    """
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    unread: frozenset[int] = frozenset()
+    lengths: frozenset[tuple[int, int | None]] = frozenset()
+
+    def length(self, call: Call) -> int:
+        """Elements of the dimension that is cut."""
+        tensors = zip(
+            (*call.results, *views((call.arguments, call.keywords))),
+            (*self.results, *self.operands),
+            strict=True,
+        )
+        return next(view.size[dim] for view, dim in tensors if isinstance(view, View) and dim >= 0)
+
+    def block(self, call: Call, length: int) -> Call:
+        """A call on the first ``length`` elements of the dimension."""
+        number = itertools.count()
+
+        def operand(leaf: Any) -> Any:
+            dim = self.operands[next(number)] if is_view(leaf) else WHOLE
+            return narrowed(leaf, dim, 0, length) if dim >= 0 else leaf
+
+        def result(view: Any, dim: int) -> Any:
+            part = narrowed(view, dim, 0, length) if view and dim >= 0 else view
+            return part and part._replace(stride=compact(part))
+
+        arguments, keywords = tree_map(operand, (call.arguments, call.keywords), is_leaf=is_view)
+        results = tuple(map(result, call.results, self.results))
+        return replace(call, arguments=arguments, keywords=keywords, results=results)
+
+    def sized(self, arguments: Sequence[Any], length: int) -> list[Any]:
+        """The arguments with a block's length in the place of the whole one."""
+        given = list(arguments)
+        for position, place in self.lengths:
+            if place is None:
+                given[position] = length
+            elif given[position] is not None:
+                given[position] = [
+                    length if i == place else size for i, size in enumerate(given[position])
+                ]
+        return given
+
+
+def along(
+    call: Call,
+    operands: Sequence[int],
+    results: Sequence[int],
+    keywords: Mapping[str, int] | None = None,
+    **more: Any,
+) -> Cut:
+    """Make a cut from dimensions by the position of arguments, of which some may be no tensors;
+    those not named are `WHOLE`."""
+    dims = []
+    for i, argument in enumerate(call.arguments):
+        dims += [operands[i] if i < len(operands) else WHOLE for _ in views(argument)]
+    for name, argument in call.keywords.items():
+        dims += [(keywords or {}).get(name, WHOLE) for _ in views(argument)]
+    return Cut(tuple(dims), tuple(results), **more)
+
+
 _Rule: TypeAlias = Callable[[Call], Iterable[Cut]]
 
 
@@ -48,6 +124,19 @@ def _elementwise(call: Call) -> Iterator[Cut]:
         yield Cut(tuple(operands), (dim,))
 
 
+def _product(call: Call) -> Iterator[Cut]:
+    """Cut by rows or columns; sums, too, where nothing is added to them."""
+    added = call.arguments[:-2]
+    for dim, dims in enumerate(((0, WHOLE), (WHOLE, 1))):
+        own = [dim - 2 + len(view.size) for view in added]
+        own = [
+            d if d >= 0 and view.size[d] > 1 else WHOLE for d, view in zip(own, added, strict=True)
+        ]
+        yield Cut((*own, *dims), (dim,))
+    if not added:
+        yield Cut((1, 0), (SUM,))
+
+
 def _nll_backward(call: Call) -> Iterator[Cut]:
     rows = call.arguments[1]
     if call.arguments[3] is None and len(rows.size) == 2:
@@ -65,7 +154,7 @@ def _reduction(call: Call) -> Iterator[Cut]:
             yield along(
                 call, (dim,), (dim if keeps else dim - sum(other < dim for other in reduced),)
             )
-        elif call.target is aten.sum.dim_IntList:
+        elif call.kind == "aten.sum.dim_IntList":
             yield along(call, (dim,), (SUM,))
 
 
@@ -75,7 +164,7 @@ def _picked(call: Call) -> Iterator[Cut]:
     indexed = [i for i, index in enumerate(call.arguments[1]) if index is not None]
     if not indexed or indexed[-1] - indexed[0] >= len(indexed):
         return
-    puts = call.target in (aten._unsafe_index_put.default, aten.index_put.default)
+    puts = call.kind.endswith("index_put")
     given = (call.arguments[0], *((call.arguments[2],) if puts else ()), call.results[0])
     indices = [WHOLE] * len(indexed)
     for dim in range(indexed[0]):
@@ -106,32 +195,123 @@ def _filled(sizes: int) -> _Rule:
     return cuts
 
 
-_OF: dict[Any, _Rule] = {
-    aten._log_softmax.default: _other_than(1),
-    aten._softmax.default: _other_than(1),
-    aten._log_softmax_backward_data.default: _other_than(2),
-    aten._softmax_backward_data.default: _other_than(2),
-    aten.cat.default: _other_than(1),
-    aten.nll_loss_backward.default: _nll_backward,
-    aten.bmm.default: lambda call: [Cut((0, 0), (0,))],
-    aten.clone.default: _elementwise,
-    aten._to_copy.default: _elementwise,
-    aten.index.Tensor: _picked,
-    aten._unsafe_index.Tensor: _picked,
-    aten.index_put.default: _picked,
-    aten._unsafe_index_put.default: _picked,
-    aten.full.default: _filled(0),
-    aten.new_zeros.default: _filled(1),
-    aten.sum.dim_IntList: _reduction,
-    aten.mean.dim: _reduction,
-    **LAYERS,
-}
+def _convolution(call: Call) -> Iterator[Cut]:
+    """Cut by samples, or by channels of the result, which have weights of their own."""
+    transposed, groups = call.arguments[6], call.arguments[8]
+    yield along(call, (0,), (0,))
+    if groups == 1:
+        yield along(call, (WHOLE, 1 if transposed else 0, 0), (1,))
+
+
+def _convolution_backward(call: Call) -> Iterator[Cut]:
+    """Cut by samples, with sums for weights; by channels of the result, with a sum for the input;
+    or by channels of the input."""
+    transposed, groups = call.arguments[7], call.arguments[9]
+    yield along(call, (0, 0, WHOLE), (0, SUM, SUM))
+    if groups == 1:
+        weights = 1 if transposed else 0
+        yield along(call, (1, WHOLE, weights), (SUM, weights, 0), lengths=frozenset({(3, 0)}))
+        yield along(call, (WHOLE, 1, 1 - weights), (1, 1 - weights, WHOLE))
+
+
+def _layer_norm(call: Call) -> Iterator[Cut]:
+    for dim in range(len(call.arguments[0].size) - len(call.arguments[1])):
+        yield along(call, (dim,), (dim, dim, dim))
+
+
+def _layer_norm_backward(call: Call) -> Iterator[Cut]:
+    for dim in range(len(call.arguments[0].size) - len(call.arguments[2])):
+        yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
+
+
+def _group_norm(call: Call) -> Iterator[Cut]:
+    yield along(call, (0,), (0, 0, 0), lengths=frozenset({(3, None)}))
+
+
+def _group_norm_backward(call: Call) -> Iterator[Cut]:
+    yield along(call, (0, 0, 0, 0), (0, SUM, SUM), lengths=frozenset({(5, None)}))
+
+
+def _channels(call: Call) -> Iterator[Cut]:
+    """Cut by the second dimension of images, which vectors of a value for each channel have as
+    their only one."""
+    dims = [int(isinstance(a, View) and len(a.size) > 1) for a in call.arguments]
+    results = [
+        WHOLE if view is None or view.size == (0,) else int(len(view.size) > 1)
+        for view in call.results
+    ]
+    yield along(call, dims, results)
+
+
+def _planes(call: Call) -> Iterator[Cut]:
+    """Cut by samples or channels: each plane is by itself."""
+    operand: View = call.arguments[0]
+    for dim in range(len(operand.size) - 2):
+        yield along(call, (dim,) * len(call.arguments), (dim,) * len(call.results))
+
+
+def _resized_planes(call: Call) -> Iterator[Cut]:
+    """Cut by samples or channels, whose numbers are in the list of sizes that is the third
+    argument."""
+    for dim in range(2):
+        yield along(call, (dim,), (dim,), lengths=frozenset({(2, dim)}))
+
+
+def _attention(call: Call) -> Iterator[Cut]:
+    """Cut by samples, or by heads where queries and keys have as many; the mask is broadcast."""
+    query, key = (call.arguments[i] for i in ((1, 2) if call.kind.endswith("backward") else (0, 1)))
+    mask = call.keywords.get("attn_mask")
+    for dim in range(2):
+        if query.size[dim] != key.size[dim]:
+            continue
+        own = WHOLE if mask is None else dim - (len(query.size) - len(mask.size))
+        if mask is None or own < 0 or mask.size[own] == 1:
+            own = WHOLE
+        yield along(call, (dim,) * 6, (dim,) * len(call.results), {"attn_mask": own})
+
+
+_RULES: tuple[tuple[_Rule, str], ...] = (
+    (_other_than(1), "_log_softmax _softmax cat"),
+    (_other_than(2), "_log_softmax_backward_data _softmax_backward_data"),
+    (_nll_backward, "nll_loss_backward"),
+    (lambda call: [Cut((0, 0), (0,))], "bmm"),
+    (_product, "mm addmm"),
+    (_elementwise, "clone _to_copy"),
+    (_picked, "index.Tensor _unsafe_index.Tensor index_put _unsafe_index_put"),
+    (_filled(0), "full"),
+    (_filled(1), "new_zeros"),
+    (_reduction, "sum.dim_IntList mean.dim"),
+    (_convolution, "convolution"),
+    (_convolution_backward, "convolution_backward"),
+    (_layer_norm, "native_layer_norm"),
+    (_layer_norm_backward, "native_layer_norm_backward"),
+    (_group_norm, "native_group_norm"),
+    (_group_norm_backward, "native_group_norm_backward"),
+    (
+        _channels,
+        "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training"
+        " native_batch_norm_backward",
+    ),
+    (
+        _planes,
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward"
+        " _adaptive_avg_pool2d _adaptive_avg_pool2d_backward upsample_nearest2d"
+        " upsample_nearest2d.vec",
+    ),
+    (_resized_planes, "upsample_nearest2d_backward"),
+    (
+        _attention,
+        "_scaled_dot_product_flash_attention_for_cpu"
+        " _scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
+)
+_OF = {f"aten.{name}": rule for rule, names in _RULES for name in names.split()}
 
 
 def cuts_of(call: Call) -> Iterable[Cut]:
     """Ways to cut a call, in the order of preference; none if it cannot be cut, or if nobody has
     said how."""
-    rule = _OF.get(call.target)
+    rule = _OF.get(call.kind)
     if (
         rule is None
         and isinstance(call.target, torch._ops.OpOverload)

@@ -8,90 +8,44 @@ from the slow memory in any order, so that no two kernels need to agree.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
-from loadmaster.integrations.torch_compile.cutting.axes import cuts_of
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall, Blocks, fast
-from loadmaster.integrations.torch_compile.cutting.cut import SUM, WHOLE, Cut
-from loadmaster.integrations.torch_compile.cutting.gathers import (
-    AddedRows,
-    InZeros,
-    PickedRows,
-    PickedScores,
-    Slices,
+from loadmaster.integrations.torch_compile.captured import (
+    Call,
+    Captured,
+    Owner,
+    View,
+    is_view,
+    views,
 )
-from loadmaster.integrations.torch_compile.cutting.products import product_within
-from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, narrowed, parts
-from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
+from loadmaster.integrations.torch_compile.cutting.axes import SUM, WHOLE, Cut, cuts_of
+from loadmaster.integrations.torch_compile.cutting.block_call import (
+    BlockCall,
+    Blocks,
+    Slices,
+    added_rows,
+    in_zeros,
+    picked_rows,
+    picked_scores,
+    updated_rows,
+)
+from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
+from loadmaster.integrations.torch_compile.persistent import SMALLEST
+from loadmaster.integrations.torch_compile.placing import Problem
+from loadmaster.integrations.torch_compile.slow_tensor import narrowed, parts
+from loadmaster.integrations.torch_compile.updates import Traced, Update, is_elementwise
 from loadmaster.placement.sequence import CopyLink
 
-
-@dataclass(frozen=True)
-class UpdatedRows:
-    """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
-    the whole."""
-
-    pieces: int
-
-    def __call__(
-        self,
-        call: Call,
-        slow: Sequence[SlowTensor | None],
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> tuple[Any, ...]:
-        """Make the step, or keep the gradient if the update is held."""
-        update: Update = call.target
-        parameter, gradient = arguments[:2]
-        if update.held:
-            update.gradient = fast(gradient).clone()
-            return (None,) * len(slow)
-        scalars = update.scalars if update.begun else None
-        for start, length in blocks(parameter.shape[0], self.pieces):
-            parts = [operand.narrow(0, start, length) for operand in arguments]
-            values = [fast(part) for part in parts]
-            after = update.step_on(scalars, *values)
-            for part, value in zip(parts, values, strict=True):
-                if isinstance(part, SlowTensor) and part is not parts[1]:
-                    part.write(value)
-            del values
-        update.complete(after)
-        return (None,) * len(slow)
-
-
-class BlockUpdate(BlockCall):
-    """The target of an update in blocks."""
-
-    @property
-    def begun(self) -> bool:
-        """Whether the state has been made."""
-        return bool(self.whole.target.begun)
-
-    def _measured(self, call: Call, captured: Captured) -> CallProfile:
-        """Measure the first update, which makes the state, and a later one."""
-        trial: Update = copy.copy(self.whole.target)
-        trial.begun, trial.held = False, False
-        alone = BlockCall(
-            replace(self.whole, target=trial), self.streamed, self.run, self.link, False
-        )
-
-        def again() -> None:
-            trial.begun = False
-
-        first = alone.measured(call, captured, again)
-        later = alone.measured(call, captured)
-        return replace(
-            later, workspace=max(first.workspace, later.workspace), first=first.allocations
-        )
+aten: Any = torch.ops.aten
 
 
 def can_update_rows(call: Call) -> bool:
@@ -103,7 +57,6 @@ def can_update_rows(call: Call) -> bool:
     )
 
 
-aten: Any = torch.ops.aten
 _SHARES = (1.0, 0.7, 0.5, 0.35)
 """Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger
 ones do not help."""
@@ -115,11 +68,16 @@ _SUMMED = 4
 """Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every
 block."""
 _STRETCH = 2
-"""Blocks of one element of the dimension that is cut may take this times that."""
+"""Blocks of one element of the dimension that is cut may take this times that; not of products."""
+_PRODUCTS = ("aten.mm", "aten.addmm")
+_SEEK = 128 << 10
+"""What a separate read costs, in bytes that could be read meanwhile."""
+_SUMS = 2
+"""Sums are whole unless that costs more than this times what sums in parts cost."""
 _LEAST = 16
 """Operands of at least a sixteenth of that rest in the slow memory."""
 _MOST = 256
-"""Most blocks of a kernel that is no product: more take longer than what they compute."""
+"""Most blocks of a kernel: more take longer than what they compute."""
 _UPDATED_AT_ONCE = 10
 """Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
 
@@ -138,10 +96,16 @@ def rests(
     for call in captured.calls:
         for s in {*call.reads, *call.writes}:
             users[s].append(call)
+    known: dict[tuple[int, frozenset[int]], Call | None] = {}
+
+    def in_blocks(call: Call) -> Call | None:
+        key = id(call), streamed.intersection((*call.reads, *call.writes))
+        if key not in known:
+            known[key] = _in_blocks(call, key[1], room, link)
+        return known[key]
+
     while True:
-        calls = {
-            id(call): _in_blocks(call, streamed, room, link) for s in streamed for call in users[s]
-        }
+        calls = {id(call): in_blocks(call) for s in streamed for call in users[s]}
         stuck = [call for s in streamed for call in users[s] if calls[id(call)] is None]
         if not stuck:
             break
@@ -182,37 +146,60 @@ def too_large(captured: Captured, limit: int) -> frozenset[int]:
 
 def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) -> Call | None:
     """The call cut into blocks; None if it cannot be cut so that the streamed storages rest."""
-    if isinstance(call.target, Update):
-        if not can_update_rows(call):
-            return None
-        pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(call.arguments[0]) / room)
-        return BlockUpdate(
-            call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0], _MOST)), link, False
-        ).call()
     run = _blocks_of(call, streamed, room)
-    if (
-        run is None
-        or set(call.writes).intersection(call.reads)
-        or getattr(run, "pieces", 1) > _MOST
-    ):
+    if run is None:
         return None
-    sums = run.cut.sums if isinstance(run, Slices) else getattr(run, "terms", 1) > 1
-    return BlockCall(call, streamed, run, link, sums).call()
+    slow = [
+        view if isinstance(view, View) and view.storage in streamed else None
+        for view in call.results
+    ]
+    return replace(call, target=BlockCall(call, run, link), arguments=(slow, *call.arguments))
 
 
 def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
-    special = _SPECIAL.get(call.target)
-    if special is not None:
-        return special(call, streamed, room)  # type: ignore[no-any-return]
-    for most in (room, _STRETCH * room):
-        found = [
-            way
-            for cut in cuts_of(call)
-            if (way := _slices(call, cut, streamed, room, most)) is not None
+    if isinstance(call.target, Update):
+        parameter = call.arguments[0]
+        pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(parameter) / room)
+        return (
+            partial(updated_rows, min(pieces, parameter.size[0], _MOST))
+            if can_update_rows(call)
+            else None
+        )
+    if set(call.writes).intersection(call.reads):
+        return None
+    if call.kind in _SPECIAL:
+        run, rule = _SPECIAL[call.kind]
+        bytes, length = rule(call, streamed)
+        pieces = math.ceil(bytes / room)
+        return partial(run, pieces) if pieces <= min(length, _MOST) else None
+    product = call.kind in _PRODUCTS
+    found: list[tuple[int, Slices]] = []
+    for most in (room,) if product else (room, _STRETCH * room):
+        ways = (_slices(call, cut, streamed, room, most) for cut in cuts_of(call))
+        found = found or [
+            (_reads(call, way, streamed) + _writes(call, way, streamed), way)
+            for way in ways
+            if way is not None
         ]
-        if found:
-            return min(found, key=lambda way: _reads(call, way, streamed))
-    return None
+    if product or not found:
+        found += _nested(call, streamed, room)
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[int, Slices]]:
+    """Blocks in blocks along two cuts that take ``room``, with what they cost."""
+    inside = streamed.difference(call.writes)
+    for outer in cuts_of(call):
+        whole = outer.length(call) if SUM not in outer.results else 0
+        for pieces in (2**i for i in range(1, min(whole, _MOST).bit_length())):
+            block = outer.block(call, -(-whole // pieces))
+            left = max(room - sum(_bytes(view) for view in block.results if view is not None), 1)
+            for inner in cuts_of(block):
+                way = _slices(block, inner, inside, left, left)
+                if way is not None and pieces * way.pieces <= _MOST:
+                    both = Slices(outer, pieces, way)
+                    reads = pieces * _reads(block, way, inside)
+                    yield reads + _writes(call, both, streamed), both
 
 
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
@@ -225,7 +212,13 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
         if isinstance(view, View)
     ]
     held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
-    held += sum(2 * _bytes(view) for view, dim, _ in results if dim == SUM)
+    # A part of a sum is beside the sum, but for products.
+    beside = call.kind != "aten.mm"
+    held += sum(
+        _bytes(view) * ((view.storage in streamed) + beside)
+        for view, dim, _ in results
+        if dim == SUM
+    )
     cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
     if held >= room or any(
         dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results
@@ -236,16 +229,32 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Separate reads that all blocks take."""
-    length = way.cut.length(call)
-    there = [
-        (view, dim)
-        for view, dim in _with_dims(call, way.cut)
-        if view.storage in streamed and dim >= 0
-    ]
-    return way.pieces * sum(
-        parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there
+    """Bytes that all blocks read, and what separate reads cost."""
+    moved = sum(
+        times * (_bytes(part) + _SEEK * parts(part, True))
+        for part, times in _parts(call, way, _with_dims(call, way.cut), streamed)
     )
+    return moved * (_SUMS if SUM in way.cut.results and call.kind in _PRODUCTS else 1)
+
+
+def _writes(call: Call, way: Slices, streamed: frozenset[int]) -> int:
+    """What separate writes cost: they read the pages at their ends, too."""
+    pairs = zip(call.results, way.cut.results, strict=True)
+    made = ((view, dim) for view, dim in pairs if view is not None)
+    return sum(
+        times * 3 * _SEEK * parts(part, False) for part, times in _parts(call, way, made, streamed)
+    )
+
+
+def _parts(
+    call: Call, way: Slices, tensors: Iterable[tuple[View, int]], streamed: frozenset[int]
+) -> Iterator[tuple[View, int]]:
+    """What a block has of each streamed tensor, and how often it is moved."""
+    length = -(-way.cut.length(call) // way.pieces)
+    for view, dim in tensors:
+        if view.storage in streamed:
+            cut = dim >= 0
+            yield narrowed(view, dim, 0, length) if cut else view, way.pieces if cut else 1
 
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
@@ -254,59 +263,222 @@ def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
     return (one for i, one in operands if i not in cut.unread)
 
 
-def _bytes(view: View) -> int:
+def _bytes(view: Any) -> int:
     return int(math.prod(view.size) * view.dtype.itemsize)
 
 
-def _picked_rows(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
-    table, indices = call.arguments[:2]
-    if indices.storage in streamed or call.results[0].storage in streamed:  # type: ignore[union-attr]
-        return None
-    return PickedRows(math.ceil(_bytes(table) / room))
+def _picked_rows(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    """Bytes of what is cut, and the length of the dimension, here as in the next rules; 0 if the
+    call cannot be cut."""
+    (table, indices), result = call.arguments[:2], cast(View, call.results[0])
+    return _bytes(table), 0 if {indices.storage, result.storage} & streamed else table.size[0]
 
 
-def _added_rows(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
-    gradient, indices, _, _, scaled = call.arguments
-    if scaled or {gradient.storage, indices.storage} & streamed:
-        return None
-    result = call.results[0]
-    assert isinstance(result, View)
-    return AddedRows(math.ceil(2 * _bytes(result) / room))
+def _added_rows(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    gradient, indices, rows, _, scaled = call.arguments
+    stuck = scaled or {gradient.storage, indices.storage} & streamed
+    return 2 * _bytes(call.results[0]), 0 if stuck else rows
 
 
-def _picked_scores(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
-    scores, classes, weight = call.arguments[:3]
-    if (
-        weight is not None
-        or len(scores.size) != 2
-        or classes.storage in streamed
-        or call.arguments[3] == 0
-    ):
-        return None
-    pieces = math.ceil(_bytes(scores) / room)
-    return PickedScores(pieces) if pieces <= scores.size[0] else None
+def _picked_scores(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    scores, classes, weight, reduction, _ = call.arguments
+    stuck = weight is not None or len(scores.size) != 2 or classes.storage in streamed
+    return _bytes(scores), 0 if stuck or reduction == 0 else scores.size[0]
 
 
-def _in_zeros(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
-    result, (_, sizes, dim, start, _, step) = call.results[0], call.arguments
-    if (
-        result is None
-        or result.storage not in streamed
-        or step != 1
-        or start < 0
-        or call.arguments[0].size[dim] == 0
-    ):
-        return None
-    pieces = math.ceil(2 * _bytes(result) / room)
-    return InZeros(pieces) if pieces <= sizes[dim] and not call.keywords else None
+def _in_zeros(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    (given, sizes, dim, start, _, step), result = call.arguments, cast(View, call.results[0])
+    able = result.storage in streamed and step == 1 and start >= 0 and given.size[dim]
+    return 2 * _bytes(result), sizes[dim] if able and not call.keywords else 0
 
 
-_SPECIAL: dict[Any, Any] = {
-    aten.mm.default: product_within,
-    aten.addmm.default: product_within,
-    aten.embedding.default: _picked_rows,
-    aten.embedding_dense_backward.default: _added_rows,
-    aten.nll_loss_forward.default: _picked_scores,
-    aten.slice_backward.default: _in_zeros,
+_SPECIAL: dict[str, tuple[Any, Any]] = {
+    "aten.embedding": (picked_rows, _picked_rows),
+    "aten.embedding_dense_backward": (added_rows, _added_rows),
+    "aten.nll_loss_forward": (picked_scores, _picked_scores),
+    "aten.slice_backward": (in_zeros, _in_zeros),
 }
-"""How a call is cut that `axes` does not describe."""
+"""Calls that `axes` does not describe: what runs their blocks, and the rule."""
+
+
+_OVERLOADS = {
+    "default": """
+        relu gelu silu sigmoid tanh hardtanh hardswish hardsigmoid leaky_relu elu exp log sqrt rsqrt
+        reciprocal neg abs sin cos erf clamp clamp_min clamp_max maximum minimum addcmul addcdiv
+        threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward
+        hardtanh_backward hardswish_backward hardsigmoid_backward leaky_relu_backward
+        _native_batch_norm_legit_no_training
+    """,
+    "Tensor_Scalar": "pow",
+    "Tensor Scalar": "add sub mul div",
+    "self": "where",
+}
+IN_PLACE: frozenset[Any] = frozenset(
+    getattr(getattr(aten, packet), overload)
+    for overloads, packets in _OVERLOADS.items()
+    for packet in packets.split()
+    for overload in overloads.split()
+)
+"""Operators whose first result may take the place of any operand of its type and layout: they pass
+over the elements once. The gradients of normalisation are not among them, as PyTorch has a way to
+compute those in two passes, the first of which writes."""
+
+
+def in_place(captured: Captured) -> Captured:
+    """Let results take the place of operands, wherever a call is the last that needs the operand.
+    O(uses of storages).
+
+    Calls and storages keep their numbers; a storage whose place was not needed is used by no call.
+    """
+    last = {s: k for k, call in enumerate(captured.calls) for s in (*call.reads, *call.writes)}
+    boundary = captured.parts[0].end
+    for view in views(
+        [part.returned for part in captured.parts]
+    ):  # what the first part saves is needed by the second
+        last[view.storage] = max(last.get(view.storage, 0), boundary)
+    place: dict[int, int] = {}
+
+    def moved(leaf: Any) -> Any:
+        return (
+            leaf._replace(storage=place[leaf.storage])
+            if isinstance(leaf, View) and leaf.storage in place
+            else leaf
+        )
+
+    def renamed(values: Any) -> Any:
+        return tree_map(moved, values, is_leaf=is_view)
+
+    calls = []
+    for k, call in enumerate(captured.calls):
+        arguments, keywords, results = renamed((call.arguments, call.keywords, call.results))
+        reads, writes = (
+            tuple(dict.fromkeys(place.get(s, s) for s in some))
+            for some in (call.reads, call.writes)
+        )
+        call = replace(
+            call,
+            arguments=arguments,
+            keywords=keywords,
+            results=results,
+            reads=reads,
+            writes=writes,
+        )
+        operand = next((s for s in _dying(captured, call) if last[s] <= k), None)
+        if operand is not None:
+            result = call.results[0].storage  # type: ignore[union-attr]
+            place[result], last[operand] = operand, last.get(result, k)
+            written = tuple(operand if s == result else s for s in call.writes)
+            call = replace(call, results=renamed(call.results), writes=written, in_place=True)
+        calls.append(call)
+    parts = tuple(
+        replace(part, returned=renamed(part.returned), given=renamed(part.given))
+        for part in captured.parts
+    )
+    return replace(captured, calls=calls, parts=parts)
+
+
+def _dying(captured: Captured, call: Call) -> Iterator[int]:
+    """Operands whose place the first result of a call can take, if nobody needs them any more."""
+    result = call.results[0] if call.target in IN_PLACE else None
+    if result is None or not _alone(captured, result):
+        return
+    operands = list(views((call.arguments, call.keywords)))
+    for operand in operands:
+        once = all(other == operand for other in operands if other.storage == operand.storage)
+        if (
+            operand[1:] == result[1:]
+            and once
+            and _alone(captured, operand)
+            and operand.storage not in call.writes
+        ):
+            yield operand.storage
+
+
+def _alone(captured: Captured, view: View) -> bool:
+    """Whether a tensor is all of a storage of the plan's own, in the arena."""
+    storage = captured.storages[view.storage]
+    elements = torch.Size(view.size).numel()
+    whole = storage.owner is Owner.PLAN and storage.bytes == elements * view.dtype.itemsize > 0
+    return whole and view.storage not in captured.streamed
+
+
+_ABOUT = 1.05
+"""A budget that is a share is not known before the workspaces of kernels are: they may make it
+larger by this."""
+
+
+class Versions:
+    """Versions of one graph, each profiled once.
+
+    Parameters
+    ----------
+    graph
+        The graph before it is profiled.
+    movable
+        The caller's storages, and gradients, that may leave the fast memory.
+    link, profiles
+        What transfers take; profiles of calls that were seen before.
+    budget
+        Bytes of fast memory, as far as they are known. Calls whose operands alone take more are not
+        tried whole, and run in blocks in every version.
+    """
+
+    def __init__(
+        self,
+        graph: Traced,
+        movable: frozenset[int],
+        link: CopyLink,
+        profiles: CallProfiles,
+        budget: int | None,
+    ) -> None:
+        self._movable, self._link, self._profiles = movable, link, profiles
+        large = frozenset() if budget is None else too_large(graph.captured, int(_ABOUT * budget))
+        self._always: frozenset[int] = frozenset()
+        ways = [] if budget is None else levels(budget)
+        if ways and large:
+            _, least, room = ways[0]
+            wanted = [s for s in large if graph.captured.storages[s].bytes >= least]
+            self._always = rests(graph.captured, movable, wanted, room, link).streamed
+        self._plain = graph.captured
+        self.whole = replace(
+            graph,
+            captured=in_place(graph.captured),
+            profiles=profiles.of(graph.captured, self._always),
+        )
+        self._known: dict[tuple[frozenset[int], int], Traced] = {}
+
+    def finer(self, budget: int | None, problem: Callable[[Traced], Problem]) -> Iterator[Traced]:
+        """Give the whole graph, and then versions for a budget with more and more kernels in
+        blocks.
+
+        ``problem`` is the whole graph's, with all moving that may.
+        """
+        if not self._always:
+            yield self.whole
+        if budget is None:
+            return
+        needed = problem(self.whole).needed()
+        captured = self._plain
+        before = None
+        for limit, least, room in levels(budget):
+            calls = [captured.calls[k] for k in np.flatnonzero(needed > limit)]
+            used = {
+                s
+                for call in calls
+                for s in (*call.reads, *call.writes)
+                if captured.storages[s].bytes >= max(least, SMALLEST)
+            }
+            version = self._cut(self._always | used, room)
+            if version.captured.streamed and version.captured.calls != before:
+                before = version.captured.calls
+                yield version
+
+    def _cut(self, wanted: frozenset[int], room: int) -> Traced:
+        """Return the graph with those of the ``wanted`` storages at rest that can be, and its
+        kernels profiled."""
+        key = wanted, room
+        if key not in self._known:
+            captured = rests(self._plain, self._movable, wanted, room, self._link)
+            profiles = self._profiles.of(captured)
+            self._known[key] = replace(self.whole, captured=in_place(captured), profiles=profiles)
+        return self._known[key]

@@ -20,6 +20,33 @@ import torch
 
 from loadmaster import _native
 
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """PyTorch's library if MKL's functions (``mkl_free_buffers``, ``mkl_mem_stat``, by their names
+    inside) are in it."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        library.mkl_serv_mem_stat.restype = ctypes.c_int64
+        library.mkl_serv_free_buffers.restype = None
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def library_bytes() -> int:
+    """Bytes of the buffers that the library has at the moment, in use or kept."""
+    library = _library()
+    return 0 if library is None else int(library.mkl_serv_mem_stat(ctypes.byref(ctypes.c_int())))
+
+
+def free_library_buffers() -> None:
+    """Free the buffers that no operator uses."""
+    library = _library()
+    if library is not None:
+        library.mkl_serv_free_buffers()
+
+
 _TRIAL_SECONDS = 20.0
 """Seconds after which a trial that hangs counts as failed."""
 

@@ -6,18 +6,80 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import mmap
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from loadmaster import _native
+from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.arena import Arena
-from loadmaster.integrations.torch_compile.devices.copy_times import copy_seconds
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile
+from loadmaster.integrations.torch_compile.devices.slow_file import (
+    PAGE,
+    Copy,
+    FastArena,
+    SlowFile,
+    pages,
+)
 from loadmaster.placement.sequence import CopyLink
+from loadmaster.workloads.graph import Graph
+
+
+def large_pages(bytes: int) -> mmap.mmap:
+    """Anonymous memory in large pages, where the system has them.
+
+    A transfer without the page cache is a request to the disk for each piece of memory that is in
+    one place: with pages of 4 KiB it took three times as long as with those of 2 MiB (0.95 and 3.0
+    GB/s).
+    """
+    memory = mmap.mmap(-1, bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+class Arena:
+    """``bytes`` of anonymous memory; pages take fast memory from their first use until `drop`."""
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = max(pages(bytes), mmap.PAGESIZE)
+        self._map = large_pages(self.bytes)
+        self._anchor = ctypes.c_char.from_buffer(self._map)
+        self.base = ctypes.addressof(self._anchor)
+        self._memory = memoryview(self._map)
+        _native.add_arena(self.base, self.bytes)
+
+    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
+        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena
+        is."""
+        storage: Any = torch._C._construct_storage_from_data_pointer(
+            self.base + offset, torch.device("cpu"), bytes
+        )
+        return on_storage(storage, view)
+
+    def part(self, offset: int, bytes: int) -> memoryview:
+        """Whole pages from ``offset`` on."""
+        return self._memory[offset : offset + pages(bytes)]
+
+    def drop(self, start: int = 0) -> None:
+        """Return the pages from ``start`` on to the system; their contents are lost."""
+        if pages(start) < self.bytes:
+            self._map.madvise(mmap.MADV_DONTNEED, pages(start), self.bytes - pages(start))
+
+    def close(self) -> None:
+        """Unmap the memory; its tensors must not be used any more."""
+        _native.remove_arena(self.base)
+        self._memory.release()
+        del self._anchor
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
 
 _PROBE = 16 << 20
 """Bytes of the copies by which the slow memory's bandwidth is measured."""
@@ -87,11 +149,10 @@ class CpuMemory:
         copy takes."""
         start = max(asked, self._free[copy.to_fast])
         with arena.part(copy.offset, copy.bytes) as memory:
-            if copy.file is not None:
-                assert copy.to_fast
-                copy.file.read(memory, copy.slot)
+            if copy.to_fast:
+                (copy.file or self.file).read(memory, copy.slot)
             else:
-                (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
+                self.file.write(memory, copy.slot)
         self._free[copy.to_fast] = end = time.perf_counter()
         return end - start
 
@@ -116,3 +177,71 @@ class FileCopy:
     def wait(self) -> float:
         """Wait for the copy and return its seconds."""
         return self._future.result()
+
+
+_SIZES = 12
+"""How many sizes of copies are measured."""
+
+
+@dataclass(frozen=True)
+class CopyTime:
+    """The median seconds of copying so many bytes to the fast memory, or from it."""
+
+    to_fast: bool
+    bytes: int
+    seconds: float
+
+
+def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTime]:
+    """Measure copies between a file of the folder and memory, both ways, of bytes as many as the
+    graph's tensors have.
+
+    A copy of few bytes takes longer for each than one of many. So there are several, of tensors
+    evenly spaced by size: all their bytes over all their seconds is the bandwidth at which tensors
+    of this graph are copied, one with another.
+
+    Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow
+    memory either.
+    """
+    file = SlowFile(folder)
+    try:
+        for size in _sizes(
+            [
+                tensor.bytes
+                for tensor in graph.tensors.values()
+                if tensor.alias_of is None and tensor.bytes
+            ]
+        ):
+            for to_fast, seconds in copy_seconds(file, size, repeats).items():
+                yield CopyTime(to_fast, size, seconds)
+    finally:
+        file.close()
+
+
+def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
+    """Median seconds of copying so many bytes, in whole pages, to the file (False) and from it
+    (True); the first copy does not count."""
+    count = pages(size)
+    slot, block = file.reserve(count), large_pages(count)
+    block.write(b"\1" * count)
+    found = {}
+    with memoryview(block) as memory:
+        for to_fast, copy in ((False, file.write), (True, file.read)):
+            seconds = []
+            for _ in range(repeats + 1):
+                started = time.perf_counter()
+                copy(memory, slot)
+                seconds.append(time.perf_counter() - started)
+            found[to_fast] = statistics.median(seconds[1:])
+    file.release(slot, count)
+    return found
+
+
+def _sizes(bytes_: Sequence[int]) -> list[int]:
+    """Some of the tensors' sizes, from the smallest to the largest."""
+    every = sorted(bytes_)
+    return (
+        [every[(2 * rank + 1) * len(every) // (2 * _SIZES)] for rank in range(_SIZES)]
+        if len(every) > _SIZES
+        else every
+    )

@@ -21,8 +21,7 @@ from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
-from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
-from loadmaster.integrations.torch_compile.devices.slow_file import pages
+from loadmaster.integrations.torch_compile.devices.slow_file import Copy, FastArena, pages
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20
