@@ -53,8 +53,8 @@ class Portfolio {
     struct Turn {
         Engine engine;
         std::uint64_t seed;
-        double share;              // of the engine's budget; of blocks in per cent of all budgets
-        double most_empty;         // part of a block that may be empty
+        double share;               // of the engine's budget; of blocks in per cent of all budgets
+        double most_empty;          // part of a block that may be empty
         std::string_view name = {}; // of a strategy
     };
     void take_turns();

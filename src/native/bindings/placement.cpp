@@ -184,8 +184,8 @@ class PlacementProblem {
         Paths found;
         {
             nb::gil_scoped_release release;
-            found = placement::search(
-                t_, k_, advice, start, moves, engines.links, goal, seed, budget);
+            found =
+                placement::search(t_, k_, advice, start, moves, engines.links, goal, seed, budget);
         }
         const double reached = found.seconds;
         const std::int64_t rounds = found.rounds;

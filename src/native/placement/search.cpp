@@ -49,7 +49,8 @@ class Search {
             order_.push_back(t);
             if (t_.size[t] > 0) movable_.push_back(t);
         }
-        std::ranges::stable_sort(order_, std::greater{}, [&](std::int64_t t) { return t_.size[t]; });
+        std::ranges::stable_sort(
+            order_, std::greater{}, [&](std::int64_t t) { return t_.size[t]; });
         seconds_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) seconds_[k] = time_of(k);
     }
@@ -150,8 +151,8 @@ class Search {
     // --- one tensor
 
     // Fills the costs of a tensor's choices given where the others are. The tensor itself must have
-    // been taken out. `rent` weighs the prices of memory, `toll` those of copies; without `exactly`,
-    // uses cost what the linear program thought.
+    // been taken out. `rent` weighs the prices of memory, `toll` those of copies; without
+    // `exactly`, uses cost what the linear program thought.
     void price(std::int64_t t, double rent, double toll, bool exactly) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t],
                            last = k_.count();
@@ -310,8 +311,8 @@ class Search {
         };
         std::int64_t at = 0;
         if (!stalls_.empty() && share() < kLate) {
-            const auto found = std::ranges::upper_bound(
-                stalls_, share() * stalls_.back().until, {}, &Late::until);
+            const auto found =
+                std::ranges::upper_bound(stalls_, share() * stalls_.back().until, {}, &Late::until);
             const Late &late = found == stalls_.end() ? stalls_.back() : *found;
             if (below(2)) add(late.tensor);
             for (std::int64_t others = victims_.empty() ? 1 : below(3); others > 0; --others)
@@ -397,8 +398,8 @@ class Search {
     const bool moves_;
     std::mt19937_64 random_;
     allocation::Budget &budget_;
-    Paths paths_, last_; // those that are tried, and those that are kept
-    std::optional<Schedule> schedule_; // where copies overlap kernels
+    Paths paths_, last_;                // those that are tried, and those that are kept
+    std::optional<Schedule> schedule_;  // where copies overlap kernels
     std::vector<std::int64_t> used_;    // bytes of tensors while each kernel runs
     std::vector<std::uint8_t> in_slow_; // of every operand, kernel by kernel
     std::vector<std::int64_t> least_;   // the smallest workspace of each kernel
@@ -408,7 +409,8 @@ class Search {
     double total_ = 0;                  // seconds, up to rounding
     std::vector<std::int64_t> owner_, begin_,
         end_; // the tensor of each use; the live range of each tensor
-    std::vector<std::int64_t> order_, movable_, victims_; // tensors that are used, the largest first
+    std::vector<std::int64_t> order_, movable_,
+        victims_; // tensors that are used, the largest first
     std::vector<Late> stalls_;
     std::vector<std::int64_t> copied_,
         place_; // tensors in the order of their copies, and where each copy is in it

@@ -28,8 +28,8 @@ struct Paths {
 // Places every tensor, then takes tensors out and puts them back until `goal` seconds are reached
 // or the budget's nodes (uses and kernels looked at) are spent. Where copies overlap
 // kernels, placements are compared once these are scheduled, and `tensors` have the copies' costs
-// at the prices. `base` is a placement that keeps the limits, where each kernel has what it cannot do
-// without. Deterministic for a seed.
+// at the prices. `base` is a placement that keeps the limits, where each kernel has what it cannot
+// do without. Deterministic for a seed.
 Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
     const Paths &base, bool moves, const Links &links, double goal, std::uint64_t seed,
     allocation::Budget &budget);
