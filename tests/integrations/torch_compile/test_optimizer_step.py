@@ -315,7 +315,8 @@ def test_a_kept_gradient_stays_as_it_was():
 def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next_step_works(
     monkeypatch,
 ):
-    loop = Loop(network(), ELEMENTWISE["adamw"], 0.4)
+    # With more, some plans, which depend on measured times, have room for these gradients.
+    loop = Loop(network(), ELEMENTWISE["adamw"], 0.3)
     loop.step(0)
     assert loop.rested
     file = loop.model.memory(CPU).file
