@@ -32,9 +32,8 @@ from loadmaster.report.view import (
 Placed = tuple[Problem, Ints]
 """Buffers, and their addresses."""
 _TIME = (
-    "Work counts multiply-accumulates. Time is estimated for TFLM's reference kernels: those of"
-    " depthwise layers take four times as long as others, and so do three of them for each element"
-    " that slices copy. Measure it on the target."
+    "Work counts multiply-accumulates. Time is estimated for TFLM's reference kernels, in which"
+    " those of depthwise layers take longer than others, and slices copy. Measure it on the target."
 )
 
 

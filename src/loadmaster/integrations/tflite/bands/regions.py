@@ -29,19 +29,20 @@ _SLACK = 4
 @dataclass(frozen=True)
 class Region:
     """Operators [first, last) of the network with one feature map in (``source``) and one out
-    (``result``), all of one image, and the rule of each.
+    (``result``), all of one image.
 
     From ``rest`` on every operator makes a row from one row of its operands: there ``kept``, what
-    was made before and is still read, is cut down to the rows of a band.
+    was made before and is still read, is cut down to the rows of a band. Before ``points`` the
+    result of a window can be cut, too: up to the rest nothing else is read that was made before.
     """
 
     first: int
     last: int
     source: int
     result: int
-    rules: tuple[RowRule, ...]
     rest: int
     kept: tuple[int, ...]
+    points: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -217,15 +218,14 @@ class Chain:
             tensors[t].is_variable for t in every
         ):
             return None
-        rules = tuple(rule for rule in self.rules[first:last] if rule is not None)
-        rest = first + max(
-            (n + 1 for n, rule in enumerate(rules) if not rule.row_by_row), default=0
+        rest = max(
+            (n + 1 for n in range(first, last) if not self._rule(n).row_by_row), default=first
         )
         read = {result} | {t for op in self.subgraph.operators[rest:last] for t in op.inputs}
         before = (source, *(t for t, number in made.items() if number < rest))
-        return Region(
-            first, last, source, result, rules, rest, tuple(t for t in before if t in read)
-        )
+        rows = tuple(t for t in before if t in read)
+        points = self._cut_points(first, rest, source)
+        return Region(first, last, source, result, rest, rows, points)
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
         """Whether a constant operand is the same for all rows of a result."""
@@ -240,19 +240,19 @@ class Chain:
         total = self.rows(region.result)
         rows = -(-total // count)
         tops = tuple(min(band * rows, total - rows) for band in range(count))
-        for points in dict.fromkeys(((), self._cut_points(region))):
+        for points in dict.fromkeys(((), region.points)):
             found = self._with_cuts(region, points, tops, rows)
             if found is not None:
                 yield found
 
-    def _cut_points(self, region: Region) -> tuple[int, ...]:
+    def _cut_points(self, first: int, rest: int, source: int) -> tuple[int, ...]:
         """Operators before which the result of a window can be cut: up to the rest nothing else is
         read that was made before."""
         operators, points = self.subgraph.operators, list[int]()
-        made = {region.source}
-        for number in range(region.first + 1, region.rest):
+        made = {source}
+        for number in range(first + 1, rest):
             before = operators[number - 1].outputs[0]
-            read = {t for op in operators[number : region.rest] for t in op.inputs}
+            read = {t for op in operators[number:rest] for t in op.inputs}
             if not self._rule(number - 1).row_by_row and made.isdisjoint(read):
                 points.append(number)
             made.add(before)
@@ -269,15 +269,16 @@ class Chain:
         operators, asked = self.subgraph.operators, list[Rows]()
         cuts, heights = tuple[Cut, ...](), dict[int, int]()
         for first, last in reversed(list(pairwise((region.first, *points, region.rest)))):
-            whole = first == region.first
-            source = region.source if whole else operators[first - 1].outputs[0]
+            outer = first == region.first
+            source = region.source if outer else operators[first - 1].outputs[0]
             made = {source, *(op.outputs[0] for op in operators[first:last])}
             asked += [
                 Rows(tensor, region.rest, tops, rows)
                 for tensor in region.kept
                 if tensor in made and all(tensor != each.tensor for each in asked)
             ]
-            most = self.rows(source) - whole
+            # A slice of all rows of the region's source would be no band.
+            most = self.rows(source) - outer
             found = self._slices(first, last, source, asked, most)
             if found is None:
                 return None
