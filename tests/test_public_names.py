@@ -40,6 +40,8 @@ def test_the_lists_of_public_names_agree() -> None:
 
 @pytest.mark.parametrize("name", lm.__all__)
 def test_a_public_name_is_there_and_documented(name: str) -> None:
+    if "torch_compile" in lm._HOMES[name]:
+        pytest.importorskip("torch", exc_type=ImportError)
     public = getattr(lm, name)
     assert callable(public)
     assert public.__doc__
