@@ -391,8 +391,8 @@ TOKENS = {
     "integrations": 108_200,
     "mapping": 25_600,
     "placement": 33_000,
-    "planning": 108_750,
-    "report": 39_290,
+    "planning": 108_450,
+    "report": 39_540,
     "targets": 4_930,
     "workloads": 84_050,
 }

@@ -19,7 +19,7 @@ from tests.support.efforts import SEPARATE
 import loadmaster as lm
 from loadmaster.core import packages
 from loadmaster.core.errors import MissingPackageError, ModelError, UnitError
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.store import networks_key
@@ -54,8 +54,8 @@ def banks() -> lm.BankAllocation:
     )
 
 
-def shown(kind: str, plan: Plan) -> Shown:
-    makers: dict[str, Callable[[], Shown]] = {
+def shown(kind: str, plan: Plan) -> DisplayMixin:
+    makers: dict[str, Callable[[], DisplayMixin]] = {
         "plan": lambda: plan,
         "graph": graph,
         "mapping": mapping,

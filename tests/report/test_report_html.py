@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.drawn_plan import empty
-from tests.support.report_pages import charts, objects, rectangles, without_library
+from tests.support.report_pages import charts, models, objects, rectangles, without_library
 
 from loadmaster.core.errors import OutputError
 from loadmaster.core.units import format_bytes, format_seconds
@@ -138,6 +138,22 @@ def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None
     assert "\u202e" not in page
     assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;&amp;" in text
     assert "$$" not in json.dumps(objects(charts(page), "LegendItem"))
+
+
+def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan: Plan) -> None:
+    """The page states models of Bokeh's script without Bokeh's classes; these check what they
+    read."""
+    import bokeh.models
+    from bokeh.document import Document
+
+    document = charts(render(plan_page(plan)))["docs"]["plan"]
+    for model in models(document):
+        kind = (
+            bokeh.models.Plot if model["name"] == "Figure" else getattr(bokeh.models, model["name"])
+        )
+        assert set(model["attributes"]) <= set(kind.properties()), model["name"]
+    document["config"] = {"type": "object", "name": "DocumentConfig", "id": "configuration"}
+    assert len(Document.from_json(document).roots) == len(document["roots"]) > 2
 
 
 def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:

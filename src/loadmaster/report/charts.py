@@ -1,5 +1,7 @@
-"""Draws the charts of a view with Bokeh: lanes, memory maps, curves and points.
+"""Describes the charts of a view to Bokeh's script: lanes, memory maps, curves and points.
 
+Bokeh's own Python models of the same names take longer to import and to fill than the plan of a
+small network; here a model is its name and the attributes that differ from the script's defaults.
 Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
 alpha and edge (opacity of the outline), and one column for each row of their tooltip.
 """
@@ -8,23 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-from bokeh.core.serialization import Serializer
-from bokeh.models import (
-    BasicTicker,
-    ColumnDataSource,
-    CrosshairTool,
-    FixedTicker,
-    HoverTool,
-    Range1d,
-    WheelZoomTool,
-)
-from bokeh.models.annotations import Label, Title
-from bokeh.models.annotations import Span as Rule
-from bokeh.models.renderers import GlyphRenderer
-from bokeh.plotting import figure
+from dataclasses import dataclass, replace
+from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.colours import MERGED, colour, shade
@@ -76,24 +63,28 @@ _SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
 Row = Mapping[str, Any]
 
 
-class Column(list[object]):
-    """A column of a chart's data that goes into the page as it is, of finite numbers and texts:
-    Bokeh would look at every one of them."""
+class Model(dict[str, Any]):
+    """A model of Bokeh's script: its type, and the attributes that it is given."""
+
+    def __init__(self, kind: str, **attributes: Any) -> None:
+        super().__init__(attributes)
+        self.kind = kind
 
 
-Serializer.register(Column, lambda column, _: column)
+class Field(str):
+    """The column of a chart's data that an attribute is read from."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """The time axis that charts share, and the shapes of each network, which the legend hides in
-    all charts."""
+    """The time axis that charts share."""
 
     axis: Axis
     unit: TimeUnit
-    x_range: Range1d
-    cursor: Rule
-    drawn: dict[int, list[GlyphRenderer[Any]]] = field(default_factory=dict)
+    x_range: Model
+    cursor: Model
 
 
 def canvas(axis: Axis) -> Canvas:
@@ -103,9 +94,9 @@ def canvas(axis: Axis) -> Canvas:
     end = end if end > start else start + 1
     margin = 0.01 * (end - start)
     ends = start - margin, end + margin
-    cursor = Rule(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
-    x_range = Range1d(start=ends[0], end=ends[1], bounds=ends, min_interval=(end - start) / 1e7)
-    return Canvas(axis, unit, x_range, cursor)
+    least = (end - start) / 1e7
+    x_range = Model("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
+    return Canvas(axis, unit, x_range, _rule("height", FAINT, "dotted", 1))
 
 
 def legend_name(group: int) -> str:
@@ -113,7 +104,7 @@ def legend_name(group: int) -> str:
     return f"network {group}"
 
 
-def draw(chart: Chart, on: Canvas) -> tuple[figure, str]:
+def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
     """Draw a chart; also return a sentence on what the chart leaves out, empty if nothing."""
     match chart:
         case Timeline():
@@ -141,7 +132,7 @@ def _row(
     return {**dict(sides), on.axis.label or "time": on.unit.span(*times), **tip}
 
 
-def _timeline(chart: Timeline, on: Canvas) -> tuple[figure, str]:
+def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
     spans = [span for _, span in numbered]
@@ -166,13 +157,16 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[figure, str]:
         rows.append((number, _row(on, *place, (paint, alpha, alpha), tip)))
     count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
-    plot = _over_time(chart.title, int(height), on, Range1d(start=count - 0.5, end=-0.5), "")
-    plot.yaxis.ticker = FixedTicker(ticks=list(range(count)))
-    plot.yaxis.major_label_overrides = {
-        lane: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
-    }
-    plot.yaxis.update(major_tick_line_color=None, axis_line_color=None)
-    plot.ygrid.grid_line_color = None
+    plot = _over_time(chart.title, int(height), on, _range(count - 0.5, -0.5), "")
+    plot["left"][0].update(
+        ticker=Model("FixedTicker", ticks=list(range(count))),
+        major_label_overrides={
+            lane: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
+        },
+        major_tick_line_color=None,
+        axis_line_color=None,
+    )
+    plot["center"][1]["grid_line_color"] = None
     _rectangles(plot, on, rows)
     if not merged:
         return plot, ""
@@ -194,7 +188,7 @@ def _sublines(spans: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
     return line, {lane: len(ends) for lane, ends in free.items()}
 
 
-def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
+def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     """Draw address against time; the smallest buffers are merged if there are too many."""
     peak, bound, capacity = chart.peak, chart.bound, chart.capacity
     tall = capacity is None or capacity > TALL * max(1, peak)
@@ -211,7 +205,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
         if n is not None
     ]
     title = f"{chart.title}: {', '.join(level[0] for level in known)}"
-    y_range = Range1d(start=0, end=most / size)
+    y_range = _range(0, most / size)
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
     shown, small = split(chart.boxes, MAX_SHAPES)
     rows = []
@@ -244,7 +238,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[figure, str]:
     )
 
 
-def _curve(chart: Curve, on: Canvas) -> tuple[figure, str]:
+def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
     starts, ends, values = ([step[at] for step in chart.steps] for at in range(3))
     if chart.along:
@@ -258,12 +252,12 @@ def _curve(chart: Curve, on: Canvas) -> tuple[figure, str]:
         tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
         rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
     top = 1.22 * max([chart.limit or 0.0, *(mean for *_, mean in shown)]) or 1.0
-    plot = _over_time(chart.title, 176, on, Range1d(start=0, end=top), chart.label)
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
+    plot = _over_time(chart.title, 176, on, _range(0, top), chart.label)
+    plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
     _rectangles(plot, on, rows, mode="vline")
     curve = outline(shown)
     line = _source({"x": list(map(on.unit.of, curve.times)), "y": curve.values})
-    plot.step("x", "y", source=line, mode="after", line_color=CURVE, line_width=1.25)
+    _glyph(plot, line, "Step", **_POINT, mode="after", line_color=CURVE, line_width=1.25)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
     if len(shown) == len(starts):
@@ -272,26 +266,30 @@ def _curve(chart: Curve, on: Canvas) -> tuple[figure, str]:
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 
-def _scatter(chart: Scatter) -> tuple[figure, str]:
+def _scatter(chart: Scatter) -> tuple[Model, str]:
     marks = chart.marks
     points = [(m.x, m.y) for m in marks] + [point for path in chart.paths for point in path.points]
     points += [(points[0][0], chart.limit[0])] if chart.limit and points else []
     across, up = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
-    more: dict[str, Any] = {}
     if chart.logarithmic:
-        more = {"x_axis_type": "log", "y_axis_type": "log"}
-        x_range, y_range = (Range1d(start=min(at) / 1.5, end=1.5 * max(at)) for at in (across, up))
+        x_range, y_range = (_range(min(at) / 1.5, 1.5 * max(at)) for at in (across, up))
     else:
         margin = 0.06 * (max(across) - min(across)) or 0.5 * abs(max(across)) or 1.0
-        x_range = Range1d(start=max(0.0, min(across) - margin), end=max(across) + margin)
-        y_range = Range1d(start=0, end=1.08 * max(up))
-    plot = framed(
-        chart.title, chart.height, x_range, y_range, chart.x, chart.y, min_width=NARROWEST, **more
+        x_range = _range(max(0.0, min(across) - margin), max(across) + margin)
+        y_range = _range(0, 1.08 * max(up))
+    plot = _framed(
+        chart.title,
+        chart.height,
+        (x_range, y_range),
+        (chart.x, chart.y),
+        scale="Log" if chart.logarithmic else "Linear",
+        min_width=NARROWEST,
     )
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
-        xs, ys = [x for x, _ in path.points], [y for _, y in path.points]
-        plot.line(xs, ys, line_color=paint, line_width=1.5, line_dash=path.dash)
+        line = _source({"x": [x for x, _ in path.points], "y": [y for _, y in path.points]})
+        _glyph(plot, line, "Line", **_POINT, line_color=paint, line_width=1.5, line_dash=path.dash)
+    legend = []
     for number in sorted({mark.colour for mark in marks}):
         paint, mine = colour(number), [mark for mark in marks if mark.colour == number]
         columns: dict[str, list[Any]] = {
@@ -303,105 +301,119 @@ def _scatter(chart: Scatter) -> tuple[figure, str]:
         }
         facts = [{"name": mark.name, **mark.facts} for mark in mine]
         source = _source(columns | _tips(facts))
+        x, bound, ink = Field("x"), Field("bound"), {"line_color": paint}
         if any(mark.bound is not None for mark in mine):
-            plot.segment("x", "bound", "x", "y", source=source, line_color=paint, line_alpha=0.45)
-            plot.scatter("x", "bound", source=source, marker="dash", size=9, line_color=paint)
-        named: dict[str, Any] = {}
+            ends = {"x0": x, "y0": bound, "x1": x, "y1": Field("y")}
+            _glyph(plot, source, "Segment", **ends, **ink, line_alpha=0.45)
+            _glyph(plot, source, "Scatter", x=x, y=bound, marker="dash", size=9, **ink)
+        shape = {"size": Field("size"), "fill_color": Field("fill"), **ink}
+        drawn = _glyph(plot, source, "Scatter", **_POINT, **shape, line_alpha=0.7, fill_alpha=0.7)
         if 0 < len(chart.groups) <= MOST_GROUPS:
-            named["legend_label"] = chart_text(chart.groups[number])
-        drawn = plot.scatter(
-            "x",
-            "y",
-            source=source,
-            size="size",
-            line_color=paint,
-            fill_color="fill",
-            alpha=0.7,
-            **named,
-        )
+            label = chart_text(chart.groups[number])
+            legend.append(Model("LegendItem", label=label, renderers=[drawn]))
         _hover(plot, [drawn], list(facts[0]))
     if chart.limit:
         _level(plot, *chart.limit, INK, "dashed")
-    if plot.legend:
-        plot.legend.update(
-            label_text_font=FONT,
-            label_text_font_size="11px",
-            label_text_color=INK,
-            background_fill_alpha=0.0,
-            border_line_color=None,
-            ncols=4,
-            padding=2,
-        )
-        plot.add_layout(plot.legend[0], "below")
+    if legend:
+        style = _font("label_text", "11px", INK)
+        look = {"background_fill_alpha": 0.0, "border_line_color": None, "padding": 2}
+        plot["below"].append(Model("Legend", items=legend, ncols=4, **style, **look))
     return plot, chart.remark
 
 
-def framed(
+def _framed(
     title: str,
     height: int,
-    x_range: Any,
-    y_range: Any,
-    x_label: str,
-    y_label: str,
-    tools: str = "",
+    ranges: tuple[Model, Model],
+    labels: tuple[str, str],
+    *,
+    tools: Sequence[Model] = (),
+    scale: str = "Linear",
     **more: Any,
-) -> figure:
-    """Make an empty chart over any two axes; ``more`` is for Bokeh's figure."""
-    plot = figure(
-        title=Title(
-            text=chart_text(clipped(title, 120)),
-            text_font=FONT,
-            text_font_size="14px",
-            text_color=INK,
-        ),
+) -> Model:
+    """Make an empty chart over any two axes, x first; ``more`` are attributes of the figure."""
+    axes = [
+        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_AXIS) for label in labels
+    ]
+    return Model(
+        "Figure",
+        title=Model("Title", text=chart_text(clipped(title, 120)), **_font("text", "14px", INK)),
         height=height,
-        x_range=x_range,
-        y_range=y_range,
-        x_axis_label=chart_text(x_label),
-        y_axis_label=chart_text(y_label) or None,
+        x_range=ranges[0],
+        y_range=ranges[1],
+        x_scale=Model(f"{scale}Scale"),
+        y_scale=Model(f"{scale}Scale"),
+        below=axes[:1],
+        left=axes[1:],
+        center=[
+            Model("Grid", axis=axis, dimension=number, grid_line_color=GRID)
+            for number, axis in enumerate(axes)
+        ],
+        renderers=[],
         sizing_mode="stretch_width",
         min_border_left=LEFT,
         min_border_right=RIGHT,
+        toolbar=Model("Toolbar", logo=None, tools=list(tools)),
         toolbar_location="above" if tools else None,
-        tools=tools,
         lod_threshold=None,
+        outline_line_color=None,
+        background_fill_color=None,
+        border_fill_color=None,
         **more,
     )
-    plot.toolbar.logo = None
-    plot.outline_line_color = None
-    plot.background_fill_color = plot.border_fill_color = None
-    for axis in plot.axis:
-        axis.update(
-            axis_label_text_font=FONT,
-            axis_label_text_font_style="normal",
-            axis_label_text_font_size="12px",
-            axis_label_text_color=FAINT,
-            major_label_text_font=FONT,
-            major_label_text_font_size="12px",
-            major_label_text_color=INK,
-            axis_line_color=FAINT,
-            major_tick_line_color=FAINT,
-            minor_tick_line_color=None,
-        )
-    plot.grid.grid_line_color = GRID
-    return plot
+
+
+def _font(prefix: str, size: str, paint: str) -> dict[str, Any]:
+    return {f"{prefix}_font": FONT, f"{prefix}_font_size": size, f"{prefix}_color": paint}
+
+
+_POINT = {"x": Field("x"), "y": Field("y")}
+_AXIS: dict[str, Any] = {
+    **_font("axis_label_text", "12px", FAINT),
+    "axis_label_text_font_style": "normal",
+    **_font("major_label_text", "12px", INK),
+    "axis_line_color": FAINT,
+    "major_tick_line_color": FAINT,
+    "minor_tick_line_color": None,
+}
+
+
+def _range(start: float, end: float) -> Model:
+    return Model("Range1d", start=start, end=end)
+
+
+def _rule(dimension: str, paint: str, dash: str, width: float, **more: Any) -> Model:
+    """Make a straight line across a chart."""
+    return Model(
+        "Span", dimension=dimension, line_color=paint, line_dash=dash, line_width=width, **more
+    )
 
 
 def _over_time(
-    title: str, height: int, on: Canvas, y_range: Range1d, y_label: str, box: str = "width"
-) -> figure:
+    title: str, height: int, on: Canvas, y_range: Model, y_label: str, box: str = "width"
+) -> Model:
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
-    plot = framed(title, height, on.x_range, y_range, label, y_label, "xpan,reset")
-    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
-    plot.add_tools(WheelZoomTool(dimensions="width", modifiers="ctrl"))
-    plot.add_tools(CrosshairTool(overlay=on.cursor, visible=False))
-    return plot
+    tools = (
+        Model("PanTool", dimensions="width"),
+        Model("ResetTool"),
+        Model("BoxZoomTool", dimensions=box),
+        Model("WheelZoomTool", dimensions="width", modifiers={"ctrl": True}),
+        Model("CrosshairTool", overlay=on.cursor, visible=False),
+    )
+    return _framed(title, height, (on.x_range, y_range), (label, y_label), tools=tools)
 
 
-def _source(columns: Mapping[str, Sequence[object]]) -> ColumnDataSource:
-    return ColumnDataSource({name: Column(values) for name, values in columns.items()})
+def _source(columns: Mapping[str, Sequence[object]]) -> Model:
+    return Model("ColumnDataSource", data=dict(columns))
+
+
+def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
+    """Draw a shape for each row of the data; return what draws them."""
+    drawn = Model("GlyphRenderer", data_source=source, glyph=Model(kind, **attributes))
+    plot["renderers"].append(drawn)
+    return drawn
 
 
 def _tips(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -414,49 +426,38 @@ def _tips(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def _rectangles(
-    plot: figure,
-    on: Canvas,
-    rows: Sequence[tuple[int, Row]],
-    mode: Literal["mouse", "vline"] = "mouse",
+    plot: Model, on: Canvas, rows: Sequence[tuple[int, Row]], mode: str = "mouse"
 ) -> None:
-    """Draw rectangles; on a page with a legend, those of each network can be hidden.
-
-    The legend hides the first shapes of a network, and these hide the others: see `page.render`.
-    """
+    """Draw rectangles; on a page with a legend, those of each network can be hidden."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
     groups: dict[int, list[Row]] = {number: [] for number in range(networks)}
     for number, row in rows:
         groups.setdefault(number if networks else min(number, 0), []).append(row)
-    tips: dict[tuple[str, ...], list[GlyphRenderer[Any]]] = defaultdict(list)
+    tips: dict[tuple[str, ...], list[Model]] = defaultdict(list)
     for number in sorted(groups, key=lambda number: number != _MERGED_GROUP):
         mine = groups[number]
-        drawn = plot.quad(
-            source=_source({side: [] for side in _SIDES} | _tips(mine)),
-            left="left",
-            right="right",
-            bottom="bottom",
-            top="top",
-            fill_color="colour",
-            fill_alpha="alpha",
-            line_color="colour",
-            line_alpha="edge",
-            line_width=0.75,
-        )
+        if not mine:
+            continue
+        drawn = _glyph(plot, _source(_tips(mine)), "Quad", **_QUAD)
         if 0 <= number < networks:
-            if number not in on.drawn:
-                drawn.name = legend_name(number)
-            on.drawn.setdefault(number, []).append(drawn)
-        if mine:
-            tips[tuple(name for name in mine[0] if name not in _SIDES)].append(drawn)
+            drawn["name"] = legend_name(number)
+        tips[tuple(name for name in mine[0] if name not in _SIDES)].append(drawn)
     for labels, renderers in tips.items():
         _hover(plot, renderers, labels, mode)
 
 
+_QUAD = {
+    **{side: Field(side) for side in ("left", "right", "bottom", "top")},
+    "fill_color": Field("colour"),
+    "fill_alpha": Field("alpha"),
+    "line_color": Field("colour"),
+    "line_alpha": Field("edge"),
+    "line_width": 0.75,
+}
+
+
 def _hover(
-    plot: figure,
-    renderers: Sequence[GlyphRenderer[Any]],
-    labels: Sequence[str],
-    mode: Literal["mouse", "vline"] = "mouse",
+    plot: Model, renderers: Sequence[Model], labels: Sequence[str], mode: str = "mouse"
 ) -> None:
     """Show the column ``name`` and below it the other columns, one a line; the browser escapes
     their values."""
@@ -466,34 +467,23 @@ def _hover(
         if label != "name"
     )
     tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
-    plot.add_tools(
-        HoverTool(
-            renderers=list(renderers),
-            tooltips=tip,
-            mode=mode,
-            visible=False,
-            point_policy="follow_mouse",
-        )
-    )
+    look = {"visible": False, "point_policy": "follow_mouse"}
+    tool = Model("HoverTool", renderers=list(renderers), tooltips=tip, mode=mode, **look)
+    plot["toolbar"]["tools"].append(tool)
 
 
-def _level(plot: figure, at: float, text: str, paint: str, dash: str, below: bool = False) -> None:
+def _level(plot: Model, at: float, text: str, paint: str, dash: str, below: bool = False) -> None:
     """Draw a horizontal line with its name at the left end of the frame."""
-    plot.add_layout(
-        Rule(location=at, dimension="width", line_color=paint, line_dash=dash, line_width=1.25)
+    name = Model(
+        "Label",
+        x=6,
+        y=at,
+        x_units="screen",
+        y_offset=-3 if below else 3,
+        text=chart_text(text),
+        **_font("text", "11px", paint),
+        text_baseline="top" if below else "bottom",
+        background_fill_color=PAPER,
+        background_fill_alpha=0.75,
     )
-    plot.add_layout(
-        Label(
-            x=6,
-            y=at,
-            x_units="screen",
-            y_offset=-3 if below else 3,
-            text=chart_text(text),
-            text_font=FONT,
-            text_font_size="11px",
-            text_color=paint,
-            text_baseline="top" if below else "bottom",
-            background_fill_color=PAPER,
-            background_fill_alpha=0.75,
-        )
-    )
+    plot["center"] += _rule("width", paint, dash, 1.25, location=at), name

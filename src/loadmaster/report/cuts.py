@@ -277,20 +277,10 @@ def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str,
 def _dimensions(kind: str, rank: int) -> list[str]:
     """What the dimensions of a result are called, as far as its rank and the kind of operator
     tell."""
-    if rank == 4 and not any(part in kind for part in _IMAGES):
-        return ["batch", "channels or heads", _ROWS, _COLUMNS]
-    if rank > 3:
-        return [
-            "batch",
-            "channels",
-            *(f"dimension {axis}" for axis in range(2, rank - 2)),
-            _ROWS,
-            _COLUMNS,
-        ]
-    return [
-        *(f"dimension {axis}" for axis in range(rank - 2)),
-        *(_ROWS, _COLUMNS)[2 - min(2, rank) :],
-    ]
+    images = rank > 4 or any(part in kind for part in _IMAGES)
+    leading = ["batch", "channels" if images else "channels or heads"] if rank > 3 else []
+    between = [f"dimension {axis}" for axis in range(len(leading), rank - 2)]
+    return [*leading, *between, *(_ROWS, _COLUMNS)[2 - min(2, rank) :]]
 
 
 def _sizes(low: int, high: int) -> str:

@@ -32,9 +32,11 @@ function move(view, key) {
 function listen() {
   for (const button of document.querySelectorAll(".legend button"))
     button.addEventListener("click", () => {
-      const shapes = Bokeh.documents[0].get_model_by_name(button.dataset.shapes)
-      shapes.visible = !shapes.visible
-      button.setAttribute("aria-pressed", shapes.visible)
+      const shown = button.getAttribute("aria-pressed") !== "true"
+      for (const plot of Bokeh.documents[0].roots())
+        for (const shapes of plot.renderers)
+          if (shapes.name === button.dataset.shapes) shapes.visible = shown
+      button.setAttribute("aria-pressed", shown)
     })
   for (const chart of document.querySelectorAll(".chart"))
     chart.addEventListener("keydown", (event) => {

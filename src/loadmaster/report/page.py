@@ -7,15 +7,12 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import distribution, version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from bokeh.document import Document
-from bokeh.models.annotations import Title
-from bokeh.plotting import figure
-from bokeh.resources import Resources
-
-from loadmaster.report.charts import canvas, draw, legend_name
+from loadmaster.report.charts import Field, Model, canvas, draw, legend_name
 from loadmaster.report.colours import colour
 from loadmaster.report.text import NOTHING, clipped, percent, to_html
 from loadmaster.report.view import (
@@ -36,17 +33,16 @@ from loadmaster.report.view import (
 )
 
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline';"
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
     " img-src data: blob:; font-src data:"
 )
-"""The content security policy: nothing is loaded from elsewhere. Bokeh compiles its own callbacks
-and needs 'unsafe-eval'."""
+"""The content security policy: nothing is loaded from elsewhere, and no text becomes code."""
 
 
 def render(page: Page) -> str:
     """Render a page; the same page gives the same text. The library for charts is in the file only
     if there are charts."""
-    on, plots = canvas(page.axis), list[figure]()
+    on, plots = canvas(page.axis), list[Model]()
 
     def shown(part: Part, heading: str) -> str:
         if not isinstance(part, Chart):
@@ -63,9 +59,6 @@ def render(page: Page) -> str:
         head = f"<h2>{to_html(section.heading)}</h2>" if section.heading else ""
         parts = "".join(shown(part, section.heading) for part in section.parts)
         sections.append(f"<section>{head}{parts}</section>")
-    for first, *others in on.drawn.values():
-        for other in others:
-            first.js_link("visible", other, "visible")
     style, script = (
         files("loadmaster.report").joinpath(name).read_text("utf-8")
         for name in ("page.css", "page.js")
@@ -179,10 +172,9 @@ def _legend(legend: Legend) -> str:
 
 @cache
 def _library() -> str:
-    """Bokeh's script, packed."""
-    return _packed(
-        "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
-    )
+    """Bokeh's script, packed. Importing Bokeh would take longer than drawing a page."""
+    script = Path(str(distribution("bokeh").locate_file("bokeh/server/static/js/bokeh.min.js")))
+    return _packed(script.read_text("utf-8") + '\nBokeh.set_log_level("error");')
 
 
 def _packed(text: str) -> str:
@@ -191,46 +183,45 @@ def _packed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _name(plot: figure) -> str:
+def _name(plot: Model) -> str:
     """Describe a chart to who does not see it: its title, or its axes."""
-    axes = " over ".join(
-        str(axis.axis_label) for axis in (plot.yaxis[0], plot.xaxis[0]) if axis.axis_label
-    )
-    title = plot.title.text if isinstance(plot.title, Title) else plot.title
-    return f"Chart: {title or axes}"
+    labels = (axis["axis_label"] for axis in (plot["left"][0], plot["below"][0]))
+    return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
 
 
 def _element(index: int) -> str:
     return f"chart{index}"
 
 
-def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
+def _charts_json(plots: Sequence[Model]) -> dict[str, Any]:
     """Return the charts as JSON for Bokeh's script."""
-    document = Document()
-    # Bokeh looks for all models of the document once, and not once for each plot.
-    with document.models.freeze():
-        for plot in plots:
-            document.add_root(plot)
-    names: dict[str, str] = {}
-    models = _plain(document.to_json(deferred=False), names)
-    roots = {names[plot.id]: _element(i) for i, plot in enumerate(plots)}
+    numbers: dict[int, str] = {}
+    models = [_json(plot, numbers) for plot in plots]
+    roots = {numbers[id(plot)]: _element(i) for i, plot in enumerate(plots)}
     item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
-    return {"docs": {"plan": models}, "items": [item]}
+    document = {"version": version("bokeh"), "title": "", "roots": models}
+    return {"docs": {"plan": document}, "items": [item]}
 
 
-def _plain(value: Any, names: dict[str, str]) -> Any:
-    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before, and
-    leave out digits that nobody sees."""
-    if isinstance(value, float):
-        return float(f"{value:.7g}")
-    if isinstance(value, dict):
-        return {
-            k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names)
-            for k, v in value.items()
-        }
-    if isinstance(value, list | tuple):
-        # Most of all that there is are texts in columns.
-        return [item if type(item) is str else _plain(item, names) for item in value]
+def _json(value: Any, numbers: dict[int, str]) -> Any:
+    """Write a model out where it first comes, and refer to it by its number from then on; leave out
+    digits that nobody sees."""
+    match value:
+        case Field():
+            return {"type": "field", "field": value}
+        case float():
+            return float(f"{value:.7g}")
+        case list() | tuple():
+            # Most of all that there is are texts in columns.
+            return [item if type(item) is str else _json(item, numbers) for item in value]
+        case Model() if id(value) in numbers:
+            return {"id": numbers[id(value)]}
+        case Model():
+            number = numbers[id(value)] = f"m{len(numbers)}"
+            attributes = {name: _json(own, numbers) for name, own in value.items()}
+            return {"type": "object", "name": value.kind, "id": number, "attributes": attributes}
+        case dict():
+            return {"type": "map", "entries": [[key, _json(value[key], numbers)] for key in value]}
     return value
 
 

@@ -50,11 +50,8 @@ class Steps:
 
     def peak_instant(self) -> float:
         """The first instant at which the amount is largest."""
-        return (
-            self.times[max(range(len(self.values)), key=self.values.__getitem__)]
-            if self.values
-            else 0.0
-        )
+        first = max(range(len(self.values)), key=self.values.__getitem__, default=None)
+        return 0.0 if first is None else self.times[first]
 
     def triples(self, end: float) -> list[tuple[float, float, float]]:
         """Return start, end and value of every step; the last step ends at ``end``."""
