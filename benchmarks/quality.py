@@ -29,7 +29,7 @@ from loadmaster.mapping.strategies import auto
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.planning import contest
+from loadmaster.planning import cut_selection
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.lowering.instantiate import lower
@@ -107,12 +107,12 @@ def tilings() -> float:
     def as_it_is(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
         return planner, solution
 
-    chosen, retiled = lm.plan([graph], machine, cut="none", effort="test"), contest.retiled
-    contest.retiled = as_it_is
+    chosen, retiled = lm.plan([graph], machine, cut="none", effort="test"), cut_selection.retiled
+    cut_selection.retiled = as_it_is
     try:
         plain = lm.plan([graph], machine, cut="none", effort="test")
     finally:
-        contest.retiled = retiled
+        cut_selection.retiled = retiled
     return chosen.metrics.makespan.value / plain.metrics.makespan.value
 
 

@@ -56,7 +56,7 @@ def main() -> None:
         target = lm.target(
             "edge-npu", [*changes, f"cores.ws.buffer={buffer}", f"cores.lb.buffer={buffer}"]
         )
-        with patch("loadmaster.planning.contest.retiled", as_begun):
+        with patch("loadmaster.planning.cut_selection.retiled", as_begun):
             before, short = planned(network, target, cut)
         after, long = planned(network, target, cut)
         figures = [

@@ -803,10 +803,11 @@ class BandProblem:
     ) -> None: ...
     def ends(self, first: int, last: int, bands: int, columns: bool) -> list[list[int]]:
         """Where the steps of each operator of a stack end; one may be empty."""
-    def stripes(
-        self, first: int, last: int, stripes: int, columns: bool
+    def column_tiles(
+        self, first: int, last: int, column_tiles: int, columns: bool
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Where the stripes of each operator of a stack end, and what no later stripe needs."""
+        """Where the column tiles of each operator of a stack end, and what no later one
+        needs."""
     def best(
         self,
         *,
@@ -825,10 +826,10 @@ class BandProblem:
         price: float,
         pipelined: bool,
         rooms: Ints,
-        stripes: Ints,
+        column_tiles: Ints,
     ) -> list[tuple[list[tuple[int, int, int, int, int, int]], float, float, float]]:
         """Stacks of least cost for each room: first and last operator, bands, whether of columns,
-        parts of the channels, stripes; then their cost, bytes and seconds. See
+        parts of the channels, column tiles; then their cost, bytes and seconds. See
         `loadmaster.planning.cutting.stacks`."""
 
 # Joint planning.

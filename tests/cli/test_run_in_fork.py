@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.hand_plan import long_plan
 
-from loadmaster.cli import beside
+from loadmaster.cli import run_in_fork
 from loadmaster.core.errors import OutputError
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify.plan import verify
@@ -22,31 +22,31 @@ BROKEN = replace(GOOD, jobs=GOOD.jobs[:-1])
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "_MANY_JOBS", 1)
+    monkeypatch.setattr(run_in_fork, "_MANY_JOBS", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
 
 @pytest.mark.parametrize("plan", [GOOD, BROKEN], ids=["good", "broken"])
 def test_another_process_finds_what_is_found_here(plan: Plan) -> None:
-    with beside.beside(partial(verify, plan), plan) as found:
+    with run_in_fork.run_in_fork(partial(verify, plan), plan) as found:
         assert found() == verify(plan)
 
 
 def test_it_is_another_process() -> None:
-    with beside.beside(os.getpid, GOOD) as found:
+    with run_in_fork.run_in_fork(os.getpid, GOOD) as found:
         assert found() != os.getpid()
 
 
 def test_where_the_other_process_dies_the_plan_is_checked_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(beside, "_do", lambda function, sender: sender.close())
-    with beside.beside(partial(verify, BROKEN), BROKEN) as found:
+    monkeypatch.setattr(run_in_fork, "_do", lambda function, sender: sender.close())
+    with run_in_fork.run_in_fork(partial(verify, BROKEN), BROKEN) as found:
         assert found() == verify(BROKEN) != ()
 
 
 def test_another_process_writes_the_report_that_is_written_here(tmp_path: Path) -> None:
-    with beside.beside(partial(GOOD.report, tmp_path / "there"), GOOD) as written:
+    with run_in_fork.run_in_fork(partial(GOOD.report, tmp_path / "there"), GOOD) as written:
         names = [path.name for path in written()]
     for name, here in zip(names, GOOD.report(tmp_path / "here"), strict=True):
         assert (tmp_path / "there" / name).read_bytes() == here.read_bytes()
@@ -56,7 +56,7 @@ def test_what_fails_there_is_told_here(tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     with (
         pytest.raises(OutputError, match=r"report\.html"),
-        beside.beside(partial(GOOD.report, tmp_path), GOOD) as written,
+        run_in_fork.run_in_fork(partial(GOOD.report, tmp_path), GOOD) as written,
     ):
         written()
 
@@ -70,6 +70,6 @@ def test_what_nobody_waits_for_ends_with_the_work(tmp_path: Path) -> None:
         assert multiprocessing.active_children()
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), beside.beside(write_late, GOOD):
+    with pytest.raises(KeyboardInterrupt), run_in_fork.run_in_fork(write_late, GOOD):
         interrupt()
     assert not multiprocessing.active_children()

@@ -8,7 +8,7 @@ from benchmarks.networks.llama import llama
 from tests.support.efforts import TEST
 
 import loadmaster as lm
-from loadmaster.planning import contest
+from loadmaster.planning import cut_selection
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
@@ -30,8 +30,8 @@ def test_a_plan_in_blocks_is_near_its_bound(
 ) -> None:
     """Blocks are tried whatever the number of pieces that others leave, of which none is left
     here."""
-    monkeypatch.setattr(contest, "MOST_JUDGED", 1)
-    monkeypatch.setattr(contest, "MOST_BESIDE", 1)
+    monkeypatch.setattr(cut_selection, "MOST_SCREENED", 1)
+    monkeypatch.setattr(cut_selection, "MOST_BESIDE", 1)
     plan = lm.plan([decoder.source], machine, effort=TEST)
     whole = lm.plan([decoder.source], machine, effort=TEST, cut="none")
     assert not lm.verify(plan)

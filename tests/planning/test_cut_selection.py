@@ -1,4 +1,4 @@
-"""Which way to cut is planned in full, with planners whose glances, looks and plans are given."""
+"""Which candidate is planned in full, with planners whose quick scores and plans are given."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import no_progress
-from loadmaster.planning import contest
-from loadmaster.planning.contest import Contest
+from loadmaster.planning import cut_selection
+from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score
 
 
 @dataclass
 class Planner:
-    """A planner whose glance and best plan end at given times."""
+    """A planner whose quick score and best plan end at given times."""
 
     seems: int
     ends: int
@@ -41,7 +41,7 @@ class Planner:
         )
         return SimpleNamespace(jobs=[job] * self.jobs, networks=())
 
-    def glance(self) -> Score:
+    def quick_score(self) -> Score:
         return Score(0, 0, self.seems, self.seems)
 
     def best(self) -> int:
@@ -57,14 +57,14 @@ class Planner:
         return SimpleNamespace(objective=lambda *_: 0)
 
 
-def contest_of(planners: Sequence[Planner]) -> Contest:
+def contest_of(planners: Sequence[Planner]) -> CutSelection:
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
     candidates = (
         Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large)
         for name, planner in offered.items()
     )
     interrupts = Interrupts()
-    return Contest(
+    return CutSelection(
         candidates,
         lambda candidate: cast("Any", offered[candidate.name]),
         interrupts,
@@ -75,7 +75,9 @@ def contest_of(planners: Sequence[Planner]) -> Contest:
 
 @pytest.fixture(autouse=True)
 def _tilings_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "retiled", lambda planner, ends: (planner, ends - planner.tilings))
+    monkeypatch.setattr(
+        cut_selection, "retiled", lambda planner, ends: (planner, ends - planner.tilings)
+    )
 
 
 def test_plans_are_compared_with_tilings_of_their_own() -> None:
@@ -89,7 +91,7 @@ def test_what_seems_worse_is_not_planned_in_full() -> None:
 
 
 def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried() -> None:
-    large, small = Planner(10, 10, contest.MOST_JUDGED), Planner(60, 60)
+    large, small = Planner(10, 10, cut_selection.MOST_SCREENED), Planner(60, 60)
     found = contest_of([Planner(500, 500), large, small])
     assert found.best()[0] is cast("Any", small)
     assert any(
@@ -100,18 +102,18 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
 def test_large_pieces_are_tried_whatever_whole_operators_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whole operators of very many jobs that a glance thinks worse are not planned in full; else
+    """Whole operators of very many jobs of a worse quick score are not planned in full; else
     they are."""
     monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
     for jobs, seems, expected in (
-        (contest.MOST_BESIDE, 500, 1),
+        (cut_selection.MOST_BESIDE, 500, 1),
         (100, 500, 2),
-        (contest.MOST_BESIDE, 50, 1),
+        (cut_selection.MOST_BESIDE, 50, 1),
     ):
         planned: list[Planner] = []
         whole, large = (
             Planner(seems, seems, jobs),
-            Planner(60, 60, contest.MOST_BESIDE, large=True),
+            Planner(60, 60, cut_selection.MOST_BESIDE, large=True),
         )
         found = contest_of([whole, large])
         assert found.best()[0] is cast("Any", large if seems > 60 else whole)
@@ -125,7 +127,7 @@ def test_large_pieces_are_bounded_too() -> None:
 
 def test_a_contest_that_whole_operators_fill_says_so() -> None:
     """Where they leave room for no other way, working one out would be in vain."""
-    for jobs in (1, contest.MOST_BESIDE):
+    for jobs in (1, cut_selection.MOST_BESIDE):
         found = contest_of([Planner(500, 500, jobs)])
         found.best()
         assert found.full is (jobs > 1)
@@ -148,8 +150,8 @@ def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_
 
 def test_tiles_leave_the_pieces_of_others_alone() -> None:
     bands, tiles = (
-        Planner(80, 80, contest.MOST_JUDGED - 1),
-        Planner(60, 60, contest.MOST_JUDGED, tiled=True),
+        Planner(80, 80, cut_selection.MOST_SCREENED - 1),
+        Planner(60, 60, cut_selection.MOST_SCREENED, tiled=True),
     )
     further = Planner(50, 50, 1, tiled=True)
     found = contest_of([Planner(500, 500), bands, tiles, further])

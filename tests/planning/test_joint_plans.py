@@ -77,7 +77,7 @@ def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluation
             )
         )
     (first, many), (second, few) = found
-    assert first.evaluation.judged == second.evaluation.judged
+    assert first.evaluation.final_score == second.evaluation.final_score
     assert (first.order == second.order).all()
     assert few < many / 2
 
@@ -97,7 +97,7 @@ def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.M
     assert search.run(200).evaluations == 200
     assert len({*tried}) == len(tried) < 200, "what is known takes no time, and counts"
     tried.clear()
-    search.fill_less(0.9)
+    search.shrink_capacity(0.9)
     search.run(20)
     assert tried, "with less room nothing is known"
     assert len({*tried}) == len(tried)

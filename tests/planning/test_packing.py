@@ -12,7 +12,7 @@ from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.addresses import reuse_pairs
-from loadmaster.planning.packing import Packings, most_alive, pack, pack_all
+from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
 
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
 
@@ -141,7 +141,7 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran() -> None:
         return pack_all(start, end, size, capacity=capacity, alignment=alignment)
 
     packings, stays, room = (
-        Packings(),
+        PackingCache(),
         columns([(0, 4, 3), (2, 4, 5)]),
         {"capacity": 8, "alignment": 1},
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import loadmaster as lm
-from loadmaster.planning import contest
+from loadmaster.planning import cut_selection
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify_against import verify_against
@@ -25,7 +25,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tupl
     graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
     chosen = lm.plan([graph], target, cut="none", effort="test", **more)
     with monkeypatch.context() as patched:
-        patched.setattr(contest, "retiled", as_it_is)
+        patched.setattr(cut_selection, "retiled", as_it_is)
         return lm.plan([graph], target, cut="none", effort="test", **more), chosen
 
 

@@ -15,7 +15,7 @@ from tests.support.networks import npu
 
 from loadmaster.core.arrays import Ints
 from loadmaster.cost.job_times import JobTable
-from loadmaster.planning.cutting.band_cuts import STRIPES, has_wide_bands, stacked
+from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, has_wide_bands, stacked
 from loadmaster.planning.cutting.banding import BandWork, Network, Stack
 from loadmaster.planning.cutting.stacks import StackModel
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
@@ -131,8 +131,8 @@ def test_stacks_move_about_what_the_model_says() -> None:
         graph = random_network(np.random.default_rng(seed), 6)
         network, plain = network_of(graph, target)
         model = StackModel(network, target, plain)
-        for pipelined, stripes in itertools.product((False, True), ((), (2, 4))):
-            (choice,) = model.best([scratchpad], pipelined=pipelined, stripes=stripes)
+        for pipelined, column_tiles in itertools.product((False, True), ((), (2, 4))):
+            (choice,) = model.best([scratchpad], pipelined=pipelined, column_tiles=column_tiles)
             ratios.append(moved(graph, target, network, choice.stacks, plain) / choice.bytes)
     ratios.sort()
     assert ratios[0] > 0.8
@@ -148,8 +148,11 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     network, plain = network_of(graph, target)
     assert has_wide_bands(network, 4_000)
     model = StackModel(network, target, plain)
-    bands, tiles = (model.best([4_000], stripes=stripes)[0].stacks for stripes in ((), STRIPES))
-    assert max(stack.stripes for stack in tiles) > 1
+    bands, tiles = (
+        model.best([4_000], column_tiles=column_tiles)[0].stacks
+        for column_tiles in ((), COLUMN_TILES)
+    )
+    assert max(stack.column_tiles for stack in tiles) > 1
     assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
         graph, target, network, bands, plain
     )

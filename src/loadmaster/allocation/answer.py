@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 
 if TYPE_CHECKING:
     from loadmaster.allocation.problem import Problem
@@ -82,7 +82,7 @@ Certificate = Load | Infeasibility | str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Allocation(Shown):
+class Allocation(DisplayMixin):
     """Where each buffer goes.
 
     Attributes

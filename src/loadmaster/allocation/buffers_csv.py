@@ -22,7 +22,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Problem
 from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_from
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.files import replace_file, why_unreadable
@@ -53,7 +53,7 @@ _MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
-@takes(AllocationError, path=(str, Path))
+@validate_arguments(AllocationError, path=(str, Path))
 def read_buffers(path: str | Path) -> Problem:
     """Read a problem.
 
@@ -365,7 +365,7 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     return gaps_from(rows) if rows else NO_GAPS
 
 
-@takes(AllocationError, path=(str, Path), problem=Problem)
+@validate_arguments(AllocationError, path=(str, Path), problem=Problem)
 def write_buffers(
     path: str | Path,
     problem: Problem,

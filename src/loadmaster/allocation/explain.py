@@ -152,7 +152,7 @@ class _Whole:
         keep = list(range(len(self.units)))
         tests, block = 0, max(1, len(keep) // 2)
         while True:
-            sure, at = True, 0
+            proven, at = True, 0
             while at < len(keep) and tests < _TESTS:
                 rest = keep[:at] + keep[at + block :]
                 tests += 1
@@ -160,9 +160,9 @@ class _Whole:
                 if verdict is False:
                     keep = rest
                 else:
-                    at, sure = at + block, sure and verdict is True
+                    at, proven = at + block, proven and verdict is True
             if block == 1:
-                return keep, sure and tests < _TESTS
+                return keep, proven and tests < _TESTS
             block //= 2
 
     def instant(self, keep: Sequence[int]) -> int | None:

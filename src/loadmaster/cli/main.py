@@ -29,7 +29,7 @@ from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
-from loadmaster.core.collector import rare_collection
+from loadmaster.core.collector import gc_relaxed
 from loadmaster.core.errors import LoadmasterError, OutputError
 from loadmaster.core.files import protect
 from loadmaster.core.packages import missing
@@ -113,7 +113,7 @@ def main() -> NoReturn:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
         check_streams()
         protect(_inputs(sys.argv[1:]))
-        with rare_collection():
+        with gc_relaxed():
             words = sys.argv[1:] or ["--help"]
             command = typer.main.get_command(app)
             if not {"--help", "-h"}.isdisjoint(words):

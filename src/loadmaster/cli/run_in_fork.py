@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def beside(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Callable[[], Result]]:
+def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Callable[[], Result]]:
     """Begin something that takes the longer the larger a plan is; what is given waits for its
     result. Nobody awaits it afterwards.
 

@@ -40,7 +40,9 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return (f"choose one of {', '.join(names)}" if names else "there are none") + otherwise
 
 
-def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def validate_arguments(
+    error: type[LoadmasterError], **kinds: Any
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Have a function refuse, with ``error``, arguments that are not of the types given here by
     name.
 

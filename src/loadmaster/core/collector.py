@@ -11,7 +11,7 @@ _MANY = 1_000_000
 
 
 @contextmanager
-def rare_collection() -> Iterator[None]:
+def gc_relaxed() -> Iterator[None]:
     """Look for cycles less often, unless they are looked for less often still; afterwards what was
     set before holds again."""
     first, *others = gc.get_threshold()

@@ -52,8 +52,8 @@ class Effort:
             )
 
     @property
-    def glance(self) -> Effort:
-        """What tells whether something is worth more: an eighth, packed once."""
+    def screening(self) -> Effort:
+        """The effort by which candidates are compared: an eighth, packed once."""
         return replace(self, evaluations=self.evaluations // 8, packings=1)
 
     @property

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 
-class Shown:
+class DisplayMixin:
     """An answer with a short ``repr``, a summary, a picture for notebooks, and a table.
 
     A dataclass that inherits from it is made with ``repr=False``. How each class is shown is in

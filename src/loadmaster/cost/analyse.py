@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
 from loadmaster.core.names import unique_names
@@ -32,7 +32,7 @@ _LONG_TEXT = 2**18
 benchmarks.costs`)."""
 
 
-@takes(JobError, jobs=Workload, target=NAMED, cost=str, cache=(str, Path))
+@validate_arguments(JobError, jobs=Workload, target=NAMED, cost=str, cache=(str, Path))
 def analyse(
     jobs: Workload,
     target: Target | str | Path,

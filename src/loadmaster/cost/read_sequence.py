@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import LoadmasterError, PlacementError
 from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_sequence
 from loadmaster.cost.kernels.work_json import FORMAT as WORK
@@ -25,7 +25,7 @@ ROOFLINE, PROFILE = "roofline", "profile"
 _WRITTEN = (".json", ".json.gz")
 
 
-@takes(
+@validate_arguments(
     PlacementError,
     target=NAMED,
     training=bool,

@@ -15,7 +15,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Provenance, costs_json
 from loadmaster.core.record_json import parse_object
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
@@ -25,7 +25,7 @@ _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JobMapping(Shown):
+class JobMapping(DisplayMixin):
     """Which core runs each job, and in which order.
 
     Attributes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress
@@ -38,7 +38,7 @@ _KINDS: dict[str, Any] = {
 """Types of the arguments that both functions take."""
 
 
-@takes(MappingError, objective=str, **_KINDS)
+@validate_arguments(MappingError, objective=str, **_KINDS)
 def map_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -121,7 +121,7 @@ def map_jobs(
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
 
 
-@takes(MappingError, objectives=Sequence, **_KINDS)
+@validate_arguments(MappingError, objectives=Sequence, **_KINDS)
 def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,

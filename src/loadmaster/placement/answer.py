@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.provenance import costs_json
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
@@ -33,7 +33,7 @@ class Rival:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MemoryPlan(Shown):
+class MemoryPlan(DisplayMixin):
     """A placement of every tensor of a kernel sequence, with addresses, estimated times and a lower
     bound.
 

@@ -19,7 +19,7 @@ import numpy as np
 from loadmaster.allocation.allocate import aligned, solve
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
@@ -57,7 +57,7 @@ _AS_GOOD = 0.008
 """How much the gap of later rounds may exceed the gap that the first one reached."""
 
 
-@takes(
+@validate_arguments(
     PlacementError,
     sequence=KernelSequence,
     fast=(Integral, str),

@@ -23,7 +23,7 @@ from loadmaster.planning.decisions import (
     Solution,
     Timeline,
 )
-from loadmaster.planning.packing import Packings, Stays, most_alive, pack, pack_all, retimed
+from loadmaster.planning.packing import PackingCache, Stays, most_alive, pack, pack_all, retimed
 from loadmaster.workloads.job import Job
 
 
@@ -129,7 +129,7 @@ class Addresses:
 
     assess: Assessor
     seconds: Callable[[], float]
-    packings: Packings
+    packings: PackingCache
     effort: Effort = Effort.NORMAL
 
     def pack(

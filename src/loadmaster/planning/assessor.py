@@ -125,7 +125,7 @@ def _copy_times(
 
 @dataclass(frozen=True, eq=False)
 class Assessor:
-    """Times and judges decisions about the jobs of one workload."""
+    """Times and scores decisions about the jobs of one workload."""
 
     workload: Workload
     table: JobTable
@@ -145,7 +145,7 @@ class Assessor:
         )
 
     def wishes(self, placement: Placement) -> dict[str, Any]:
-        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are
+        """What the mapper is told of the goal: how to score, what is urgent, and which cores are
         frugal."""
         if self.goal.objective == "throughput" and not self.goal.is_timed:
             return {}
@@ -156,7 +156,7 @@ class Assessor:
         )
         each = np.arange(len(energy))
 
-        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
+        def score(core: Int32s, end: Ints, makespan: int) -> Score:
             def joules() -> int:
                 return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
 
@@ -167,7 +167,7 @@ class Assessor:
             [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
         )
         wishes: dict[str, Any] = {
-            "judge": judge,
+            "score_of": score,
             "release": self.goal.job_release,
             "allowed": frugal,
         }

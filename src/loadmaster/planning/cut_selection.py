@@ -1,5 +1,10 @@
-"""Which of several ways to cut networks has the best plan: each is glanced at, and the best is
-planned in full, beside whole operators."""
+"""Selects the cut of the networks: of many candidates the one of the best plan.
+
+    minimise over c in candidates   score(plan of c)
+
+A full plan of every candidate would take too long. Each is screened: an eighth of the evaluations
+and no addresses give its quick score. The candidate of the best quick score is planned in full, and
+so are whole operators, unless their lower bound shows that they cannot be better."""
 
 from __future__ import annotations
 
@@ -54,12 +59,12 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
         )
         if found is None:
             break
-        heir, timed = found
-        better = heir.resumed(timed)
-        planner.interrupted |= heir.interrupted
-        if heir.score_of(better) >= planner.score_of(solution):
+        other, timed = found
+        better = other.resumed(timed)
+        planner.interrupted |= other.interrupted
+        if other.score_of(better) >= planner.score_of(solution):
             break
-        planner, solution = heir, better
+        planner, solution = other, better
     return planner, solution
 
 
@@ -71,8 +76,8 @@ def _timed(
     for chosen in _choices(planner, solution, tables):
         if not any(np.array_equal(chosen, other) for other in seen):
             seen.append(chosen)
-            heir = planner.tiled(mixed_table(tables, chosen), chosen)
-            yield heir, replace(heir.timed(solution), search=solution.search)
+            other = planner.tiled(mixed_table(tables, chosen), chosen)
+            yield other, replace(other.timed(solution), search=solution.search)
 
 
 def _choices(
@@ -107,28 +112,28 @@ def _least(costs: Sequence[Floats]) -> Ints:
     return np.asarray(np.argmin(np.stack(costs), axis=0), dtype=np.int64)
 
 
-MOST_JUDGED = 30_000
-"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning
-large workloads takes bounded work.
+MOST_SCREENED = 30_000
+"""Pieces of all candidates that are screened: a candidate with which there would be more is left
+out, so that planning large workloads takes bounded work.
 
 Tiles of rows and columns may be as many again: where memory is so small that they are offered,
-bands fill this number by themselves.
+bands alone reach this number.
 """
 MOST_BESIDE = 10_000
-"""Jobs of whole operators and a piece of each, or large pieces, beside which other ways to cut are
-judged."""
+"""Jobs of whole operators and a piece of each, or large pieces, beside which other candidates are
+screened."""
 _MOST_LARGE = 20_000
-"""Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for
-the size of its networks."""
+"""Pieces of a candidate with large pieces that is screened whatever the others take: it makes few
+for the size of its networks."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed"
     " with the least effort: this is the best plan so far"
 )
 
 
-def fills_contest(workload: Workload) -> bool:
-    """Whether no other way to cut is judged beside jobs, but for large pieces: any makes a piece of
-    every fused operator at least."""
+def fills_selection(workload: Workload) -> bool:
+    """Whether jobs are so many that no other candidate is screened, but for large pieces: any makes
+    a piece of every fused operator at least."""
     return (
         len(workload.jobs)
         + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs})
@@ -138,20 +143,20 @@ def fills_contest(workload: Workload) -> bool:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A way to cut, the planner of its jobs, and the score that a glance gives it."""
+    """A candidate, the planner of its jobs, and its quick score; None: it was not screened."""
 
     candidate: Candidate
     planner: WorkloadPlanner
-    glance: Score | None = None
+    quick: Score | None = None
 
     def order(self) -> tuple[bool, Score | tuple[()]]:
-        """The better entry comes first; one that was not looked at last."""
-        return self.glance is None, self.glance or ()
+        """The better entry comes first; one that was not screened last."""
+        return self.quick is None, self.quick or ()
 
 
-class Contest:
-    """Of several ways to cut networks, finds the one with the best plan; the first that is offered
-    leaves operators whole."""
+class CutSelection:
+    """Selects the candidate with the best plan; the first that is offered leaves operators
+    whole."""
 
     def __init__(
         self,
@@ -171,17 +176,18 @@ class Contest:
         self._tried: int | None = None
         self._notes: list[str] = []
         self.full = False
-        """Whether the ways that are judged have so many pieces that there is no room for
+        """Whether the screened candidates have so many pieces that there is no room for
         another."""
 
     def progress(self, stage: str, share: float) -> None:
-        """Report the progress of a planner; while cuts are chosen, how many have been tried."""
+        """Report the progress of a planner; during the screening, how many candidates were
+        tried."""
         if self._tried is not None:
             stage, share = f"choosing cuts, {self._tried} tried", 0.0
         self._report(stage, share)
 
     def best(self) -> tuple[WorkloadPlanner, Solution]:
-        """The best plan and its planner: of the way to cut that seems best, or of whole
+        """The best plan and its planner: of the best candidate by the screening, or of whole
         operators."""
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
@@ -191,9 +197,9 @@ class Contest:
             if best is not None and (
                 entry.planner.is_late()
                 or self._cannot_win(entry, best[0])
-                or fills_contest(whole.planner.workload)
+                or fills_selection(whole.planner.workload)
             ):
-                # Whole operators of very many jobs that a glance thinks worse take longest to plan.
+                # Whole operators of very many jobs take longest to plan, and were screened worse.
                 continue
             try:
                 # Tilings are chosen for each: a plan that is behind without them may be ahead with
@@ -233,36 +239,38 @@ class Contest:
 
     def notes(self, *, stopped: bool) -> list[str]:
         """What a reader of the plan should know about how it came to be, also if what came after
-        the contest was ``stopped``."""
+        the selection was ``stopped``."""
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators; the second alone if no time is
+        """The best candidate by the screening, then whole operators; these alone if no time is
         left.
 
-        Tiles that a glance thinks better than the first come behind it: of what they promise,
-        addresses may take back more than of bands.
+        Tiles of a better quick score than bands come behind the best bands: addresses may take back
+        more of what tiles promise.
         """
-        seeming = whole
-        judged: list[_Entry] = []
+        incumbent = whole
+        screened: list[_Entry] = []
         try:
             with self._interrupts.breakable():
-                for entry in self._judged(whole):
-                    judged = sorted([*judged, entry], key=_Entry.order)
-                    seeming = next((each for each in judged if not each.candidate.tiled), whole)
+                for entry in self._screened(whole):
+                    screened = sorted([*screened, entry], key=_Entry.order)
+                    incumbent = next((each for each in screened if not each.candidate.tiled), whole)
         except KeyboardInterrupt:
             pass
         self._tried = None
         tiles = [
-            entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()
+            entry
+            for entry in screened
+            if entry.candidate.tiled and entry.order() < incumbent.order()
         ]
-        return list({id(entry.planner): entry for entry in (seeming, *tiles[:1], whole)}.values())
+        return list({id(entry.planner): entry for entry in (incumbent, *tiles[:1], whole)}.values())
 
-    def _judged(self, whole: _Entry) -> Iterator[_Entry]:
-        """Entries with what a glance says of them; whole operators are judged too once there is
-        anything to compare them with."""
+    def _screened(self, whole: _Entry) -> Iterator[_Entry]:
+        """Entries with their quick scores; whole operators have one too once there is anything to
+        compare them with."""
         pieces = {False: len(whole.planner.workload.jobs), True: 0}
-        self.full = fills_contest(whole.planner.workload)
+        self.full = fills_selection(whole.planner.workload)
         refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
@@ -270,35 +278,35 @@ class Contest:
             self._tried = number
             if number == 0:
                 with suppress(CapacityError):
-                    yield replace(whole, glance=whole.planner.glance())
+                    yield replace(whole, quick=whole.planner.quick_score())
             if (
                 candidate.pieces > _MOST_LARGE
                 if candidate.large
-                else pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED
+                else pieces[candidate.tiled] + candidate.pieces > MOST_SCREENED
             ):
                 refused += 1
                 continue
-            entry = self._glanced_at(candidate)
+            entry = self._entry(candidate)
             if entry is not None:
                 pieces[candidate.tiled] += len(entry.planner.workload.jobs)
                 self.full |= candidate.large and pieces[False] > MOST_BESIDE
                 yield entry
         if refused:
-            ways = (
+            cuts = (
                 "one way to cut operators was"
                 if refused == 1
                 else f"{refused} ways to cut operators were"
             )
             self._notes.append(
-                f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together"
+                f"{cuts} not tried, as all that are tried may be {MOST_SCREENED} pieces together"
             )
 
-    def _glanced_at(self, candidate: Candidate) -> _Entry | None:
-        """A way to cut and what a glance says of it; None if a piece has too many operands for a
-        core's buffer, or they are too large."""
+    def _entry(self, candidate: Candidate) -> _Entry | None:
+        """A candidate with its quick score; None if a piece has too many operands for a core's
+        buffer, or they are too large."""
         try:
             planner = self._planner(candidate)
-            return _Entry(candidate, planner, planner.glance())
+            return _Entry(candidate, planner, planner.quick_score())
         except (TargetError, CapacityError):
             return None
 

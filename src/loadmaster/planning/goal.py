@@ -136,7 +136,7 @@ class Goal:
         )
 
     @cached_property
-    def pressing(self) -> frozenset[str]:
+    def urgent(self) -> frozenset[str]:
         """Networks for which all others may be held back: that whose latency counts, or those that
         are due once and for all."""
         due = {

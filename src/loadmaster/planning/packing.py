@@ -100,7 +100,7 @@ def pack_all(
 Answer = TypeVar("Answer", Packing, Packing | None)
 
 
-class Packings:
+class PackingCache:
     """Answers of :func:`pack` and :func:`pack_all` for plans of the same jobs.
 
     Searches that begin alike come to the same plans, and addresses may take longer than all else.

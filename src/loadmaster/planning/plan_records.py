@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.core.provenance import Provenance
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 
@@ -230,7 +230,7 @@ class Improvement:
 
 
 @dataclass(frozen=True, repr=False)
-class PlanRecord(Shown):
+class PlanRecord(DisplayMixin):
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
     Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no

@@ -1,5 +1,4 @@
-"""From networks and a target to a plan: networks are cut in several ways, and of the plans that
-come of it the best is kept."""
+"""From networks and a target to a plan: the best of several cuts of the networks."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arguments import require_known, takes
-from loadmaster.core.collector import rare_collection
+from loadmaster.core.arguments import require_known, validate_arguments
+from loadmaster.core.collector import gc_relaxed
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError
@@ -26,12 +25,12 @@ from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.contest import Contest
+from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
-from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
+from loadmaster.planning.retarget import require_smaller, retargeted
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import NAMED, as_target
@@ -48,11 +47,11 @@ _AFTER_SEARCH = 12.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of
 the joint search, for addresses, for bounds and for writing the plan down, which take about so long
 for thousands of jobs."""
-_TIME_TO_JUDGE = 0.3
-"""Share of a time limit after which no further way to cut is judged."""
+_TIME_TO_SCREEN = 0.3
+"""Share of a time limit after which no further candidate is screened."""
 
 
-@takes(
+@validate_arguments(
     PlanError,
     target=NAMED,
     mini_batches=Integral,
@@ -86,10 +85,10 @@ def plan(
     """Plan networks together on a target.
 
     Cuts operators into pieces that run on several cores or band by band through a small fast
-    memory, in a few ways that a model suggests (:mod:`loadmaster.planning.cutting`). Each is judged
-    by few evaluations, and planned in full are the best of them and whole operators, unless a bound
-    shows that these cannot win. So a plan is never worse than with whole operators, unless time
-    runs out.
+    memory, in a few ways that a model suggests (:mod:`loadmaster.planning.cutting`). A few
+    evaluations give each a quick score; the best of them and whole operators are planned in full,
+    unless a bound shows that these cannot be better. So a plan is never worse than with whole
+    operators, unless time runs out.
 
     A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates
     and simulates: first with everything in main memory, then with activations kept in the fast
@@ -153,7 +152,7 @@ def plan(
         require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
-    with deferred_interrupts() as interrupts, rare_collection():
+    with deferred_interrupts() as interrupts, gc_relaxed():
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
 
@@ -163,12 +162,12 @@ def plan(
         planners = _Planners(
             graphs, mini_batches, goal_for, seed, budget, deadline, report, interrupts
         )
-        contest = planners.contest(target, cut)
-        chosen, best = contest.best()
+        selection = planners.selection(target, cut)
+        chosen, best = selection.best()
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = contest.compared(
-                    chosen, best, *inherited(*planners.contest(smaller, cut).best(), target)
+                chosen, best = selection.compared(
+                    chosen, best, *retargeted(*planners.selection(smaller, cut).best(), target)
                 )
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
@@ -176,10 +175,10 @@ def plan(
         report("assembling", 0.0)
         notes = [
             *_streaming_notes(chosen.workload, target),
-            *contest.notes(stopped=chosen.interrupted),
+            *selection.notes(stopped=chosen.interrupted),
             *(uncut(graphs) if cut == "auto" else ()),
         ]
-        if cut == "auto" and contest.full:
+        if cut == "auto" and selection.full:
             notes.append(
                 "no further way to cut operators was tried, as there are too many jobs to plan"
                 " others beside them"
@@ -207,8 +206,8 @@ def plan(
 
 @dataclass(frozen=True)
 class _Planners:
-    """Makes the planner of a way to cut networks, and the contest of all such ways, for one machine
-    or another."""
+    """Makes the planner of a candidate, and the selection among all of them, for one machine or
+    another."""
 
     graphs: Sequence[Graph]
     mini_batches: int
@@ -220,7 +219,7 @@ class _Planners:
     interrupts: Interrupts
 
     def planner(self, candidate: Candidate, machine: Target, report: Progress) -> WorkloadPlanner:
-        """The planner of the jobs that a way to cut makes."""
+        """The planner of the jobs that a candidate makes."""
         begun = time.monotonic()
         workload = lower(self.graphs, machine, mini_batches=self.mini_batches, cuts=candidate.cuts)
         goal = self.goal_for(workload)
@@ -243,26 +242,26 @@ class _Planners:
             tilings=tilings,
         )
 
-    def contest(self, machine: Target, cut: str) -> Contest:
-        """The contest of all ways to cut that are offered."""
-        judging = self.deadline.part(_TIME_TO_JUDGE)
+    def selection(self, machine: Target, cut: str) -> CutSelection:
+        """The selection among all candidates."""
+        screening = self.deadline.part(_TIME_TO_SCREEN)
         offered = candidates(
             self.graphs,
             machine,
             self.mini_batches,
             cut,
-            judging.passed,
-            lambda: contest.full,
+            screening.passed,
+            lambda: selection.full,
             self.effort,
         )
-        contest = Contest(
+        selection = CutSelection(
             offered,
-            lambda candidate: self.planner(candidate, machine, contest.progress),
+            lambda candidate: self.planner(candidate, machine, selection.progress),
             self.interrupts,
-            judging,
+            screening,
             self.report,
         )
-        return contest
+        return selection
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:

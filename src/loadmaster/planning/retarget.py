@@ -16,19 +16,19 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Core, Memory, Target
 
 
-def inherited(
+def retargeted(
     planner: WorkloadPlanner, solution: Solution, target: Target
 ) -> tuple[WorkloadPlanner, Solution]:
     """The same jobs, order, stays and addresses on a machine that :func:`require_smaller` accepts;
     cores have their places there."""
     table = tiled_table(planner.workload, target, planner.tilings)
-    heir = replace(
+    larger = replace(
         planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target))
     )
     places = core_places(planner.target, target)
     assert places is not None
     core = np.array(places, dtype=np.int32)[solution.schedule.core]
-    return heir, heir.timed(replace(solution, schedule=replace(solution.schedule, core=core)))
+    return larger, larger.timed(replace(solution, schedule=replace(solution.schedule, core=core)))
 
 
 def require_smaller(smaller: Target, target: Target) -> None:

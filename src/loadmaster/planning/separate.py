@@ -133,15 +133,15 @@ class SeparatePipeline:
                 timeline,
                 value[[r.tensor for r in placement.residences if r.memory == 1]],
             )
-            homeless = [
+            unplaced = [
                 r.tensor
                 for r, offset in zip(packed.residences, packed.offsets, strict=True)
                 if offset < 0
             ]
-            if not homeless:
+            if not unplaced:
                 return Draft(schedule, placement, timeline, packed, score)
             in_fast = in_fast.copy()
-            in_fast[homeless] = False
+            in_fast[unplaced] = False
 
     def _map(self, in_fast: Mask) -> Schedule:
         placement = resident(self.assess.workload, in_fast)

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import LoadmasterError, PlanError
 from loadmaster.core.units import (
     FEMTOJOULES,
@@ -175,7 +175,7 @@ def bounds(plan: PlanRecord, proven: Bounds) -> Iterator[str]:
 Check = Callable[[], Iterator[str]]
 
 
-@takes(PlanError, plan=PlanRecord, target=Target)
+@validate_arguments(PlanError, plan=PlanRecord, target=Target)
 def verify_against(
     plan: PlanRecord, graphs: Sequence[Graph], target: Target | None = None
 ) -> tuple[Violation, ...]:

@@ -24,7 +24,7 @@ from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
 from loadmaster.planning.goal import Goal, refusal, require_room
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
-from loadmaster.planning.packing import Packings, Stays
+from loadmaster.planning.packing import PackingCache, Stays
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
@@ -58,7 +58,7 @@ class WorkloadPlanner:
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The tiling of every job, by its position in
     :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
-    packings: Packings = field(default_factory=Packings)
+    packings: PackingCache = field(default_factory=PackingCache)
     """What was packed before, here and by planners that this one makes of itself."""
     joint: list[JointProblem] = field(default_factory=list)
     """Problems of the joint search: planners of the same jobs and costs share one, and what it
@@ -131,16 +131,16 @@ class WorkloadPlanner:
 
     def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
         """A planner of the same jobs with other tilings; bounds are those of any."""
-        heir = replace(
+        planner = replace(
             self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings
         )
-        heir._bounds = self._bounds
-        return heir
+        planner._bounds = self._bounds
+        return planner
 
-    def glance(self) -> Score:
-        """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses
-        in main memory."""
-        few = replace(self, effort=self.effort.glance)
+    def quick_score(self) -> Score:
+        """An estimate of the score of :meth:`best`: few schedules and orders, and no addresses in
+        main memory."""
+        few = replace(self, effort=self.effort.screening)
         begun = (
             few._separate.without_fast_memory()
             if self.target.main.in_place
@@ -157,7 +157,7 @@ class WorkloadPlanner:
             seed=self.seed,
             late=self.is_late,
         )
-        return min(begun.score, search.run(few.effort.evaluations).evaluation.judged)
+        return min(begun.score, search.run(few.effort.evaluations).evaluation.final_score)
 
     def resumed(self, solution: Solution) -> Solution:
         """A plan no worse than a complete one, by a round of the joint search from its order."""
@@ -253,7 +253,7 @@ class WorkloadPlanner:
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else self.effort.evaluations // self.effort.packings)
-            score = found.evaluation.judged
+            score = found.evaluation.final_score
             yield found.evaluations, score, None
             if score.overflow or (least is not None and score >= least):
                 # Packing it would be in vain: with even less room nothing better is found.
@@ -271,7 +271,7 @@ class WorkloadPlanner:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
-                search.fill_less(
+                search.shrink_capacity(
                     **{"main" if candidate is not None and solution is None else "fast": less}
                 )
             if solution is None:
@@ -293,18 +293,20 @@ class WorkloadPlanner:
             [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule
         )
         packed = self._addresses.pack(1, placement, timeline, worth)
-        homeless = [
+        unplaced = [
             r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0
         ]
-        if homeless and not self.target.main.in_place:
+        if unplaced and not self.target.main.in_place:
             return None, False
-        if homeless:
-            placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
+        if unplaced:
+            placement, timeline = evict(unplaced, placement, timeline, tensors, self.table, jobs)
             placed = [offset for offset in packed.offsets if offset >= 0]
             packed = Stays.of(self.workload, placement, timeline, 1).packed(
                 Packing(np.array(placed, dtype=np.int64), 0, packed.load)
             )
-        return Draft(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
+        return Draft(
+            schedule, placement, timeline, packed, found.evaluation.final_score
+        ), not unplaced
 
     def is_late(self) -> bool:
         """Whether the search should end where it is."""

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arguments import require_known, validate_arguments
 from loadmaster.core.errors import TargetError
 from loadmaster.core.files import why_unreadable
 from loadmaster.targets.hardware import Target
@@ -35,7 +35,7 @@ def bundled_text(name: str) -> str:
     return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-@takes(TargetError, source=(str, Path), overrides=Iterable)
+@validate_arguments(TargetError, source=(str, Path), overrides=Iterable)
 def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     """Read a target.
 

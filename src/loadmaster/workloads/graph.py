@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 
 if TYPE_CHECKING:
     from loadmaster.workloads.window import Window
@@ -198,7 +198,7 @@ def uncounted(kinds: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Graph(Shown):
+class Graph(DisplayMixin):
     """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on
     unknown operators.
 

@@ -1,7 +1,7 @@
 // Python binding of the choice of cuts.
 #include "bindings/task_graph.hpp"
 #include "cutting/improve.hpp"
-#include "cutting/rehearsal.hpp"
+#include "cutting/piece_simulator.hpp"
 #include "cutting/stacks.hpp"
 
 #include <algorithm>
@@ -95,7 +95,7 @@ class CutProblem {
     double makespan(const Ints &option) const {
         require_options(option);
         nb::gil_scoped_release release;
-        return cutting::Rehearsal(network_).run(view(option)).end;
+        return cutting::PieceSimulator(network_).run(view(option)).end;
     }
 
   private:
@@ -157,19 +157,19 @@ class BandProblem {
         return each(first, last, columns, bands, cutting::steps_of(bands), false);
     }
 
-    // For each operator of a stack where its stripes end, and where what no later stripe needs
-    // does.
-    std::pair<std::vector<cutting::Ends>, std::vector<cutting::Ends>> stripes(
-        std::int64_t first, std::int64_t last, std::int64_t stripes, bool columns) const {
-        return {each(first, last, columns, stripes, stripes, false),
-            each(first, last, columns, stripes, stripes, true)};
+    // For each operator of a stack where its column tiles end, and where what no later column tile
+    // needs does.
+    std::pair<std::vector<cutting::Ends>, std::vector<cutting::Ends>> column_tiles(
+        std::int64_t first, std::int64_t last, std::int64_t column_tiles, bool columns) const {
+        return {each(first, last, columns, column_tiles, column_tiles, false),
+            each(first, last, columns, column_tiles, column_tiles, true)};
     }
 
     nb::object best(std::pair<Ints, Ints> way_first, std::pair<Ints, Ints> bands,
         std::pair<Ints, Ints> channels, std::pair<Floats, Floats> beside,
         std::pair<Floats, Floats> alone, std::pair<Floats, Floats> refill, Ints by_channel,
         Ints plain_pieces, Floats plain_times, std::int64_t cores, std::int64_t alignment,
-        double bytes_of_piece, double price, bool pipelined, Ints rooms, Ints stripes) const {
+        double bytes_of_piece, double price, bool pipelined, Ints rooms, Ints column_tiles) const {
         const auto costs = [&](auto &first, auto &bands, auto &channels, auto &beside, auto &alone,
                                auto &refill) {
             require_ends(first, network_.operators, bands.size(),
@@ -201,18 +201,18 @@ class BandProblem {
             "model: arrays of different lengths");
         require(cores >= 1 && alignment >= 1 && rooms.size() >= 1, "model: out of range");
         require_below(view(rooms), std::int64_t{1} << 61, "rooms: must not be negative");
-        for (std::size_t i = 0; i < stripes.size(); ++i)
-            require(stripes.data()[i] >= 2, "stripes: at least 2");
+        for (std::size_t i = 0; i < column_tiles.size(); ++i)
+            require(column_tiles.data()[i] >= 2, "column_tiles: at least 2");
         std::vector<cutting::StackChoice> found;
         {
             nb::gil_scoped_release release;
-            found = cutting::best_stacks(network_, model, view(rooms), view(stripes));
+            found = cutting::best_stacks(network_, model, view(rooms), view(column_tiles));
         }
         nb::list answers;
         for (const cutting::StackChoice &choice : found) {
             nb::list stacks;
-            for (const auto &[first, last, bands, columns, channels, stripes] : choice.stacks)
-                stacks.append(nb::make_tuple(first, last, bands, columns, channels, stripes));
+            for (const auto &[first, last, bands, columns, channels, column_tiles] : choice.stacks)
+                stacks.append(nb::make_tuple(first, last, bands, columns, channels, column_tiles));
             answers.append(nb::make_tuple(stacks, choice.cost, choice.bytes, choice.seconds));
         }
         return answers;
@@ -292,11 +292,11 @@ void bind_cutting(nb::module_ &module) {
             nb::arg("edges"))
         .def("ends", &BandProblem::ends, nb::arg("first"), nb::arg("last"), nb::arg("bands"),
             nb::arg("columns"))
-        .def("stripes", &BandProblem::stripes, nb::arg("first"), nb::arg("last"),
-            nb::arg("stripes"), nb::arg("columns"))
+        .def("column_tiles", &BandProblem::column_tiles, nb::arg("first"), nb::arg("last"),
+            nb::arg("column_tiles"), nb::arg("columns"))
         .def("best", &BandProblem::best, nb::kw_only(), nb::arg("way_first"), nb::arg("bands"),
             nb::arg("channels"), nb::arg("beside"), nb::arg("alone"), nb::arg("refill"),
             nb::arg("by_channel"), nb::arg("plain_pieces"), nb::arg("plain_times"),
             nb::arg("cores"), nb::arg("alignment"), nb::arg("bytes_of_piece"), nb::arg("price"),
-            nb::arg("pipelined"), nb::arg("rooms"), nb::arg("stripes"));
+            nb::arg("pipelined"), nb::arg("rooms"), nb::arg("column_tiles"));
 }

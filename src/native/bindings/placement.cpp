@@ -177,15 +177,15 @@ class PlacementProblem {
         check(guess);
         check(base);
         check(engines);
-        const Advice advice{
+        const LpRounding rounding{
             view(prices.memory), view(prices.fast), view(prices.slow), guess.views()};
         const Paths start = base.copy();
         allocation::Budget budget = budget_of(nodes, seconds);
         Paths found;
         {
             nb::gil_scoped_release release;
-            found =
-                placement::search(t_, k_, advice, start, moves, engines.links, goal, seed, budget);
+            found = placement::search(
+                t_, k_, rounding, start, moves, engines.links, goal, seed, budget);
         }
         const double reached = found.seconds;
         const std::int64_t rounds = found.rounds;

@@ -60,7 +60,8 @@ struct BandNetwork {
     // where there are none. `ends[last - 1 - op]` are those of the readers.
     Ends ends_of(const Axis &axis, std::size_t op, std::size_t last, std::int64_t bands,
         std::int64_t steps, std::span<const Ends> ends) const;
-    // Where the part of each stripe ends that no later stripe needs; what follows is its halo.
+    // Where the part of each column tile ends that no later column tile needs; what follows is its
+    // halo.
     Ends own_of(
         const Axis &across, std::size_t op, std::size_t last, std::span<const Ends> ends) const;
 };

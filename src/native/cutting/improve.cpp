@@ -1,7 +1,7 @@
 #include "cutting/improve.hpp"
 
 #include "common/random.hpp"
-#include "cutting/rehearsal.hpp"
+#include "cutting/piece_simulator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,9 +20,9 @@ constexpr std::size_t settling = 3; // operators after those changed before that
 class Improvement {
   public:
     Improvement(const Network &network, std::span<const std::int64_t> option, std::int64_t most)
-        : network_(network), rehearsal_(network), random_(0, 0),
-          option_(option.begin(), option.end()), left_(most), best_(rehearsal_.run(option_)),
-          passed_(rehearsal_.passed()) {
+        : network_(network), simulator_(network), random_(0, 0),
+          option_(option.begin(), option.end()), left_(most), best_(simulator_.run(option_)),
+          passed_(simulator_.passed()) {
         readers_.resize(network.operators);
         for (std::size_t op = 0; op < network.operators; ++op)
             for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1];
@@ -77,16 +77,16 @@ class Improvement {
     // How what is chosen now runs; given up where it certainly ends after `limit`, or is so far
     // behind that it seldom ends before: most changes are.
     Outcome run(double limit) {
-        const Outcome outcome = rehearsal_.run(option_,
+        const Outcome outcome = simulator_.run(option_,
             {std::max(best_.end, limit), passed_, last_ + settling,
                 limit - best_.end + behind * best_.end});
-        left_ -= rehearsal_.pieces();
+        left_ -= simulator_.pieces();
         return outcome;
     }
 
     void accept(const Outcome &outcome) {
         best_ = outcome;
-        passed_ = rehearsal_.passed();
+        passed_ = simulator_.passed();
     }
 
     // Another option for an operator and, once in three times, for one or two that read from one
@@ -115,8 +115,8 @@ class Improvement {
     bool change(std::size_t op, std::int64_t other) {
         const std::int64_t now = option_[op];
         option_[op] = other;
-        const Outcome outcome = rehearsal_.run(option_, {best_.end});
-        left_ -= rehearsal_.size();
+        const Outcome outcome = simulator_.run(option_, {best_.end});
+        left_ -= simulator_.size();
         if (outcome < best_) {
             accept(outcome);
             return true;
@@ -126,7 +126,7 @@ class Improvement {
     }
 
     const Network &network_;
-    Rehearsal rehearsal_;
+    PieceSimulator simulator_;
     mapping::Random random_;
     std::vector<std::int64_t> option_;
     std::vector<std::vector<std::size_t>> readers_;

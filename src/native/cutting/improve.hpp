@@ -11,7 +11,7 @@ namespace loadmaster::cutting {
 
 struct Choice {
     std::vector<std::int64_t> option; // of every operator, counted from its first
-    double makespan;                  // seconds, as `Rehearsal` has it
+    double makespan;                  // seconds, as `PieceSimulator` has it
 };
 
 // Changes the option of one operator after the other as long as all then ends earlier, or as early

@@ -1,4 +1,4 @@
-#include "cutting/rehearsal.hpp"
+#include "cutting/piece_simulator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr double rounding =
 
 } // namespace
 
-Rehearsal::Rehearsal(const Network &network)
+PieceSimulator::PieceSimulator(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()),
       edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
@@ -27,7 +27,7 @@ Rehearsal::Rehearsal(const Network &network)
         }
 }
 
-void Rehearsal::find_gates() {
+void PieceSimulator::find_gates() {
     gate_.resize(network_.operators);
     std::int64_t all = 0, used = 0;
     std::size_t freed = 0;
@@ -40,7 +40,7 @@ void Rehearsal::find_gates() {
 
 // Cores have prices that add up to one, lower for slower ones. What each piece costs on the core
 // where it is cheapest adds up to no more than any run takes.
-void Rehearsal::find_shares() {
+void PieceSimulator::find_shares() {
     const std::size_t cores = network_.cores;
     std::vector<double> price(cores, 0.0);
     for (std::size_t i = 0; i < network_.alone.size(); ++i) price[i % cores] += network_.alone[i];
@@ -52,7 +52,7 @@ void Rehearsal::find_shares() {
         share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
 }
 
-Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limits) {
+Outcome PieceSimulator::run(std::span<const std::int64_t> option, const Limits &limits) {
     set_up(option);
     const double last = limits.end * (1.0 + margin);
     while (true) {
@@ -72,7 +72,7 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option, const Limits &limit
     }
 }
 
-bool Rehearsal::falls_behind(const Limits &limits) {
+bool PieceSimulator::falls_behind(const Limits &limits) {
     const std::size_t before = begun_;
     while (begun_ < network_.operators && left_[begun_] == 0) passed_[begun_++] = now_;
     return begun_ > before && begun_ > limits.from && !limits.passed.empty() &&
@@ -81,7 +81,7 @@ bool Rehearsal::falls_behind(const Limits &limits) {
 
 // Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more
 // is demanded than it has goes so much slower.
-void Rehearsal::advance() {
+void PieceSimulator::advance() {
     double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
     for (const Running &run : running_) near += run.near, main += run.main;
     near = std::max(1.0, near), main = std::max(1.0, main);
@@ -107,7 +107,7 @@ void Rehearsal::advance() {
     running_.resize(kept);
 }
 
-void Rehearsal::set_up(std::span<const std::int64_t> option) {
+void PieceSimulator::set_up(std::span<const std::int64_t> option) {
     const std::size_t operators = network_.operators;
     option_.resize(operators), first_.resize(operators), left_.resize(operators);
     place_.clear(), waiting_.clear(), fetches_.clear(), running_.clear();
@@ -127,7 +127,7 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
     for (std::size_t piece = 0; piece < place_.size(); ++piece) enable(piece);
 }
 
-void Rehearsal::set_up(std::size_t op) {
+void PieceSimulator::set_up(std::size_t op) {
     const std::size_t count = tiles(op),
                       number = static_cast<std::size_t>(network_.piece_first[option_[op]]);
     first_[op] = place_.size();
@@ -150,13 +150,13 @@ void Rehearsal::set_up(std::size_t op) {
     }
 }
 
-std::size_t Rehearsal::tiles(std::size_t op) const {
+std::size_t PieceSimulator::tiles(std::size_t op) const {
     return static_cast<std::size_t>(
         network_.piece_first[option_[op] + 1] - network_.piece_first[option_[op]]);
 }
 
 // Most operators have the options of the run before.
-void Rehearsal::find_edge(std::size_t op, std::int64_t at) {
+void PieceSimulator::find_edge(std::size_t op, std::int64_t at) {
     const std::uint64_t options = network_.piece_first.size();
     const std::uint64_t key = (static_cast<std::uint64_t>(at) * options + option_[op]) * options +
         option_[network_.source[at]];
@@ -166,7 +166,7 @@ void Rehearsal::find_edge(std::size_t op, std::int64_t at) {
     edge_[at] = &found->second, edge_key_[at] = key;
 }
 
-Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
+PieceSimulator::Edge PieceSimulator::made_edge(std::size_t op, std::int64_t at) const {
     const std::int64_t first = network_.piece_first[option_[op]],
                        last = network_.piece_first[option_[op] + 1];
     const std::int64_t source = option_[network_.source[at]];
@@ -186,7 +186,7 @@ Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
     return edge;
 }
 
-bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
+bool PieceSimulator::overlap(std::size_t need, std::size_t made) const {
     const std::int64_t *one = &network_.needed[need * 2 * network_.rank],
                        *other = &network_.made[made * 2 * network_.rank];
     for (std::size_t d = 0; d < 2 * network_.rank; d += 2)
@@ -194,7 +194,7 @@ bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
     return true;
 }
 
-void Rehearsal::fetch_next() {
+void PieceSimulator::fetch_next() {
     if (fetching_ || fetched_ == fetches_.size()) return;
     const Place &place = place_[fetches_[fetched_]];
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
@@ -205,7 +205,7 @@ void Rehearsal::fetch_next() {
 
 // The piece that something was fetched for, and those after it that read the same, need not wait
 // for it any more.
-void Rehearsal::fetched() {
+void PieceSimulator::fetched() {
     fetching_ = false;
     const std::size_t piece = fetches_[fetched_++], op = place_[piece].op, count = tiles(op);
     for (std::size_t tile = piece - first_[op]; tile < count; ++tile) {
@@ -216,7 +216,7 @@ void Rehearsal::fetched() {
     }
 }
 
-void Rehearsal::dispatch() {
+void PieceSimulator::dispatch() {
     std::size_t piece = ready_.from(0);
     if (idle_ == 0 || piece == IndexSet::none) return;
     expected_.assign(network_.cores, now_);
@@ -240,7 +240,7 @@ void Rehearsal::dispatch() {
     }
 }
 
-void Rehearsal::start(std::size_t piece, std::size_t core) {
+void PieceSimulator::start(std::size_t piece, std::size_t core) {
     const std::size_t number = place_[piece].number;
     const double alone = network_.alone[number * network_.cores + core];
     const double per_second = alone > 0.0 ? 1.0 / alone : 0.0;
@@ -251,7 +251,7 @@ void Rehearsal::start(std::size_t piece, std::size_t core) {
         network_.stream[number] * per_second, 1.0});
 }
 
-void Rehearsal::finish(std::size_t piece) {
+void PieceSimulator::finish(std::size_t piece) {
     const Place &place = place_[piece];
     const std::size_t tile = piece - piece_of(place.op, place.mini_batch, 0);
     busy_[core_[piece]] = 0, ++idle_, --left_[place.op];
@@ -261,7 +261,7 @@ void Rehearsal::finish(std::size_t piece) {
                 reader_[at], place.mini_batch, static_cast<std::size_t>(edge_[at]->reader[i])));
 }
 
-void Rehearsal::enable(std::size_t piece) {
+void PieceSimulator::enable(std::size_t piece) {
     if (--waiting_[piece] == 0) ready_.insert(piece);
 }
 

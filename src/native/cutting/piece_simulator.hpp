@@ -35,9 +35,9 @@ struct Limits {
 // for a busy core does. What runs at once shares the links as in a plan (simulation/fluid.hpp), and
 // what operators are given is fetched in their order, once for all mini-batches, as early as there
 // is room for it.
-class Rehearsal {
+class PieceSimulator {
   public:
-    explicit Rehearsal(const Network &network);
+    explicit PieceSimulator(const Network &network);
 
     // The option of every operator is counted from its first. A run that is given up is said never
     // to end. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).

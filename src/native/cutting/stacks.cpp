@@ -16,8 +16,8 @@ constexpr std::size_t most_kept = 3; // results kept between two stacks; of more
 constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr double less = 1 - 1e-9; // share of a cost below which another is less
 
-// A weight, or a halo between stripes: the room that it takes to stay, and what crosses if it does,
-// and if it does not.
+// A weight, or a halo between column tiles: the room that it takes to stay, and what crosses if it
+// does, and if it does not.
 struct Stay {
     double room, once, streamed;
     std::int64_t storage;
@@ -166,31 +166,33 @@ BandedStack single(const Costs &costs, int axis, std::size_t op, std::int64_t wa
     return found;
 }
 
-// Stacks that end with one operator, in so many bands, and stripes across them. A turn has a step
-// for each operator; an operator that is put in front adds what it reads and writes and changes
-// nothing else. All stripes take as much as the widest; a halo between them stays or goes out and
-// comes back.
+// Stacks that end with one operator, in so many bands, and column tiles across them. A turn has a
+// step for each operator; an operator that is put in front adds what it reads and writes and
+// changes nothing else. All column tiles take as much as the widest; a halo between them stays or
+// goes out and comes back.
 class Bands {
   public:
-    Bands(const Costs &costs, int axis, std::size_t last, std::int64_t bands, std::int64_t stripes)
+    Bands(const Costs &costs, int axis, std::size_t last, std::int64_t bands,
+        std::int64_t column_tiles)
         : costs_(costs), network_(costs.network), model_(costs.model), axis_(axis), last_(last),
           turns_(steps_of(bands) + (model_.pipelined ? longest : 0)),
           change_(turns_ * longest + 1, 0),
-          found_{{0, static_cast<std::int64_t>(last), bands, axis, 1, stripes},
+          found_{{0, static_cast<std::int64_t>(last), bands, axis, 1, column_tiles},
               std::vector<double>(turns_), {}, {}, {}, 0.0, 0.0} {}
 
     // Puts an operator in front; false once what lies inside exceeds the room.
     bool add(std::size_t op, std::int64_t room) {
         const Axis &along = network_.axes[axis_], &across = network_.axes[1 - axis_];
-        const std::int64_t bands = found_.stack.bands, stripes = found_.stack.stripes;
+        const std::int64_t bands = found_.stack.bands, column_tiles = found_.stack.column_tiles;
         found_.stack.first = static_cast<std::int64_t>(op);
         ends_.push_back(network_.ends_of(along, op, last_, bands, steps_of(bands), ends_));
         const Ends &ends = ends_.back();
         std::int64_t busy = 0;
         for (std::size_t i = 0; i < ends.size(); ++i) busy += ends[i] > (i == 0 ? 0 : ends[i - 1]);
         std::int64_t pieces = busy, widest = 1, widest_halo = 0, halos = 0;
-        if (stripes > 1) {
-            across_.push_back(network_.ends_of(across, op, last_, stripes, stripes, across_));
+        if (column_tiles > 1) {
+            across_.push_back(
+                network_.ends_of(across, op, last_, column_tiles, column_tiles, across_));
             const Ends own = network_.own_of(across, op, last_, across_), &stop = across_.back();
             std::int64_t each = 0;
             for (std::size_t i = 0; i < own.size(); ++i) {
@@ -213,7 +215,7 @@ class Bands {
                 continue;
             }
             std::int64_t size = network_.bytes[storage];
-            if (stripes > 1) {
+            if (column_tiles > 1) {
                 const std::int64_t extent = across_.back().back();
                 const auto share = static_cast<double>(size) / static_cast<double>(extent);
                 if (widest_halo > 0)
@@ -231,12 +233,12 @@ class Bands {
             const double moved = bytes * (way < 0 ? 1.0 : costs_.refill(axis_, op, way, k));
             if (network_.kind[storage] == weight) {
                 add_stay(found_.stays,
-                    {costs_.padded(bytes), bytes, moved * static_cast<double>(busy * stripes),
+                    {costs_.padded(bytes), bytes, moved * static_cast<double>(busy * column_tiles),
                         storage});
                 continue;
             }
             double times = times_read(network_, along, use, ends);
-            if (stripes > 1) {
+            if (column_tiles > 1) {
                 std::int64_t needed = 0, begin = 0;
                 for (const std::int64_t end : across_.back()) {
                     needed += network_.high(across, use, end) - network_.low(across, use, begin);
@@ -272,13 +274,13 @@ class Bands {
         return (band + behind(op)) * longest + place(op);
     }
 
-    // What there is in each turn of a result that is needed behind the stack. Of one in stripes all
-    // but the one at work may lie there.
+    // What there is in each turn of a result that is needed behind the stack. Of one in column
+    // tiles all but the one at work may lie there.
     void keep(std::size_t op, std::int64_t storage) {
         const Ends &ends = ends_.back();
         const auto size = static_cast<double>(network_.bytes[storage]);
         std::vector<double> there(turns_, size);
-        if (found_.stack.stripes == 1)
+        if (found_.stack.column_tiles == 1)
             for (std::int64_t turn = 0; turn < turns_; ++turn) {
                 const std::int64_t band = std::clamp<std::int64_t>(
                     turn - behind(op), 0, static_cast<std::int64_t>(ends.size()) - 1);
@@ -462,7 +464,7 @@ std::vector<Keepable> what_may_be_kept(const BandNetwork &network, std::int64_t 
 } // namespace
 
 std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackModel &model,
-    std::span<const std::int64_t> rooms, std::span<const std::int64_t> stripes) {
+    std::span<const std::int64_t> rooms, std::span<const std::int64_t> column_tiles) {
     const std::int64_t most = *std::ranges::max_element(rooms);
     const std::vector<Keepable> keepable = what_may_be_kept(network, most);
     const Costs costs(network, model);
@@ -471,7 +473,7 @@ std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackMode
     const auto extend = [&](const BandedStack &stack) {
         for (Cover &cover : covers) cover.extend(stack);
     };
-    // All stacks of several operators in so many bands and stripes that end with one operator.
+    // All stacks of several operators in so many bands and column tiles that end with one operator.
     const auto end_with = [&](std::size_t last, int axis, std::int64_t bands, std::int64_t across) {
         Bands found(costs, axis, last, bands, across);
         for (std::size_t op = last; op-- > 0 && last - op <= longest;) {
@@ -497,7 +499,7 @@ std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackMode
             }
         }
         for (int axis = 0; axis < 2; ++axis)
-            for (const std::int64_t across : stripes)
+            for (const std::int64_t across : column_tiles)
                 for (std::int64_t w = model.ways[axis].first[op];
                     w < model.ways[axis].first[op + 1]; ++w)
                     if (model.ways[axis].channels[w] == 1 && model.ways[axis].bands[w] > 1)

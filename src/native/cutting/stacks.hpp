@@ -38,7 +38,7 @@ struct StackModel {
 };
 
 struct Stack {
-    std::int64_t first, last, bands, columns, channels, stripes;
+    std::int64_t first, last, bands, columns, channels, column_tiles;
 };
 
 struct StackChoice {
@@ -47,8 +47,9 @@ struct StackChoice {
 };
 
 // The stacks of least cost for each room, in bytes. Stacks of several operators are tried in each
-// number of `stripes` too: cut across their bands, all bands of one stripe before the next.
+// number of `column_tiles` too: cut across their bands, all bands of one column tile before the
+// next.
 std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackModel &model,
-    std::span<const std::int64_t> rooms, std::span<const std::int64_t> stripes);
+    std::span<const std::int64_t> rooms, std::span<const std::int64_t> column_tiles);
 
 } // namespace loadmaster::cutting

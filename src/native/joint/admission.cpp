@@ -257,7 +257,7 @@ class Simulation {
     }
 
     // What goes to main memory first, as it makes room; else the first fetch of what is there.
-    void start_copy(bool giving_way) {
+    void start_copy(bool low_priority) {
         if (busy_[work_.cores]) return;
         if (!leaving_.empty()) {
             start_copy(leaving_.front());
@@ -269,7 +269,7 @@ class Simulation {
             // A tensor has one place at a time: its earlier stay must be over.
             if (s > 0 && stays_.stays[s - 1].tensor == t && users_[s - 1] > 0) return;
             if (!in_main(t)) continue;
-            if (stays_.stays[s].pressing > begun() && (!giving_way || in_the_way(*it))) return;
+            if (stays_.stays[s].urgent_from > begun() && (!low_priority || in_the_way(*it))) return;
             start_copy(*it);
             pending_.erase(it);
             return;

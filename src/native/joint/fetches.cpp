@@ -52,7 +52,8 @@ void find_pressing(std::vector<Stay> &stays, const Work &work, const Machine &ma
         Stay &stay = stays[*s];
         latest = std::min(latest, elapsed[stay.begin] - lead) -
             static_cast<double>(work.bytes[stay.tensor]) / machine.main_read;
-        stay.pressing = std::lower_bound(elapsed.begin(), elapsed.end(), latest) - elapsed.begin();
+        stay.urgent_from =
+            std::lower_bound(elapsed.begin(), elapsed.end(), latest) - elapsed.begin();
     }
 }
 

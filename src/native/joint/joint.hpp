@@ -74,7 +74,7 @@ struct Options {
 struct Stay {
     std::int64_t tensor, first, begin, last;
     bool fetched, leaves = false;
-    std::int64_t pressing =
+    std::int64_t urgent_from =
         0; // a position: from when all jobs before it have begun, a fetch gives way no more
 };
 

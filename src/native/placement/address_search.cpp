@@ -104,7 +104,7 @@ class AddressSearch {
         return to >= 0 && to + size <= capacity_ ? to - to % alignment_ : -1;
     }
 
-    // Finds addresses for the homeless, the largest first.
+    // Finds addresses for those without one, the largest first.
     bool settle_all() {
         if (homeless_.size() > kMost) return false;
         std::ranges::sort(homeless_, std::greater{},

@@ -15,9 +15,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Search {
   public:
-    Search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Paths &base,
-        bool moves, const Links &links, std::uint64_t seed, allocation::Budget &budget)
-        : t_(tensors), k_(kernels), advice_(advice), base_(base), moves_(moves), random_(seed),
+    Search(const Tensors &tensors, const Kernels &kernels, const LpRounding &rounding,
+        const Paths &base, bool moves, const Links &links, std::uint64_t seed,
+        allocation::Budget &budget)
+        : t_(tensors), k_(kernels), rounding_(rounding), base_(base), moves_(moves), random_(seed),
           budget_(budget), paths_(base) {
         if (links.overlaps) schedule_.emplace(tensors, kernels, links);
         used_.assign(k_.count(), 0);
@@ -30,7 +31,7 @@ class Search {
                        end = k_.workspace.begin() + k_.first_algorithm[k + 1];
             least_[k] = *std::min_element(begin, end);
             several_[k + 1] = several_[k] + (k_.algorithms(k) > 1);
-            rent_[k + 1] = rent_[k] + advice_.memory[k];
+            rent_[k + 1] = rent_[k] + rounding_.memory[k];
         }
         owner_.resize(t_.kernel.size());
         begin_.assign(t_.count(), 0);
@@ -174,9 +175,9 @@ class Search {
             double fast = free >= size + least_[k] ? time_of(k, free - size) : kNever;
             place = 1;
             double slow = free >= least_[k] ? time_of(k, free) : kNever;
-            if (!exactly && fast < kNever) fast = advice_.fast[u];
-            if (!exactly && slow < kNever) slow = advice_.slow[u];
-            choices_.fast[i] = fast + rent * advice_.memory[k] * static_cast<double>(size);
+            if (!exactly && fast < kNever) fast = rounding_.fast[u];
+            if (!exactly && slow < kNever) slow = rounding_.slow[u];
+            choices_.fast[i] = fast + rent * rounding_.memory[k] * static_cast<double>(size);
             choices_.slow[i] = slow;
             const std::int64_t from = u > begin ? t_.kernel[u - 1] + 1 : 0;
             const bool alive = u > begin || choices_.live_range == LiveRange::cyclic ||
@@ -275,12 +276,12 @@ class Search {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin;
-            if ((advice_.guess.fast[u] ? choices_.fast[i] : choices_.slow[i]) == kNever)
+            if ((rounding_.guess.fast[u] ? choices_.fast[i] : choices_.slow[i]) == kNever)
                 return false;
-            if (advice_.guess.stays[u] && choices_.stay[i] == kNever) return false;
+            if (rounding_.guess.stays[u] && choices_.stay[i] == kNever) return false;
         }
-        if (advice_.guess.tail[t] && choices_.tail == kNever) return false;
-        take(t, advice_.guess);
+        if (rounding_.guess.tail[t] && choices_.tail == kNever) return false;
+        take(t, rounding_.guess);
         return true;
     }
 
@@ -393,7 +394,7 @@ class Search {
 
     const Tensors &t_;
     const Kernels &k_;
-    const Advice &advice_;
+    const LpRounding &rounding_;
     const Paths &base_;
     const bool moves_;
     std::mt19937_64 random_;
@@ -420,10 +421,10 @@ class Search {
 
 } // namespace
 
-Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
+Paths search(const Tensors &tensors, const Kernels &kernels, const LpRounding &rounding,
     const Paths &base, bool moves, const Links &links, double goal, std::uint64_t seed,
     allocation::Budget &budget) {
-    return Search(tensors, kernels, advice, base, moves, links, seed, budget).run(goal);
+    return Search(tensors, kernels, rounding, base, moves, links, seed, budget).run(goal);
 }
 
 } // namespace loadmaster::placement

@@ -13,7 +13,7 @@
 namespace loadmaster::placement {
 
 // What a linear program says: prices by which paths are compared, and paths near its solution.
-struct Advice {
+struct LpRounding {
     std::span<const double> memory;     // seconds per byte while each kernel runs
     std::span<const double> fast, slow; // seconds for each use in either memory
     PathsView guess;
@@ -30,7 +30,7 @@ struct Paths {
 // kernels, placements are compared once these are scheduled, and `tensors` have the copies' costs
 // at the prices. `base` is a placement that keeps the limits, where each kernel has what it cannot
 // do without. Deterministic for a seed.
-Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice,
+Paths search(const Tensors &tensors, const Kernels &kernels, const LpRounding &rounding,
     const Paths &base, bool moves, const Links &links, double goal, std::uint64_t seed,
     allocation::Budget &budget);
 

@@ -32,7 +32,7 @@ from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
 from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import check_pins, problem_of_banks
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Array, Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
@@ -51,7 +51,7 @@ _BUDGET_DIVISOR = 20
 many packings."""
 
 
-@takes(
+@validate_arguments(
     AllocationError,
     memories=Iterable,
     strategy=str,

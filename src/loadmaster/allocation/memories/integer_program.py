@@ -135,9 +135,11 @@ def prove(program: Program, relaxation: Relaxation, ceiling: int, nodes: int, st
             return Proof(min([bound, *(node[0] for node in open_)]), chosen, spent + 1)
         if not len(free):
             continue
-        doubt = 1.0 - shares[free].max(axis=1)
+        fractionality = 1.0 - shares[free].max(axis=1)
         weight = np.where(allowed[free], relaxation.cost[free], 0).max(axis=1) + 1.0
-        buffer = int(free[np.argmax(np.where(doubt > 1e-6, doubt * weight, 1e-9 * weight))])
+        buffer = int(
+            free[np.argmax(np.where(fractionality > 1e-6, fractionality * weight, 1e-9 * weight))]
+        )
         for bank in (
             np.arange(allowed.shape[1]) == chosen[buffer],
             np.arange(allowed.shape[1]) != chosen[buffer],

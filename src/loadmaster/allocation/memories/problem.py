@@ -19,7 +19,7 @@ from loadmaster.allocation.problem import Homes, Problem
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.core.shown import Shown
+from loadmaster.core.shown import DisplayMixin
 
 FORBIDDEN = -1
 """Stands for "must not live there" in costs."""
@@ -37,7 +37,7 @@ class Bank:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BankAllocation(Shown):
+class BankAllocation(DisplayMixin):
     """Which memory each buffer lives in, and where.
 
     Attributes
@@ -145,10 +145,10 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
                 f" {(len(problem), len(banks))}"
             )
         cost = cost.astype(np.int64)
-    homeless = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
-    if len(homeless):
+    unplaced = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
+    if len(unplaced):
         raise AllocationError(
-            f"buffer {problem.name(int(homeless[0]))!r}: may live in no memory: allow it one"
+            f"buffer {problem.name(int(unplaced[0]))!r}: may live in no memory: allow it one"
         )
     if sum(cost.max(axis=1).tolist()) >= WHOLE_LIMIT:
         raise AllocationError("costs add up to 2^62 or more: scale them down")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from loadmaster.cli.beside import beside
 from loadmaster.cli.clock import spent
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
@@ -42,6 +41,7 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, print_violations, say, versioned, violations_json
+from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -307,12 +307,12 @@ def _planned(
             changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
             progress("verifying", 0.0)
             with ExitStack() as others:
-                violations = others.enter_context(beside(partial(verify, result), result))
+                violations = others.enter_context(run_in_fork(partial(verify, result), result))
                 if place is None:
                     return _Done(result, violations(), seconds, cpu_seconds, [], changes)
                 progress("writing", 0.0)
                 drawn = (
-                    others.enter_context(beside(partial(result.report, place.draft), result))
+                    others.enter_context(run_in_fork(partial(result.report, place.draft), result))
                     if report
                     else None
                 )

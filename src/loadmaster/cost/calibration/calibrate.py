@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
 from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
@@ -35,7 +35,7 @@ _DIGITS = 6
 """Significant digits of calibrated figures: more than any measurement has."""
 
 
-@takes(JobError, target=(str, Path), measured=(str, Path), network=Graph)
+@validate_arguments(JobError, target=(str, Path), measured=(str, Path), network=Graph)
 def calibrate(
     target: str | Path, measured: str | Path, network: Graph | None = None
 ) -> Calibration:

@@ -17,7 +17,7 @@ from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 
 from loadmaster.allocation.memories.allocate import allocate_banks
 from loadmaster.allocation.memories.problem import Bank, BankAllocation
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch.arenas import (
     LOG,
@@ -197,7 +197,7 @@ def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
     return uses
 
 
-@takes(AllocationError, in_place=bool, alignment=int)
+@validate_arguments(AllocationError, in_place=bool, alignment=int)
 def memory_planning(
     banks: Sequence[MemoryBank] | Any = None,
     *,

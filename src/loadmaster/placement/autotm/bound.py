@@ -135,10 +135,14 @@ def copy_costs(
     returning = _waiting(memory[::-1], back[::-1], to_fast)[:, ::-1][rounds, kernel]
     # While memory is held for what waits: between a use and the next, or since the last write.
     rent = np.append(0.0, memory.cumsum())
-    doubt = rent[-1] * len(rent) * 2.0**-52
+    rounding_error = rent[-1] * len(rent) * 2.0**-52
     following = np.where(arrays.following > np.arange(len(kernel)), kernel[arrays.following], 0)
-    waits = _least(rent[1:] + out, kernel + 1, following) - rent[kernel + 1] - doubt
-    held = _least(back - rent[:-1], np.maximum(windows.before, 0), kernel) + rent[kernel] - doubt
+    waits = _least(rent[1:] + out, kernel + 1, following) - rent[kernel + 1] - rounding_error
+    held = (
+        _least(back - rent[:-1], np.maximum(windows.before, 0), kernel)
+        + rent[kernel]
+        - rounding_error
+    )
     leaving = np.maximum(leaving, np.where(following > 0, np.minimum(waits, to_slow), 0.0))
     returning = np.maximum(returning, np.where(windows.before >= 0, np.minimum(held, to_fast), 0.0))
     # A dirty tensor may be copied as soon as nothing changes it, though it stays in use.

@@ -35,16 +35,18 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
 
 
 def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tuple[int, int]]:
-    """Operators and pieces of a stack in their order: stripe by stripe, or part by part of the
+    """Operators and pieces of a stack in their order: tile by tile, or part by part of the
     channels, all bands of each."""
     numbers, steps = range(stack.first, stack.last), len(grids[stack.first].bands)
-    for part, stripe, turn in itertools.product(
-        range(stack.channels), range(stack.stripes), range(steps + stack.pipelined * len(grids))
+    for part, column_tile, turn in itertools.product(
+        range(stack.channels),
+        range(stack.column_tiles),
+        range(steps + stack.pipelined * len(grids)),
     ):
         for behind, number in enumerate(numbers):
             step = turn - stack.pipelined * behind
             if 0 <= step < steps:
-                yield from ((number, tile) for tile in grids[number].tiles(part, stripe, step))
+                yield from ((number, tile) for tile in grids[number].tiles(part, column_tile, step))
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _BandGrid:
     """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is
     empty.
 
-    Across them ``stripes`` name the pieces of each stripe along the dimension ``across``.
+    Across them ``column_tiles`` name the pieces of each column tile along the dimension ``across``.
     """
 
     grid: Grid
@@ -60,12 +62,12 @@ class _BandGrid:
     channels: int | None
     bands: Sequence[int | None]
     across: int | None
-    stripes: Sequence[Sequence[int]]
+    column_tiles: Sequence[Sequence[int]]
 
-    def tiles(self, part: int, stripe: int, step: int) -> Iterator[int]:
-        """The pieces of a part of the channels, a stripe and a step."""
+    def tiles(self, part: int, column_tile: int, step: int) -> Iterator[int]:
+        """The pieces of a part of the channels, a column tile and a step."""
         band = self.bands[step]
-        for place in () if band is None else self.stripes[stripe]:
+        for place in () if band is None else self.column_tiles[column_tile]:
             at = ((self.channels, part), (self.rows, band), (self.across, place))
             yield self.grid.tile(
                 {axis: index for axis, index in at if axis is not None and index is not None}
@@ -79,14 +81,14 @@ def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
     if seen.rows(first) is None:
         return {first: _grid(seen, first, (1,), stack.channels)}
     ends = network.problem.ends(first, last, stack.bands, stack.columns)
-    if stack.stripes == 1:
+    if stack.column_tiles == 1:
         return {
             first + k: _grid(seen, first + k, own, stack.channels) for k, own in enumerate(ends)
         }
     found = {}
-    stripes = network.problem.stripes(first, last, stack.stripes, not stack.columns)
-    for number, own, reached, kept in zip(range(first, last), ends, *stripes, strict=True):
-        # A stripe is a piece that no later one needs, then its halo.
+    column_tiles = network.problem.column_tiles(first, last, stack.column_tiles, not stack.columns)
+    for number, own, reached, kept in zip(range(first, last), ends, *column_tiles, strict=True):
+        # A column tile is a piece that no later one needs, then its halo.
         pieces = [
             tuple(dict.fromkeys(at for at in (halo, end) if at > begin))
             for begin, halo, end in zip([0, *reached[:-1]], kept, reached, strict=True)
@@ -101,9 +103,9 @@ def _grid(
     ends: Sequence[int],
     channels: int,
     across: int | None = None,
-    stripes: Sequence[Sequence[int]] = (),
+    column_tiles: Sequence[Sequence[int]] = (),
 ) -> _BandGrid:
-    """The grid of an operator's bands, and of pieces across them that end where ``stripes`` say."""
+    """The grid of an operator's bands, and of pieces across them that end at ``column_tiles``."""
     form, rows, outputs = network.forms[number], network.rows(number), network.channels(number)
     assert form is not None
     filled = tuple(dict.fromkeys(end for end in ends if end))
@@ -111,12 +113,12 @@ def _grid(
     if rows is not None:
         parts[rows] = filled
     if across is not None:
-        parts[across] = tuple(itertools.chain.from_iterable(stripes))
+        parts[across] = tuple(itertools.chain.from_iterable(column_tiles))
     bands = [
         filled.index(end) if end > before else None
         for before, end in itertools.pairwise((0, *ends))
     ]
-    until = list(itertools.accumulate(map(len, stripes), initial=0))
+    until = list(itertools.accumulate(map(len, column_tiles), initial=0))
     places = [range(first, last) for first, last in itertools.pairwise(until)] or [range(1)]
     return _BandGrid(
         Grid(form.shape, tuple(parts.values())),
@@ -152,8 +154,8 @@ _PRICE_OF_WORK = 0.3
 chosen."""
 _AMPLE = 0.5
 """Share of a room up to which what is in use at once needs no bands."""
-STRIPES = (2, 4, 8)
-"""Numbers of stripes across bands that are tried, where bands are wide for the memory."""
+COLUMN_TILES = (2, 4, 8)
+"""Numbers of column tiles across bands that are tried, where bands are wide for the memory."""
 _WIDE = 1 / 6
 """Share of the fast memory that an operator's thinnest band takes, beyond which they are wide."""
 
@@ -164,14 +166,14 @@ def stacks_of_bands(
     target: Target,
     late: Callable[[], bool],
 ) -> Iterator[tuple[str, list[Cuts], bool]]:
-    """Names of ways to cut networks into bands, the cuts of each, and whether they are in stripes.
+    """Names of cuts into bands, the cuts of each network, and whether they are in tiles.
 
     Rooms are the fast memory and parts of it; of more memory than is ample for all networks they
     are parts of what is not, so that what suits a smaller machine is offered to a larger one.
 
     First pipelined stacks, in which an operator is a band behind the one before it, then, where
     memory is not ample, those in which a band passes through all operators first; then the same in
-    stripes across the bands.
+    column tiles across the bands.
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
     where there are any, and beside unpipelined stacks also as little as they can be.
     """
@@ -189,22 +191,24 @@ def stacks_of_bands(
         for own, cuts, is_tight in zip(stackable, others or plain, tight, strict=True)
     ]
     wide = [model is not None and has_wide_bands(model.network, rooms[0]) for model in models]
-    for striped, pipelined in itertools.product((False, True), (True, False)):
-        if late() or (striped and not any(wide)):
+    for tiled, pipelined in itertools.product((False, True), (True, False)):
+        if late() or (tiled and not any(wide)):
             return
         if most < target.fast.capacity and not pipelined:
             return  # what bands that wait for one another save is room, of which there is enough
         found = [
             None
             if model is None
-            else model.best(rooms, pipelined=pipelined, stripes=STRIPES if striped and own else ())
+            else model.best(
+                rooms, pipelined=pipelined, column_tiles=COLUMN_TILES if tiled and own else ()
+            )
             for model, own in zip(models, wide, strict=True)
         ]
         for number, room in enumerate(rooms):
             stacks = [choices[number].stacks if choices else () for choices in found]
             every = [stack for own in stacks for stack in own]
             if all(stack.is_whole for stack in every) or (
-                striped and not any(stack.stripes > 1 for stack in every)
+                tiled and not any(stack.column_tiles > 1 for stack in every)
             ):
                 continue
 
@@ -217,13 +221,13 @@ def stacks_of_bands(
                 ]
 
             name = (
-                f"into {'tiles' if striped else 'bands'} for {format_bytes(room)} of"
+                f"into {'tiles' if tiled else 'bands'} for {format_bytes(room)} of"
                 f" {target.fast.name}{', operators side by side' if pipelined else ''}"
             )
             if others:
-                yield f"{name}, others over the cores", cut(others), striped
+                yield f"{name}, others over the cores", cut(others), tiled
             if not others or not pipelined:
-                yield name, cut(plain), striped
+                yield name, cut(plain), tiled
 
 
 def has_wide_bands(network: Network, capacity: int) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.piece_costs import Pieces, first_alike, piece_table
+from loadmaster.planning.cutting.piece_costs import Pieces, canonical_index, piece_table
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
@@ -41,8 +41,8 @@ class Stack:
     one before it, so that cores can work on all of them at once; else a band passes through all
     operators before the next one does. A single operator may be cut over its output ``channels``
     too: a part of these makes all bands before the next part does, so that its weights stay
-    meanwhile. A stack of several may be cut across its bands into ``stripes``: all bands of one
-    come before those of the next.
+    meanwhile. A stack of several may be cut across its bands into ``column_tiles``: all bands of
+    one come before those of the next.
     """
 
     first: int
@@ -51,7 +51,7 @@ class Stack:
     columns: bool = False
     pipelined: bool = False
     channels: int = 1
-    stripes: int = 1
+    column_tiles: int = 1
 
     @property
     def is_whole(self) -> bool:
@@ -272,7 +272,7 @@ class BandWork:
 
     def __init__(self, network: Network, target: Target) -> None:
         keys, pieces = [], []
-        self._like = first_alike(network.graph, network.fused, network.forms)
+        self._like = canonical_index(network.graph, network.fused, network.forms)
         for number, form in enumerate(network.forms):
             if form is None or self._like[number] != number:
                 continue

@@ -14,7 +14,7 @@ from loadmaster.core.arrays import Floats, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.tiling import WEIGHTS_STREAMED
 from loadmaster.planning.cutting.banding import until_all_end
-from loadmaster.planning.cutting.piece_costs import Pieces, first_alike, piece_workload
+from loadmaster.planning.cutting.piece_costs import Pieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
@@ -59,7 +59,7 @@ def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
     which the slowest of arithmetic on all cores and either link takes least, unless fewer pieces
     take hardly longer. O(distinct operators x parts + pieces).
     """
-    alike = first_alike(network.graph, network.fused, network.forms)
+    alike = canonical_index(network.graph, network.fused, network.forms)
     options = [
         (number, grid)
         for number, form in enumerate(network.forms)

@@ -160,15 +160,15 @@ def _following(
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _FEW_WAYS = 32
-"""Ways to cut small networks in halves that are all tried."""
+"""Candidates with halves that are all tried in small networks."""
 _WORTH_A_LOOK = 0.998
-"""Of the seconds that the model gives what is known already, the most that it may give another way
-to cut for the cores."""
+"""Of the seconds that the model gives what is known already, the most that it may give another
+candidate for the cores."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to cut networks: what it is called, and the cuts of each network; without any,
+    """A cut of the networks: its name, and the cuts of each network; without any,
     operators stay as whole as they fit.
 
     ``chosen`` are options of a ``choice``, if it is from one. ``pieces`` are those of all
@@ -200,7 +200,7 @@ def candidates(
     full: Callable[[], bool] = lambda: False,
     effort: Effort = Effort.NORMAL,
 ) -> Iterator[Candidate]:
-    """Ways to cut networks, whole operators first; each is worked out when it is asked for, until
+    """Candidates, whole operators first; each is worked out when it is asked for, until
     it is late.
 
     Large pieces for networks whose weights exceed the fast memory; then, unless what is tried is
@@ -352,7 +352,7 @@ def _over_cores(
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with
     which one of each network alone does.
 
-    Native code explores in a thread of its own, while what is found already is judged.
+    Native code explores in a thread of its own, while what was found before is screened.
     """
     name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
     choice = CutChoice(networks, target, mini_batches, effort)
@@ -375,7 +375,7 @@ def _over_cores(
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
-    """What is found from a start by exploring, among ways to cut that differ from it a little too,
+    """What is found from a start by exploring, among cuts that differ from it a little too,
     and by then refining that.
 
     Only what promises to be better.
@@ -383,7 +383,7 @@ def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[Cu
     finer = refined(choice, start, target)
     explored = finer.explored(finer.whole)
     finest = finer if explored == finer.whole else refined(finer, explored, target)
-    # A glance at a plan takes less time than either search, and tells more than the model by which
+    # A quick score takes less time than either search, and tells more than the model by which
     # they go.
     worth = _WORTH_A_LOOK * choice.seconds(start)
     return [
@@ -419,5 +419,5 @@ def _offers(
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts, striped in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts, tiled=striped)
+    for name, cuts, tiled in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts, tiled=tiled)

@@ -24,7 +24,7 @@ from loadmaster.workloads.window import volumes, whole
 
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
-_MOST_REHEARSED = 4
+_MOST_MINI_BATCHES = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
 """Share of the fast memory that weights before their use and what lies between operators fill
@@ -70,7 +70,7 @@ class CutChoice:
         effort: Effort = Effort.NORMAL,
     ) -> None:
         self.networks, self.effort = networks, effort
-        self.mini_batches = min(mini_batches, _MOST_REHEARSED)
+        self.mini_batches = min(mini_batches, _MOST_MINI_BATCHES)
         self._order = _side_by_side(networks)
         self._native = _native.CutProblem(
             **_arguments(networks, self._order, target, self.mini_batches)

@@ -25,7 +25,7 @@ _SIZES = 32
 
 @dataclass(frozen=True)
 class Option:
-    """A way to cut an operator, and what its pieces cost."""
+    """A cut of an operator, and what its pieces cost."""
 
     cut: Cut
     costs: PieceCosts
@@ -65,7 +65,7 @@ def operator_options(
     plain: Sequence[Cut],
     target: Target,
 ) -> list[list[Option]]:
-    """For every operator how it is cut anyhow, then ways to cut it along its channels, rows and
+    """For every operator how it is cut anyhow, then cuts along its channels, rows and
     columns.
 
     Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long

@@ -1,4 +1,4 @@
-"""What pieces of operators cost on every core, before any way to cut them has been chosen."""
+"""What pieces of operators cost on every core, before a cut of them has been chosen."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
     return form.shape, form.step, group.elements, group.main.bits, nests, reads, writes
 
 
-def first_alike(
+def canonical_index(
     graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
 ) -> list[int]:
     """For every operator the first that is like it; one that does not divide is like no other.

@@ -166,15 +166,18 @@ class StackModel:
         }
 
     def best(
-        self, rooms: Sequence[int], *, pipelined: bool = False, stripes: Sequence[int] = ()
+        self, rooms: Sequence[int], *, pipelined: bool = False, column_tiles: Sequence[int] = ()
     ) -> list[Choice]:
         """The stacks of least cost for each room in bytes; those of several operators are tried in
-        each number of ``stripes`` too. O(operators x 8 x bands x pairs of sets of 3 results)."""
+        each number of ``column_tiles`` too.
+
+        O(operators x 8 x bands x pairs of sets of 3 results).
+        """
         found = self.network.problem.best(
             **self._costs,
             pipelined=pipelined,
             rooms=np.array(rooms, dtype=np.int64),
-            stripes=np.array(stripes, dtype=np.int64),
+            column_tiles=np.array(column_tiles, dtype=np.int64),
         )
         return [
             Choice(
@@ -189,7 +192,7 @@ class StackModel:
 
 
 def _way_costs(network: Network, target: Target) -> tuple[np.ndarray, ...]:
-    """What the pieces of each operator take in each way to cut it along one axis."""
+    """What the pieces of each operator take for each of its cuts along one axis."""
     work, refills = BandWork(network, target), Refills(network, target)
     each = [network.ways(number) for number in range(len(network.fused))]
     ways = [(number, *way) for number, own in enumerate(each) for way in own]

@@ -98,8 +98,8 @@ class Evaluation:
     score: Score | None
 
     @property
-    def judged(self) -> Score:
-        """The score of what comes to an end."""
+    def final_score(self) -> Score:
+        """The score of an order that comes to an end."""
         assert self.score is not None
         return self.score
 
@@ -414,7 +414,7 @@ def _native_problem(
         available=available,
         energy_penalty=_energy_penalty(table, energy),
         width=width,
-        urgent=np.array([job.network in goal.pressing for job in workload.jobs], dtype=np.uint8),
+        urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
         main_read=main.read_bandwidth,
         main_write=main.write_bandwidth,
         fast_read=fast.read_bandwidth,

@@ -94,7 +94,7 @@ class JointSearch:
         evaluation, order, state = self._best
         return Found(order, state.policy, evaluation, self._done)
 
-    def fill_less(self, fast: float = 1.0, main: float = 1.0) -> None:
+    def shrink_capacity(self, fast: float = 1.0, main: float = 1.0) -> None:
         """Go on with only these shares of the room used until now: what was found could not be
         given addresses."""
         self._fill *= fast
@@ -125,14 +125,14 @@ class JointSearch:
         while self._at is not None and self._best is not None:
             left = 1.0 - self._done / self._samples / _WANDERING
             if left <= 0.0:
-                left, self._at, self._score = 0.0, self._best[2], self._best[0].judged
+                left, self._at, self._score = 0.0, self._best[2], self._best[0].final_score
             chance = (gains / tries) ** 2
             chosen = int(generator.choice(len(options), p=chance / chance.sum()))
-            before = self._best[0].judged
+            before = self._best[0].final_score
             proposed = options[chosen].propose(self._at, self._best[0].run.stay_tensor, generator)
             self._offer(proposed, 1.0 + _TOLERANCE * left * generator.exponential())
             tries[chosen] += 1
-            gains[chosen] += self._best[0].judged < before
+            gains[chosen] += self._best[0].final_score < before
             yield
 
     def _offer(self, state: State, tolerance: float = 1.0) -> None:
@@ -146,7 +146,7 @@ class JointSearch:
         self._done += 1
         if score is None:
             return
-        if self._best is None or score < self._best[0].judged:
+        if self._best is None or score < self._best[0].final_score:
             self._best = made or self._problem.evaluate(order, policy), order, state
         if tolerance and (self._score is None or _hardly_worse(score, self._score, tolerance)):
             self._at, self._score = state, score

@@ -43,7 +43,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     if goal.needs_energy:
         values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
         values["fast_link_price"] = (0.0, problem.energy_price)
-    if goal.pressing:
+    if goal.urgent:
         values["urgent_networks_first"] = (False, True)
     return values
 
@@ -71,7 +71,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
     ]
     if problem.fetches_may_wait:
         every.append(replace(waiting, fetch_lead=_LEADS[1]))
-    if goal.pressing:
+    if goal.urgent:
         every += [replace(policy, urgent_networks_first=True) for policy in every]
     yield from every
 

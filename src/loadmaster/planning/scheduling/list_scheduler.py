@@ -42,7 +42,7 @@ def map_jobs(
     seed: int,
     deadline: Deadline = NO_DEADLINE,
     progress: Progress = no_progress,
-    judge: Judge | None = None,
+    score_of: Judge | None = None,
     release: Ints | None = None,
     urgency: Floats | None = None,
     allowed: Sequence[Mask] = (),
@@ -55,7 +55,7 @@ def map_jobs(
     no worse, ``samples`` evaluations in all, each O(jobs x cores x (cores + log jobs)). Only
     ``deadline`` or Ctrl-C ends it earlier, and the best so far is returned.
 
-    Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in
+    Good is what ``score_of`` says, or a short makespan. No job starts before its ``release`` in
     picoseconds. Each of ``allowed`` says where jobs may run, shape (jobs, cores), and is tried
     beside freedom.
     """
@@ -71,7 +71,11 @@ def map_jobs(
         found = graph.dispatch(
             priority=priority, duration=duration, demand=times.demand, release=earliest
         )
-        score = (found.makespan,) if judge is None else judge(found.core, found.end, found.makespan)
+        score = (
+            (found.makespan,)
+            if score_of is None
+            else score_of(found.core, found.end, found.makespan)
+        )
         return _Scored(score, found.core, found.order, found.makespan)
 
     rank = np.array(upward_rank(after, times.duration.min(axis=1).tolist()), dtype=np.float64)

@@ -12,7 +12,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arguments import require_known, validate_arguments
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Progress, no_progress
@@ -71,7 +71,7 @@ Loader = Callable[[int], Sequence[Graph]]
 """Reads the networks with so many samples a batch."""
 
 
-@takes(
+@validate_arguments(
     PlanError,
     target=NAMED,
     limits=Limits,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from loadmaster.core.arguments import takes
-from loadmaster.core.collector import rare_collection
+from loadmaster.core.arguments import validate_arguments
+from loadmaster.core.collector import gc_relaxed
 from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
@@ -93,7 +93,7 @@ RULES: tuple[dict[str, Check], ...] = (
 it."""
 
 
-@takes(PlanError, plan=PlanRecord)
+@validate_arguments(PlanError, plan=PlanRecord)
 def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
@@ -114,7 +114,7 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
         Where numbers, names, references or times are broken, the checks that rely on them are left
         out.
     """
-    with rare_collection():
+    with gc_relaxed():
         facts = Facts(plan)
         for stage in RULES:
             if found := tuple(

@@ -9,7 +9,7 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from loadmaster.core.arguments import takes
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend
 from loadmaster.workloads.graph import Graph
@@ -22,7 +22,9 @@ _GIVE = (
 )
 
 
-@takes(ModelError, batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
+@validate_arguments(
+    ModelError, batch=Integral, dims=Mapping, precision=str, name=str, training=bool
+)
 def load(
     source: Any,
     *,
