@@ -17,7 +17,7 @@ from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import Candidate, candidates
 from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.points import DesignPoint
-from loadmaster.planning.sweep.sweep import Heirs, sweep
+from loadmaster.planning.sweep.sweep import WarmStarts, sweep
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.graph import Graph
 
@@ -128,11 +128,11 @@ def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once(
         key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span)
         for key, (size, span) in spans.items()
     }
-    heirs = Heirs((1,))
-    assert heirs.of(points) == {"c": "b"}
-    assert heirs.of(points) == {}
+    warm_starts = WarmStarts((1,))
+    assert warm_starts.of(points) == {"c": "b"}
+    assert warm_starts.of(points) == {}
     points["c"] = replace(points["c"], makespan=3.0)
-    assert heirs.of(points) == {"d": "b"}, "c has the plan of b, which is offered to d too"
+    assert warm_starts.of(points) == {"d": "b"}, "c has the plan of b, which is offered to d too"
 
 
 @pytest.mark.parametrize(

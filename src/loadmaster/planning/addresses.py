@@ -153,12 +153,12 @@ class Addresses:
         seconds = self.seconds() if seconds is None else seconds
         if target.main.in_place:
             return stays.packed(
-                self.packings.once(
+                self.packings.get_or_pack(
                     pack, stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds
                 )
             )
         # All operands have to be there: what leaves any out is no packing.
-        packing = self.packings.once(
+        packing = self.packings.get_or_pack(
             pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds
         )
         return stays.packed(packing or Packing(np.full(len(stays.sizes), -1, dtype=np.int64), 0, 0))
@@ -198,7 +198,7 @@ class Addresses:
                 "alignment": main.alignment,
                 "enough": load + load // 200,
             }
-            result = self.packings.once(
+            result = self.packings.get_or_pack(
                 pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds
             )
             if result is not None:

@@ -144,7 +144,7 @@ class Assessor:
             dtype=np.int64,
         )
 
-    def wishes(self, placement: Placement) -> dict[str, Any]:
+    def search_options(self, placement: Placement) -> dict[str, Any]:
         """What the mapper is told of the goal: how to score, what is urgent, and which cores are
         frugal."""
         if self.goal.objective == "throughput" and not self.goal.is_timed:
@@ -166,14 +166,14 @@ class Assessor:
         frugal = (
             [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
         )
-        wishes: dict[str, Any] = {
+        search_options: dict[str, Any] = {
             "score_of": score,
             "release": self.goal.job_release,
             "allowed": frugal,
         }
         if self.goal.is_timed or self.goal.latency_network:
-            wishes["urgency"] = self.goal.urgency
-        return wishes
+            search_options["urgency"] = self.goal.urgency
+        return search_options
 
     def times(self, placement: Placement) -> JobTimes:
         """How long every job takes on every core, and what it asks of the links."""

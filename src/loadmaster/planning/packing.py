@@ -110,7 +110,7 @@ class PackingCache:
     def __init__(self) -> None:
         self._known: dict[bytes, Any] = {}
 
-    def once(
+    def get_or_pack(
         self, search: Callable[..., Answer], *stays: Ints, seconds: float, **options: Any
     ) -> Answer:
         """What a search finds for stays, which begins only if it has not been asked for the same

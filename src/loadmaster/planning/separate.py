@@ -158,5 +158,5 @@ class SeparatePipeline:
             seed=self.seed,
             deadline=self.deadline,
             progress=progress,
-            **self.assess.wishes(placement),
+            **self.assess.search_options(placement),
         )

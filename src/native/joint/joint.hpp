@@ -75,7 +75,7 @@ struct Stay {
     std::int64_t tensor, first, begin, last;
     bool fetched, leaves = false;
     std::int64_t urgent_from =
-        0; // a position: from when all jobs before it have begun, a fetch gives way no more
+        0; // a position: from when all jobs before it have begun, a fetch has no lower priority
 };
 
 struct Stays {

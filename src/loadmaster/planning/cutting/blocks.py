@@ -59,15 +59,17 @@ def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
     which the slowest of arithmetic on all cores and either link takes least, unless fewer pieces
     take hardly longer. O(distinct operators x parts + pieces).
     """
-    alike = canonical_index(network.graph, network.fused, network.forms)
+    canonical = canonical_index(network.graph, network.fused, network.forms)
     options = [
         (number, grid)
         for number, form in enumerate(network.forms)
-        if form is not None and alike[number] == number
+        if form is not None and canonical[number] == number
         for grid in _options(network.fused[number], form, len(target.cores))
     ]
-    chosen = _chosen(options, _seconds(network, options, target).tolist(), Counter(alike))
-    cuts = [chosen.get(like, plain) for like, plain in zip(alike, network.plain, strict=True)]
+    chosen = _chosen(options, _seconds(network, options, target).tolist(), Counter(canonical))
+    cuts = [
+        chosen.get(number, plain) for number, plain in zip(canonical, network.plain, strict=True)
+    ]
     return Cuts(cuts, depth_first(network, cuts, target))
 
 

@@ -127,12 +127,12 @@ class _Samples:
     def add(self, number: int, group: FusedOp, form: Divisible) -> None:
         """Ask for the costs of an operator's pieces along every dimension along which it may be
         cut."""
-        alike = signature(self._graph, group, form)
+        key = signature(self._graph, group, form)
         for axis in piece_axes(form, group):
-            self._wanted.append((number, (alike, axis)))
-            if (alike, axis) not in self._pieces:
+            self._wanted.append((number, (key, axis)))
+            if (key, axis) not in self._pieces:
                 sizes = sizes_of(form.shape[axis], form.step[axis], _SIZES)
-                self._pieces[alike, axis] = (
+                self._pieces[key, axis] = (
                     axis,
                     sizes,
                     Pieces(group, form, first_boxes(form, axis, sizes)),
@@ -144,11 +144,13 @@ class _Samples:
             self._graph, [pieces for _, _, pieces in self._pieces.values()], self._target
         )
         options, at = {}, 0
-        for alike, (axis, sizes, pieces) in self._pieces.items():
-            options[alike] = list(_cuts(pieces.form, axis, sizes, costs[at : at + len(sizes)]))
+        for equivalents, (axis, sizes, pieces) in self._pieces.items():
+            options[equivalents] = list(
+                _cuts(pieces.form, axis, sizes, costs[at : at + len(sizes)])
+            )
             at += len(sizes)
-        for number, alike in self._wanted:
-            yield number, options[alike]
+        for number, equivalents in self._wanted:
+            yield number, options[equivalents]
 
 
 def costed_grids(
@@ -164,16 +166,16 @@ def costed_grids(
     """
     if not grids:
         return []
-    alike: dict[int, object] = {}
+    equivalents: dict[int, object] = {}
     wanted: dict[tuple[object, int], tuple[int, set[int]]] = {}
     keys, sizes = [], []
     for number, grid in grids:
         form = forms[number]
         assert form is not None
         axis = next(axis for axis, ends in enumerate(grid.ends) if len(ends) > 1)
-        if number not in alike:
-            alike[number] = signature(graph, fused[number], form)
-        keys.append((alike[number], axis))
+        if number not in equivalents:
+            equivalents[number] = signature(graph, fused[number], form)
+        keys.append((equivalents[number], axis))
         sizes.append(np.diff(grid.ends[axis], prepend=0))
         wanted.setdefault(keys[-1], (number, set()))[1].update(sizes[-1].tolist())
     first, pieces, at = {}, [], 0

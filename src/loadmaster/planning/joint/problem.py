@@ -64,10 +64,10 @@ class JointOptions:
         How much the energy of a job speaks for a core beside the time at which it ends there; 1: at
         the rate at which all jobs take both.
     fetch_lead
-        Share of all jobs' time by which a fetch is early at least before it gives way to jobs on a
+        Share of all jobs' time by which a fetch is early at least before jobs come first on a
         link that is full; infinity: none does.
     urgent_networks_first
-        Whether everything else waits for the networks that are pressing.
+        Whether everything else waits for the urgent networks.
     streamed_tensors
         Tensors, by their number, that jobs only stream: these are never kept or fetched. Where all
         operands must be copied it says nothing.

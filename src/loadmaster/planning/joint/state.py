@@ -21,7 +21,7 @@ _SLIGHT_WAIT = 0.25
 """Seconds that a job waits for a core on which it is a second faster: only cores on which it is
 many times slower are refused."""
 _LEADS = (0.02, 0.1, 0.3)
-"""Shares of all jobs' time by which fetches are early at least before they give way."""
+"""Shares of all jobs' time by which fetches are early at least before jobs come first."""
 
 
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:

@@ -34,7 +34,7 @@ _SAME = 1e-12
 
 
 @dataclass
-class Heirs:
+class WarmStarts:
     """Points that have been planned with the plan of a smaller machine as a candidate: ``source``
     is whose plan each was offered last.
 
@@ -150,13 +150,17 @@ def sweep(
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
     of_key = dict(zip(keys, points, strict=True))
     todo = {key: point for key, point in of_key.items() if key not in found}
-    heirs = Heirs([order_of(axis, target) for axis in axes])
+    warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
     with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
         while todo and workers is not None and _plan_all(workers, todo, keep):
             slower = (
-                heirs.of(found) if options.get("objective", "throughput") == "throughput" else {}
+                warm_starts.of(found)
+                if options.get("objective", "throughput") == "throughput"
+                else {}
             )
-            todo = {key: of_key[key].heir_of(of_key[source]) for key, source in slower.items()}
+            todo = {
+                key: of_key[key].started_from(of_key[source]) for key, source in slower.items()
+            }
     finished = tuple(found[key] for key in keys if key in found)
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
@@ -182,7 +186,7 @@ class _Point:
     at: Mapping[str, float | str]
     options: Mapping[str, Any]
 
-    def heir_of(self, other: _Point) -> _Point:
+    def started_from(self, other: _Point) -> _Point:
         """The same, with the plan of another point's machine as a candidate."""
         return _Point(self.graphs, self.target, self.at, {**self.options, "smaller": other.target})
 
