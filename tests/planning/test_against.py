@@ -11,12 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.planning.test_mutations import network, planned, with_records
 from tests.support.cut_networks import convolutions, cut_network
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
 from tests.support.networks import GraphBuilder, npu
+from tests.support.onnx_builder import constant, model
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
@@ -659,3 +661,17 @@ def test_a_plan_that_does_not_hold_is_not_looked_at_further() -> None:
 def test_what_is_no_plan_is_refused() -> None:
     with pytest.raises(PlanError, match="plan"):
         verify_against("plan.json", graphs("pieces"))
+
+
+def test_a_factor_that_is_transposed_twice_is_read_whole_by_every_tile_over_channels() -> None:
+    """Its last dimension is as long as the result's, and does not go with the output channels."""
+    nodes = [
+        "a = Transpose<perm=[0,2,1]>(x)",
+        "b = Transpose<perm=[0,2,1]>(a)",
+        "y = MatMul(b, w)",
+    ]
+    w = constant("w", np.ones((8, 8)), np.float32)
+    graph = lm.load(model(nodes, {"x": (4, 8, 8)}, ["y"], [w]))
+    plan = lm.plan([graph], lm.target("edge-npu", ["scratchpad.capacity=2KiB"]), cut="none")
+    assert len(plan.jobs) > 1
+    assert verify_against(plan, [graph]) == ()
