@@ -9,6 +9,7 @@ import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
+from tests.support.onnx_builder import model
 from tests.support.pieces_reference import Network as Runs
 from tests.support.pieces_reference import piece
 from tests.support.plan_of_jobs import planned
@@ -209,3 +210,17 @@ def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
         (job.tile, workload.jobs[before].tile) for job in workload.jobs for before in job.after
     } == {(0, 0), (1, 1), (2, 2)}
     assert [job.tile for job in workload.jobs] == [0, 1] * 4 + [2] * 4
+
+
+def test_what_is_whole_reads_all_that_it_touches_of_parts() -> None:
+    """A pool that needs eleven of twelve rows is said to touch all; so it does where a piece of
+    another operator has cut its operand, whatever dimensions it might be cut along itself."""
+    nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]
+    graph = lm.load(model(nodes, {"x": (1, 4, 12, 6)}, ["a", "p"]))
+    relu, pool = (divisible(graph, group) for group in fuse(graph))
+    assert relu is not None
+    assert pool is not None
+    cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
+    job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
+    touched = graph.ops[-1].reads[0].bytes
+    assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]

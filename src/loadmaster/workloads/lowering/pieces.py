@@ -234,6 +234,8 @@ class Pieces:
 
     def _read(self, number: int, tile: int) -> list[Read]:
         group, cut = self.fused[number], self.cuts[number]
+        # What is whole reads all that it touches, whatever dimensions it might be cut along.
+        cut = cut if cut.tiles > 1 else WHOLE
         result: list[Read] = []
         for access in group.reads:
             shares = (
