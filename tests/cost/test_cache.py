@@ -26,7 +26,7 @@ def same(one: JobAnalysis, two: JobAnalysis) -> bool:
 
 def entries(place: Path) -> int:
     with closing(sqlite3.connect(place)) as connection, connection:
-        return int(connection.execute("SELECT count(*) FROM analyses").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM costs").fetchone()[0])
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +110,14 @@ def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def break_content(place: Path) -> None:
     with closing(sqlite3.connect(place)) as connection, connection:
-        content = connection.execute("SELECT content FROM analyses").fetchone()[0]
-        connection.execute("UPDATE analyses SET content = ?", (content[:-40] + bytes(40),))
+        content = connection.execute("SELECT content FROM costs").fetchone()[0]
+        connection.execute("UPDATE costs SET content = ?", (content[:-40] + bytes(40),))
 
 
 def break_table(place: Path) -> None:
     with closing(sqlite3.connect(place)) as connection, connection:
-        connection.execute("DROP TABLE analyses")
-        connection.execute("CREATE TABLE analyses (something TEXT)")
+        connection.execute("DROP TABLE costs")
+        connection.execute("CREATE TABLE costs (something TEXT)")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(
 ) -> None:
     # The file holds no provenance: those who look costs up know it.
     place, table = tmp_path / "cache.sqlite", replace(analyse(WORK, TARGET), provenance=())
-    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * len(_packed(table)))
+    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_packed(table)) + 32))
 
     def use(key: str) -> bool:
         cache = AnalysisCache(place)

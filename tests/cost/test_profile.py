@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +12,9 @@ import pytest
 from tests.support.command_line import refused, run
 
 import loadmaster as lm
-from loadmaster.core.errors import PlacementError
+from loadmaster.core.errors import OutputError, PlacementError
 from loadmaster.core.provenance import Label, Provenance, described, weakest
+from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
@@ -296,9 +295,9 @@ def test_a_store_needs_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         profile_place()
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"nothing like a database" * 100)
-    with pytest.raises(PlacementError, match="cannot be read"):
+    with pytest.raises(OutputError, match="remove it, or name another"):
         KernelTimes(damaged).all()
-    with pytest.raises(PlacementError, match="cannot be kept"):
+    with pytest.raises(OutputError, match="remove it, or name another"):
         KernelTimes(damaged).put("k", "", "", "", 1.0, 1)
     assert KernelTimes(tmp_path / "new.sqlite").all() == {}
     assert not (tmp_path / "new.sqlite").exists()
@@ -308,10 +307,8 @@ def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
     place = tmp_path / "cache.sqlite"
     KernelTimes(place).put("key", "call", "0", "device 1", 0.5, 3)
     assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
-    with closing(sqlite3.connect(place)) as connection, connection:
-        assert connection.execute("SELECT call, places, repeats FROM kernel_times").fetchall() == [
-            ("call", "0", 3)
-        ]
+    row = json.loads(Store(place, "times").all()["key"])
+    assert (row["call"], row["places"], row["repeats"]) == ("call", "0", 3)
 
 
 def test_the_processor_is_named() -> None:

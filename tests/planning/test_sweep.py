@@ -472,7 +472,7 @@ def finished(place: Path) -> int:
         return 0
     try:
         with closing(sqlite3.connect(place)) as connection:
-            return int(connection.execute("SELECT count(*) FROM points").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM plans").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import sqlite3
 import sys
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
+from loadmaster.core.errors import OutputError
+from loadmaster.core.store import Store
 from loadmaster.cost.base import kind_key
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Target
@@ -31,16 +32,6 @@ _LARGEST = 2**28
 _LOCK_SECONDS = 0.5
 """Seconds to wait for another process that is writing."""
 _CODE = ("loadmaster.cost", "loadmaster.workloads")
-_PRUNE = """
-DELETE FROM analyses WHERE rowid IN (
-    SELECT row FROM (
-        SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses
-    ) WHERE bytes > ?)
-"""
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB"
-    " NOT NULL)"
-)
 
 
 def default_place() -> Path | None:
@@ -103,44 +94,19 @@ class AnalysisCache:
     """Job analyses in one sqlite file, which several processes may share."""
 
     def __init__(self, place: str | Path) -> None:
-        self._place = Path(place)
+        self._store = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS)
 
     def get(self, key: str) -> JobAnalysis | None:
         """Return the analysis of a key, or None."""
-        try:
-            if not self._place.is_file():
-                return None
-            with closing(self._connect()) as connection:
-                row = connection.execute(
-                    "SELECT digest, content FROM analyses WHERE key = ?", (key,)
-                ).fetchone()
-        except (sqlite3.Error, OSError):
-            return None
-        if (
-            row is None
-            or not isinstance(row[1], bytes)
-            or hashlib.sha256(row[1]).digest() != row[0]
-        ):
-            return None
-        return _unpacked(row[1])
+        content = None
+        with suppress(OutputError):
+            content = self._store.get(key)
+        return None if content is None else _unpacked(content)
 
     def put(self, key: str, analysis: JobAnalysis) -> None:
         """Keep an analysis if the file can be written; the oldest are deleted where it is full."""
-        content = _packed(analysis)
-        try:
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._connect()) as connection, connection:
-                connection.execute(_SCHEMA)
-                connection.execute(
-                    "INSERT OR REPLACE INTO analyses VALUES (?, ?, ?)",
-                    (key, hashlib.sha256(content).digest(), content),
-                )
-                connection.execute(_PRUNE, (_LARGEST,))
-        except (sqlite3.Error, OSError):
-            return
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._place, timeout=_LOCK_SECONDS)
+        with suppress(OutputError):
+            self._store.put(key, _packed(analysis))
 
 
 def _packed(analysis: JobAnalysis) -> bytes:

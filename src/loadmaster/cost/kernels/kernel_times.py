@@ -6,14 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.store import Store
 from loadmaster.cost.cache import default_place
 from loadmaster.workloads.graph import Graph, Invocation, Op
 
@@ -23,14 +22,6 @@ kernel."""
 SMALLEST_MOVED = 2**16
 """Bytes below which an operand is measured in the fast memory only, as the difference is less than
 the noise."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS kernel_times (
-    key TEXT PRIMARY KEY, call TEXT NOT NULL, places TEXT NOT NULL, slow TEXT NOT NULL,
-    seconds REAL NOT NULL, repeats INTEGER NOT NULL)
-"""
-_LOCK_SECONDS = 10.0
-"""Seconds to wait for another process that is writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,54 +114,19 @@ class KernelTimes:
     """Measured seconds in one sqlite file, which several processes may share."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
+        self._store = Store(place, "times")
 
     def all(self) -> dict[str, tuple[float, str]]:
-        """Read all measurements: seconds and the kind of slow memory, by key; empty if there is no
-        file yet.
-
-        Raises :class:`~loadmaster.core.errors.PlacementError` for a file that cannot be read.
-        """
-        if not self._place.exists():
-            return {}
-        try:
-            with closing(self._connect()) as connection:
-                connection.execute(_SCHEMA)
-                rows = connection.execute("SELECT key, seconds, slow FROM kernel_times").fetchall()
-        except (sqlite3.Error, OSError) as error:
-            raise PlacementError(
-                f"{self._place}: measured times cannot be read ({error}): delete the file, or name"
-                " another"
-            ) from None
-        return {key: (float(seconds), slow) for key, seconds, slow in rows}
+        """Read all measurements: seconds and the kind of slow memory, by key."""
+        found = {key: json.loads(content) for key, content in self._store.all().items()}
+        return {key: (row["seconds"], row["slow"]) for key, row in found.items()}
 
     def put(
         self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int
     ) -> None:
         """Write one measurement at once, so that an interrupted profile can continue."""
-        try:
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._connect()) as connection, connection:
-                connection.execute(_SCHEMA)
-                connection.execute(
-                    "INSERT OR REPLACE INTO kernel_times VALUES (?, ?, ?, ?, ?, ?)",
-                    (key, call, places, slow, seconds, repeats),
-                )
-        except (sqlite3.Error, OSError) as error:
-            raise PlacementError(
-                f"{self._place}: measured times cannot be kept ({error}): name another file"
-            ) from None
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._place, timeout=_LOCK_SECONDS)
-        try:
-            # What an interrupted program has put is there; waiting for the disk would take longer
-            # than most kernels.
-            connection.execute("PRAGMA synchronous = OFF")
-        except sqlite3.Error:
-            connection.close()
-            raise
-        return connection
+        row = {"call": call, "places": places, "slow": slow, "seconds": seconds, "repeats": repeats}
+        self._store.put(key, json.dumps(row).encode())
 
 
 def default_threads() -> int:

@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.errors import OutputError
+from loadmaster.core.store import Store
 from loadmaster.planning.sweep.points import DesignPoint, point_from
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-
-_LOCK_SECONDS = 10.0
-"""Seconds to wait for another process that is writing."""
-_SCHEMA = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
 def networks_key(graphs: Sequence[Graph]) -> str:
@@ -55,27 +49,14 @@ class SweepStore:
     """Points in one file, which several processes may share."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
-        self._run(_SCHEMA)
+        self._store = Store(place, "plans")
+        self._store.all()
 
     def get(self, key: str) -> DesignPoint | None:
         """What was put there under this key, or None."""
-        rows = self._run("SELECT content FROM points WHERE key = ?", key)
-        return point_from(json.loads(rows[0][0])) if rows else None
+        content = self._store.get(key)
+        return None if content is None else point_from(json.loads(content))
 
     def put(self, key: str, point: DesignPoint) -> None:
         """Keep a point; it is on the disk when this returns."""
-        self._run("INSERT OR REPLACE INTO points VALUES (?, ?)", key, json.dumps(asdict(point)))
-
-    def _run(self, statement: str, *values: str) -> list[Any]:
-        try:
-            with (
-                closing(sqlite3.connect(self._place, timeout=_LOCK_SECONDS)) as connection,
-                connection,
-            ):
-                return connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise OutputError(
-                f"{self._place}: cannot keep the points of a sweep: {error}: remove it, or choose"
-                " another --out"
-            ) from None
+        self._store.put(key, json.dumps(asdict(point)).encode())

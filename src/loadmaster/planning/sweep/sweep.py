@@ -158,9 +158,7 @@ def sweep(
                 if options.get("objective", "throughput") == "throughput"
                 else {}
             )
-            todo = {
-                key: of_key[key].started_from(of_key[source]) for key, source in slower.items()
-            }
+            todo = {key: of_key[key].started_from(of_key[source]) for key, source in slower.items()}
     finished = tuple(found[key] for key in keys if key in found)
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
