@@ -27,6 +27,7 @@ from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.size import size_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
+from loadmaster.cli.options import option
 from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.collector import gc_relaxed
@@ -56,8 +57,13 @@ def _show_version(asked: bool) -> None:
 def _options(
     _version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        option(
+            None,
+            None,
+            "Print the version and exit.",
+            "--version",
+            callback=_show_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:

@@ -34,6 +34,12 @@ NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = (
 """Groups of options in help texts."""
 
 
+def option(metavar: str | None, panel: str | None, about: str, *names: str, **more: Any) -> Any:
+    """An option of a command: how its value is written, the group in the help text, and the help;
+    ``names`` where they are not the parameter's, and ``more`` of typer's."""
+    return typer.Option(*names, metavar=metavar, rich_help_panel=panel, help=about, **more)
+
+
 def _target_names() -> list[str]:
     from loadmaster.targets.load import bundled
 
@@ -43,91 +49,72 @@ def _target_names() -> list[str]:
 Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=NETWORKS)]
 Batch = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "N",
+        NETWORK,
+        "Leading dimension of the networks' inputs, or a torch factory's argument `batch`."
+        " Default: the file's or the factory's own.",
         min=1,
-        metavar="N",
-        rich_help_panel=NETWORK,
-        help=(
-            "Leading dimension of the networks' inputs, or a torch factory's argument `batch`."
-            " Default: the file's or the factory's own."
-        ),
     ),
 ]
 Dim = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAME=N",
+        NETWORK,
+        "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or"
+        " the value of an input of one element, such as `--value sr=16000`. May be repeated.",
         "--dim",
         "--value",
-        metavar="NAME=N",
-        rich_help_panel=NETWORK,
-        help=(
-            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or"
-            " the value of an input of one element, such as `--value sr=16000`. May be repeated."
-        ),
     ),
 ]
 Training = Annotated[
     bool,
-    typer.Option(
+    option(
+        None,
+        NETWORK,
+        "Take a torch module's whole training step: forward, loss, backward, optimiser."
+        " Default: inference.",
         "--training",
-        rich_help_panel=NETWORK,
-        help=(
-            "Take a torch module's whole training step: forward, loss, backward, optimiser."
-            " Default: inference."
-        ),
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
-        metavar="int8|fp16|fp32",
-        rich_help_panel=NETWORK,
-        help=(
-            "Plan floating-point tensors at this width; what is quantised in the file stays."
-            " Default: as the file has them."
-        ),
+    option(
+        "int8|fp16|fp32",
+        NETWORK,
+        "Plan floating-point tensors at this width; what is quantised in the file stays."
+        " Default: as the file has them.",
     ),
 ]
 MiniBatches = Annotated[
     int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=NETWORK,
-        help="Instances of every network; they share its weights.",
-    ),
+    option("N", NETWORK, "Instances of every network; they share its weights.", min=1),
 ]
 MachineTarget = Annotated[
     str,
-    typer.Option(
-        metavar="NAME|FILE.toml",
-        rich_help_panel=MACHINE,
+    option(
+        "NAME|FILE.toml",
+        MACHINE,
+        "A bundled target (`loadmaster targets` lists them) or a file.",
         autocompletion=_target_names,
-        help="A bundled target (`loadmaster targets` lists them) or a file.",
     ),
 ]
 OptionalTarget = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME|FILE.toml",
-        rich_help_panel=MACHINE,
+    option(
+        "NAME|FILE.toml",
+        MACHINE,
+        "A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input"
+        " must then say what everything costs.",
         autocompletion=_target_names,
-        help=(
-            "A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input"
-            " must then say what everything costs."
-        ),
     ),
 ]
 
 
 def overrides_of(fields: str) -> Any:
     """The option ``--set`` of a command; ``fields`` says what it overrides."""
-    return typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        rich_help_panel=MACHINE,
-        help=f"Override {fields}. May be repeated.",
-    )
+    return option("KEY=VALUE", MACHINE, f"Override {fields}. May be repeated.", "--set")
 
 
 Overrides = Annotated[
@@ -135,69 +122,65 @@ Overrides = Annotated[
 ]
 Memory = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAME[=BYTES]",
+        MACHINE,
+        "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
+        " BYTES it takes whatever is spilled. May be repeated.",
         "--memory",
-        metavar="NAME[=BYTES]",
-        rich_help_panel=MACHINE,
-        help=(
-            "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
-            " BYTES it takes whatever is spilled. May be repeated."
-        ),
     ),
 ]
 Deadline = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=S",
-        rich_help_panel=GOAL,
-        help="A network's mini-batches are due so long after release. Default: never due.",
+    option(
+        "NAME=S",
+        GOAL,
+        "A network's mini-batches are due so long after release. Default: never due.",
     ),
 ]
 Period = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=S",
-        rich_help_panel=GOAL,
-        help="Mini-batch k of a network is released at k times this. Default: all at once.",
+    option(
+        "NAME=S",
+        GOAL,
+        "Mini-batch k of a network is released at k times this. Default: all at once.",
     ),
 ]
 Fps = Annotated[
     float | None,
-    typer.Option(
+    option(
+        "N",
+        LIMITS,
+        "Frames per second that every network must reach: samples of its batches. Default: no"
+        " limit.",
         "--fps",
-        metavar="N",
-        rich_help_panel=LIMITS,
-        help=(
-            "Frames per second that every network must reach: samples of its batches. Default: no"
-            " limit."
-        ),
     ),
 ]
 MakespanLimit = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "S",
+        LIMITS,
+        "Time that a plan may take at most, such as `2ms`. Default: no limit.",
         "--makespan",
-        metavar="S",
-        rich_help_panel=LIMITS,
-        help="Time that a plan may take at most, such as `2ms`. Default: no limit.",
     ),
 ]
 EnergyLimit = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "J",
+        LIMITS,
+        "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
         "--energy",
-        metavar="J",
-        rich_help_panel=LIMITS,
-        help="Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
     ),
 ]
 EffortLevel = Annotated[
     str,
-    typer.Option(
+    option(
+        "quick|normal|thorough",
+        SEARCH,
+        "How much the searches may do: a third of the time, or eight times as much, as usual.",
         "--effort",
-        metavar="quick|normal|thorough",
-        rich_help_panel=SEARCH,
-        help="How much the searches may do: a third of the time, or eight times as much, as usual.",
         autocompletion=lambda incomplete: [
             name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
         ],
@@ -205,65 +188,41 @@ EffortLevel = Annotated[
 ]
 TimeLimit = Annotated[
     str | None,
-    typer.Option(
-        metavar="S",
-        rich_help_panel=SEARCH,
-        help=(
-            "Stop after so long, such as `5` or `2 min`, with the best so far. Default: no limit;"
-            " the work itself is bounded."
-        ),
+    option(
+        "S",
+        SEARCH,
+        "Stop after so long, such as `5` or `2 min`, with the best so far. Default: no limit;"
+        " the work itself is bounded.",
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option(
-        min=0,
-        max=2**63 - 1,
-        metavar="N",
-        rich_help_panel=SEARCH,
-        help="Same input and seed, same answer.",
-    ),
+    option("N", SEARCH, "Same input and seed, same answer.", min=0, max=2**63 - 1),
 ]
-Threads = Annotated[
-    int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Use up to so many threads.")
-]
+Threads = Annotated[int, option("N", SEARCH, "Use up to so many threads.", min=1)]
 Json = Annotated[
     bool,
-    typer.Option(
-        "--json", rich_help_panel=OUTPUT, help="Print exactly one JSON object on standard output."
-    ),
+    option(None, OUTPUT, "Print exactly one JSON object on standard output.", "--json"),
 ]
 Quiet = Annotated[
     bool,
-    typer.Option(
-        "--quiet",
-        "-q",
-        rich_help_panel=OUTPUT,
-        help="Print nothing but errors and what `--json` asks for.",
-    ),
+    option(None, OUTPUT, "Print nothing but errors and what `--json` asks for.", "--quiet", "-q"),
 ]
 NoReport = Annotated[
     bool,
-    typer.Option(
-        "--no-report", rich_help_panel=OUTPUT, help="Write data only, no page to look at."
-    ),
+    option(None, OUTPUT, "Write data only, no page to look at.", "--no-report"),
 ]
 
 
 def out_to(files: str, metavar: str = "DIR") -> Any:
     """The option ``--out`` of a command; ``files`` names what goes there and what happens without
     it."""
-    return typer.Option("--out", metavar=metavar, rich_help_panel=OUTPUT, help=files)
+    return option(metavar, OUTPUT, files, "--out")
 
 
 def strategy_of(names: Sequence[str]) -> Any:
     """The option ``--strategy`` of a command, with its strategies by name."""
-    return typer.Option(
-        metavar="NAME",
-        rich_help_panel=SEARCH,
-        autocompletion=lambda: list(names),
-        help=one_of(names),
-    )
+    return option("NAME", SEARCH, one_of(names), autocompletion=lambda: list(names))
 
 
 def one_of(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from loadmaster.cli.options import (
     TimeLimit,
     memories_of,
     one_of,
+    option,
     out_to,
     strategy_of,
 )
@@ -50,41 +51,29 @@ Buffers = Annotated[
 ]
 Planner = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "PLANNER",
+        DUMP,
+        "Read another planner's dump; say what it takes, what Loadmaster takes and what"
+        f" anything must. Default: a file of buffers. {one_of(READERS.names)}",
         "--from",
-        metavar="PLANNER",
-        rich_help_panel=DUMP,
-        help=(
-            "Read another planner's dump; say what it takes, what Loadmaster takes and what"
-            f" anything must. Default: a file of buffers. {one_of(READERS.names)}"
-        ),
     ),
 ]
 OneArena = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=DUMP,
-        help="With --from: only this arena of the dump. Default: all.",
-    ),
+    option("NAME", DUMP, "With --from: only this arena of the dump. Default: all."),
 ]
 Capacity = Annotated[
     str | None,
-    typer.Option(
-        metavar="BYTES",
-        rich_help_panel=MACHINE,
-        help=(
-            "Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak."
-        ),
+    option(
+        "BYTES",
+        MACHINE,
+        "Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
     ),
 ]
 Alignment = Annotated[
     str | None,
-    typer.Option(
-        metavar="BYTES",
-        rich_help_panel=MACHINE,
-        help="Every offset is a multiple of it. Default: as the file says, or 1.",
-    ),
+    option("BYTES", MACHINE, "Every offset is a multiple of it. Default: as the file says, or 1."),
 ]
 Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
 Out = Annotated[

@@ -16,6 +16,7 @@ from loadmaster.cli.options import (
     Quiet,
     Training,
     load_networks,
+    option,
     out_to,
 )
 from loadmaster.cli.printing import print_results, versioned
@@ -38,11 +39,7 @@ def calibrate_command(
     ],
     network: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL",
-            rich_help_panel=NETWORK,
-            help="The network whose operators the file names. Default: none.",
-        ),
+        option("MODEL", NETWORK, "The network whose operators the file names. Default: none."),
     ] = None,
     batch: Batch = None,
     dim: Dim = None,

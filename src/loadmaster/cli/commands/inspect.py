@@ -21,6 +21,7 @@ from loadmaster.cli.options import (
     Training,
     load_networks,
     machine_of,
+    option,
     out_to,
 )
 from loadmaster.cli.printing import print_results, versioned
@@ -35,10 +36,10 @@ def inspect_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=NETWORKS)],
     target: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE.toml",
-            rich_help_panel=MACHINE,
-            help="The machine of the page's roofline. Default: a page without one.",
+        option(
+            "NAME|FILE.toml",
+            MACHINE,
+            "The machine of the page's roofline. Default: a page without one.",
         ),
     ] = None,
     overrides: Overrides = None,

@@ -29,6 +29,7 @@ from loadmaster.cli.options import (
     TimeLimit,
     Training,
     by_network,
+    option,
     out_to,
     overrides_of,
     sizes_of,
@@ -65,84 +66,64 @@ Overrides = Annotated[
 ]
 Bandwidth = Annotated[
     str | None,
-    typer.Option(
-        metavar="BYTES_PER_S",
-        rich_help_panel=MACHINE,
-        help="That all cores share, such as `16 GB/s`. Default: the target's main memory.",
+    option(
+        "BYTES_PER_S",
+        MACHINE,
+        "That all cores share, such as `16 GB/s`. Default: the target's main memory.",
     ),
 ]
 Allocator = Annotated[
     str,
-    typer.Option(
-        metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth."
-    ),
+    option("demand|even", MACHINE, "How cores share the bandwidth."),
 ]
 Cost = Annotated[
     str,
-    typer.Option(
-        metavar="|".join([*COST_MODELS.names, "FILE.csv"]),
-        rich_help_panel=MACHINE,
-        help="What jobs cost.",
-    ),
+    option("|".join([*COST_MODELS.names, "FILE.csv"]), MACHINE, "What jobs cost."),
 ]
 Dependencies = Annotated[
     bool,
-    typer.Option(
+    option(
+        None,
+        NETWORK,
+        "A job starts when its inputs exist. Default: jobs wait for nothing.",
         "--dependencies",
-        rich_help_panel=NETWORK,
-        help="A job starts when its inputs exist. Default: jobs wait for nothing.",
     ),
 ]
 Cut = Annotated[
     bool,
-    typer.Option(
+    option(
+        None,
+        NETWORK,
+        "Divide long operators into pieces that several cores share. Default: whole.",
         "--cut",
-        rich_help_panel=NETWORK,
-        help="Divide long operators into pieces that several cores share. Default: whole.",
     ),
 ]
 Objective = Annotated[
     str,
-    typer.Option(
-        metavar="NAME[,NAME]",
-        rich_help_panel=GOAL,
-        help="makespan, throughput, energy or edp; two of them for a Pareto front.",
+    option(
+        "NAME[,NAME]", GOAL, "makespan, throughput, energy or edp; two of them for a Pareto front."
     ),
 ]
 Priority = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=X",
-        rich_help_panel=GOAL,
-        help="How much a second of a network's lateness counts. Default: 1.",
-    ),
+    option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
 ]
 Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
 Samples = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=SEARCH,
-        help="Evaluate at most so many mappings of a group. Default: the strategy's.",
+    option(
+        "N", SEARCH, "Evaluate at most so many mappings of a group. Default: the strategy's.", min=1
     ),
 ]
 GroupSize = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=SEARCH,
-        help="Map so many jobs at a time, group after group. Default: all at once.",
+    option(
+        "N", SEARCH, "Map so many jobs at a time, group after group. Default: all at once.", min=1
     ),
 ]
 WarmStart = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=SEARCH,
-        help="Start from an earlier mapping's JSON. Default: from nothing.",
-    ),
+    option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
 ]
 Out = Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")]
 

@@ -25,6 +25,7 @@ from loadmaster.cli.options import (
     TimeLimit,
     Training,
     machine_of,
+    option,
     out_to,
     reading_of,
     strategy_of,
@@ -49,68 +50,56 @@ Graph = Annotated[
 ]
 Fast = Annotated[
     str | None,
-    typer.Option(
-        metavar="BYTES|PERCENT",
-        rich_help_panel=MACHINE,
-        help=(
-            "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
-            " Default: the target's."
-        ),
+    option(
+        "BYTES|PERCENT",
+        MACHINE,
+        "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
+        " Default: the target's.",
     ),
 ]
 Cost = Annotated[
     str,
-    typer.Option(
-        metavar="roofline|profile|FILE",
-        rich_help_panel=MACHINE,
-        help="Where kernel times come from; FILE is a table of measured times.",
+    option(
+        "roofline|profile|FILE",
+        MACHINE,
+        "Where kernel times come from; FILE is a table of measured times.",
     ),
 ]
 Mode = Annotated[
     str,
-    typer.Option(
-        metavar="static|sync|async",
-        rich_help_panel=GOAL,
-        help="What tensors may do: nothing, move between kernels, or while they run.",
+    option(
+        "static|sync|async",
+        GOAL,
+        "What tensors may do: nothing, move between kernels, or while they run.",
     ),
 ]
 MaxSlowdown = Annotated[
     float | None,
-    typer.Option(
-        metavar="X",
-        rich_help_panel=GOAL,
-        help=(
-            "Find the smallest fast memory with which time is at most X times all fast. Default:"
-            " place in `--fast`."
-        ),
+    option(
+        "X",
+        GOAL,
+        "Find the smallest fast memory with which time is at most X times all fast. Default:"
+        " place in `--fast`.",
     ),
 ]
 Curve = Annotated[
     bool,
-    typer.Option(
-        "--curve",
-        rich_help_panel=GOAL,
-        help="Show slowdown over fast memory, from none to all that is asked for.",
+    option(
+        None, GOAL, "Show slowdown over fast memory, from none to all that is asked for.", "--curve"
     ),
 ]
 Explain = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="TENSOR",
-        rich_help_panel=GOAL,
-        help="Say why a tensor is where it is. May be repeated.",
-    ),
+    option("TENSOR", GOAL, "Say why a tensor is where it is. May be repeated."),
 ]
 Strategy = Annotated[str, strategy_of([*ENGINES, *PLACING.names])]
 Gap = Annotated[
     float | None,
-    typer.Option(
-        metavar="SHARE",
-        rich_help_panel=SEARCH,
-        help=(
-            "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
-            " async."
-        ),
+    option(
+        "SHARE",
+        SEARCH,
+        "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
+        " async.",
     ),
 ]
 Out = Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")]

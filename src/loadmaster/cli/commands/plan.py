@@ -37,6 +37,7 @@ from loadmaster.cli.options import (
     Training,
     limits_of,
     load_networks,
+    option,
     out_to,
     times_of,
 )
@@ -57,70 +58,52 @@ if TYPE_CHECKING:
 
 Objective = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=GOAL,
+    option(
+        "NAME",
+        GOAL,
+        "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
+        " makespan).",
         autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
-        help=(
-            "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
-            " makespan)."
-        ),
     ),
 ]
 Network = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=GOAL,
-        help="Whose latency counts. Default: the first network's.",
-    ),
+    option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
 ]
 Cut = Annotated[
     str,
-    typer.Option(
-        metavar="auto|none",
-        rich_help_panel=SEARCH,
-        help="Cut operators into pieces for several cores and small memories, or leave them whole.",
+    option(
+        "auto|none",
+        SEARCH,
+        "Cut operators into pieces for several cores and small memories, or leave them whole.",
     ),
 ]
 Sweep = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="AXIS=LOW:HIGH",
-        rich_help_panel=SWEEP,
-        help=(
-            "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
-            " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
-            " `networks=a,b,a+b`. May be repeated."
-        ),
+    option(
+        "AXIS=LOW:HIGH",
+        SWEEP,
+        "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
+        " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
+        " `networks=a,b,a+b`. May be repeated.",
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=SWEEP,
-        help="Processes of a sweep. Default: all processors.",
-    ),
+    option("N", SWEEP, "Processes of a sweep. Default: all processors.", min=1),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        metavar="dask://HOST:PORT",
-        rich_help_panel=SWEEP,
-        help="Sweep on the workers of a Dask scheduler. Default: here.",
-    ),
+    option("dask://HOST:PORT", SWEEP, "Sweep on the workers of a Dask scheduler. Default: here."),
 ]
 WhatIf = Annotated[
     bool,
-    typer.Option(
+    option(
+        None,
+        GOAL,
+        "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
+        " other dataflows.",
         "--what-if",
-        rich_help_panel=GOAL,
-        help=(
-            "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
-            " other dataflows."
-        ),
     ),
 ]
 Out = Annotated[

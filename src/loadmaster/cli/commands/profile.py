@@ -18,6 +18,7 @@ from loadmaster.cli.options import (
     TimeLimit,
     Training,
     load_networks,
+    option,
     out_to,
 )
 from loadmaster.cli.printing import print_json, say, versioned
@@ -39,29 +40,17 @@ def profile_command(
     training: Training = False,
     threads: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            rich_help_panel=MACHINE,
-            help="That torch uses. Default: what it takes by itself.",
-        ),
+        option("N", MACHINE, "That torch uses. Default: what it takes by itself.", min=1),
     ] = None,
     slow: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            rich_help_panel=MACHINE,
-            help="Folder of the slow memory. Default: the system's for temporary files.",
+        option(
+            "DIR", MACHINE, "Folder of the slow memory. Default: the system's for temporary files."
         ),
     ] = None,
     repeats: Annotated[
         int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            rich_help_panel=SEARCH,
-            help="Runs of each measurement; the median is kept.",
-        ),
+        option("N", SEARCH, "Runs of each measurement; the median is kept.", min=1),
     ] = 3,
     time_limit: TimeLimit = None,
     out: Annotated[

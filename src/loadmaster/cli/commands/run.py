@@ -19,6 +19,7 @@ from loadmaster.cli.options import (
     NoReport,
     Precision,
     Quiet,
+    option,
     out_to,
     sizes_of,
 )
@@ -38,70 +39,57 @@ Model = Annotated[
 ]
 Fast = Annotated[
     str,
-    typer.Option(
-        metavar="BYTES|PERCENT",
-        rich_help_panel=MACHINE,
-        help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
+    option(
+        "BYTES|PERCENT",
+        MACHINE,
+        "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
     ),
 ]
 Training = Annotated[
     bool,
-    typer.Option(
+    option(
+        None,
+        NETWORK,
+        "Run training steps: forward, loss, backward. Default: inference.",
         "--training",
-        rich_help_panel=NETWORK,
-        help="Run training steps: forward, loss, backward. Default: inference.",
     ),
 ]
 Optimizer = Annotated[
     str | None,
-    typer.Option(
-        metavar="sgd|adamw",
-        rich_help_panel=NETWORK,
-        help="Update parameters in the backward pass, as part of the plan. Default: no update.",
+    option(
+        "sgd|adamw",
+        NETWORK,
+        "Update parameters in the backward pass, as part of the plan. Default: no update.",
     ),
 ]
 Mode = Annotated[
     str,
-    typer.Option(
-        metavar="sync|async", rich_help_panel=MACHINE, help="Whether copies overlap kernels."
-    ),
+    option("sync|async", MACHINE, "Whether copies overlap kernels."),
 ]
-Device = Annotated[
-    str, typer.Option(metavar="cpu|cuda", rich_help_panel=MACHINE, help="Where the module runs.")
-]
+Device = Annotated[str, option("cpu|cuda", MACHINE, "Where the module runs.")]
 SlowMemory = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        rich_help_panel=MACHINE,
-        help=(
-            "Folder on a local disk for what does not fit (CPU). Default: the system's for"
-            " temporary files."
-        ),
+    option(
+        "DIR",
+        MACHINE,
+        "Folder on a local disk for what does not fit (CPU). Default: the system's for"
+        " temporary files.",
     ),
 ]
-Steps = Annotated[
-    int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")
-]
+Steps = Annotated[int, option("N", SEARCH, "Steps that are timed.", min=1)]
 Generate = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "TOKENS",
+        SEARCH,
+        "Generate text with a language model; `50%` is then of its weights on disk. Default:"
+        " steps.",
         min=2,
-        metavar="TOKENS",
-        rich_help_panel=SEARCH,
-        help=(
-            "Generate text with a language model; `50%` is then of its weights on disk. Default:"
-            " steps."
-        ),
     ),
 ]
 Compare = Annotated[
     bool,
-    typer.Option(
-        "--compare",
-        rich_help_panel=SEARCH,
-        help="Run the same steps in other ways that save memory, too.",
-    ),
+    option(None, SEARCH, "Run the same steps in other ways that save memory, too.", "--compare"),
 ]
 Out = Annotated[
     Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")

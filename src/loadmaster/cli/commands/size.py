@@ -31,6 +31,7 @@ from loadmaster.cli.options import (
     Training,
     limits_of,
     load_networks,
+    option,
     out_to,
     times_of,
 )
@@ -43,15 +44,13 @@ def size_command(
     target: MachineTarget,
     vary: Annotated[
         str,
-        typer.Option(
-            metavar="FIELD=LOW:HIGH",
-            rich_help_panel=GOAL,
-            help=(
-                "What is sought: `scratchpad=256KiB:8MiB` (in steps of the low end),"
-                " `bandwidth=1GB/s:32GB/s:1GB/s` (with a step), any "
-                "field of the target with numbers (`cores.ws.count=1:8`,"
-                " `cores.ws.clock=500MHz,1GHz`)."
-            ),
+        option(
+            "FIELD=LOW:HIGH",
+            GOAL,
+            "What is sought: `scratchpad=256KiB:8MiB` (in steps of the low end),"
+            " `bandwidth=1GB/s:32GB/s:1GB/s` (with a step), any "
+            "field of the target with numbers (`cores.ws.count=1:8`,"
+            " `cores.ws.clock=500MHz,1GHz`).",
         ),
     ],
     overrides: Overrides = None,

@@ -22,6 +22,7 @@ from loadmaster.cli.options import (
     Training,
     load_networks,
     memories_of,
+    option,
     plan_file,
     reading_of,
 )
@@ -51,59 +52,47 @@ def verify_command(
     ] = None,
     buffers: Annotated[
         Path | None,
-        typer.Option(
-            metavar="OUT.csv",
-            rich_help_panel=PACKING,
-            help="Buffers with their offsets, instead of a plan. Default: a plan.",
+        option(
+            "OUT.csv", PACKING, "Buffers with their offsets, instead of a plan. Default: a plan."
         ),
     ] = None,
     capacity: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel=PACKING,
-            help="With --buffers: what every buffer must end within. Default: anything.",
+        option(
+            "BYTES",
+            PACKING,
+            "With --buffers: what every buffer must end within. Default: anything.",
         ),
     ] = None,
     memory: Memory = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MODEL[,MODEL...]",
-            rich_help_panel=NETWORK,
-            help=(
-                "The plan's networks in its order, to check that it is one of them. May be"
-                " repeated."
-            ),
+        option(
+            "MODEL[,MODEL...]",
+            NETWORK,
+            "The plan's networks in its order, to check that it is one of them. May be repeated.",
         ),
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MODEL[,MODEL...]",
-            rich_help_panel=NETWORK,
-            help=(
-                "The plan's networks in its order, ONNX files, to run the plan and compare its"
-                " outputs with theirs. May be repeated."
-            ),
+        option(
+            "MODEL[,MODEL...]",
+            NETWORK,
+            "The plan's networks in its order, ONNX files, to run the plan and compare its"
+            " outputs with theirs. May be repeated.",
         ),
     ] = None,
     orders: Annotated[
         int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            rich_help_panel=SEARCH,
-            help="With --run: in how many orders jobs and copies are run.",
-        ),
+        option("N", SEARCH, "With --run: in how many orders jobs and copies are run.", min=1),
     ] = 3,
     seed: Seed = 0,
     target: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE.toml",
-            rich_help_panel=MACHINE,
-            help="With --against: the machine. Default: the plan's own is believed.",
+        option(
+            "NAME|FILE.toml",
+            MACHINE,
+            "With --against: the machine. Default: the plan's own is believed.",
         ),
     ] = None,
     overrides: Overrides = None,

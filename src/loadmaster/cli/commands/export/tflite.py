@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, out_to
+from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, option, out_to
 from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import AllocationError
 
@@ -24,81 +24,71 @@ def tflite_command(
     out: Annotated[Path, out_to("Where the model with its plan goes.", "PLANNED.tflite")],
     alignment: Annotated[
         str,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel=MACHINE,
-            help="Every address is a multiple of it; at least 16.",
-        ),
+        option("BYTES", MACHINE, "Every address is a multiple of it; at least 16."),
     ] = "16",
     in_place: Annotated[
         str | None,
-        typer.Option(
-            metavar="KERNELS",
-            rich_help_panel=MACHINE,
-            help=(
-                "Let kernels write over an operand: `reference`, TFLM's own, or operators that"
-                " yours can, such as `ADD,RELU`. "
-                "Default: none."
-            ),
+        option(
+            "KERNELS",
+            MACHINE,
+            "Let kernels write over an operand: `reference`, TFLM's own, or operators that"
+            " yours can, such as `ADD,RELU`. "
+            "Default: none.",
         ),
     ] = None,
     scratch: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|probe|none",
-            rich_help_panel=MACHINE,
-            help=(
-                "Where the kernels' scratch buffers are known from: the log of a target's build"
-                " with TF_LITE_SHOW_MEMORY_USE, TFLM's "
-                "interpreter, or nowhere: then the arena may grow. Default: probe where the"
-                " interpreter is installed (extra `tflite`)."
-            ),
+        option(
+            "FILE|probe|none",
+            MACHINE,
+            "Where the kernels' scratch buffers are known from: the log of a target's build"
+            " with TF_LITE_SHOW_MEMORY_USE, TFLM's "
+            "interpreter, or nowhere: then the arena may grow. Default: probe where the"
+            " interpreter is installed (extra `tflite`).",
         ),
     ] = None,
     c_struct: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PLAN.cc",
-            rich_help_panel=OUTPUT,
-            help="Write the plan for the NonPersistentMemoryPlannerShim too. Default: no.",
+        option(
+            "PLAN.cc",
+            OUTPUT,
+            "Write the plan for the NonPersistentMemoryPlannerShim too. Default: no.",
         ),
     ] = None,
     arena: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel=BANDS,
-            help=(
-                "Run the network in bands of rows, so that head and tail fit into so many bytes"
-                " with the least extra work. Default: no bands."
-            ),
+        option(
+            "BYTES",
+            BANDS,
+            "Run the network in bands of rows, so that head and tail fit into so many bytes"
+            " with the least extra work. Default: no bands.",
         ),
     ] = None,
     extra_macs: Annotated[
         str | None,
-        typer.Option(
-            metavar="P%",
-            rich_help_panel=BANDS,
-            help="Instead: bands with the smallest head for so much extra work. Default: no bands.",
+        option(
+            "P%",
+            BANDS,
+            "Instead: bands with the smallest head for so much extra work. Default: no bands.",
         ),
     ] = None,
     curve: Annotated[
         bool,
-        typer.Option(
+        option(
+            None,
+            BANDS,
+            "Print every head that bands reach, with its extra work, and draw it beside the"
+            " memory over the operators, in a page beside --out. Default: no.",
             "--curve",
-            rich_help_panel=BANDS,
-            help=(
-                "Print every head that bands reach, with its extra work, and draw it beside the"
-                " memory over the operators, in a page beside --out. Default: no."
-            ),
         ),
     ] = False,
     unchecked: Annotated[
         bool,
-        typer.Option(
+        option(
+            None,
+            BANDS,
+            "Write bands though nothing can run them here; `--arena` is then the head alone.",
             "--unchecked",
-            rich_help_panel=BANDS,
-            help="Write bands though nothing can run them here; `--arena` is then the head alone.",
         ),
     ] = False,
     as_json: Json = False,
