@@ -17,7 +17,7 @@ from loadmaster import _native
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
-from loadmaster.cost.job_times import job_times, memories_used
+from loadmaster.cost.job_times import job_times
 from loadmaster.mapping.group import Group, core_and_position
 from loadmaster.placement.autotm.bound import free_prices, use_costs
 from loadmaster.placement.autotm.engine import PathSearch
@@ -47,10 +47,7 @@ def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, bat
     times = job_times(
         table,
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
-        placement.streamed,
+        placement.used,
     )
     assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
     assert bool((found.run.row_stay >= 0).any()) == (room > 256)
@@ -63,15 +60,12 @@ def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(
 ) -> None:
     """Which results go to main memory: joint/problem.py and job_times.py."""
     machine = npu(1, room)
-    work, table, problem = search(machine, batches)
+    work, _, problem = search(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
-    used = memories_used(
-        table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed
-    )
     copied = sum(work.tensors[copy.tensor].bytes for copy in placement.copies)
     assert problem.energy_of(found.run) == problem.energy.of_plan(
-        schedule.core, *used, copied, found.run.makespan
+        schedule.core, placement.used, copied, found.run.makespan
     )
 
 
@@ -89,10 +83,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
     times = job_times(
         table,
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
-        placement.streamed,
+        placement.used,
     )
     timeline = replay(work, times, machine, schedule, placement)
     first = len(work.jobs)
@@ -118,8 +109,8 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
     assert not len(found.run.stay_tensor)
     priority = np.empty(len(order))
     priority[order] = -np.arange(len(order))
-    nothing, everything = (np.full(len(work.tensors), value) for value in (False, True))
-    times = job_times(table, machine, nothing, nothing, everything)
+    in_main = np.stack([np.full(len(table.operand_job), in_main) for in_main in (True, False)])
+    times = job_times(table, machine, in_main)
     graph = task_graph(
         [(before, job) for job, record in enumerate(work.jobs) for before in record.after],
         len(work.jobs),

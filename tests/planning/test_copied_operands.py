@@ -115,10 +115,7 @@ def evaluated(machine: Target, options: JointOptions):
     times = job_times(
         problem.table,
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
-        placement.streamed,
+        placement.used,
     )
     replayed = replay(work, times, machine, schedule, placement)
     return work, placement, timeline, replayed, times, schedule
@@ -141,7 +138,7 @@ def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fet
     for copy in placement.copies:
         if copy.to_fast and work.tensors[copy.tensor].producer >= 0:
             assert out[copy.tensor] in copy.after
-    assert not placement.write_main.any()
+    assert not placement.used[0].any()
     assert replayed.makespan <= timeline.makespan
 
 

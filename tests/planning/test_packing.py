@@ -145,9 +145,9 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran() -> None:
         columns([(0, 4, 3), (2, 4, 5)]),
         {"capacity": 8, "alignment": 1},
     )
-    first = packings.once(search, *stays, **room, seconds=math.inf)
-    assert packings.once(search, *stays, **room, seconds=math.inf) is first
-    assert packings.once(search, *stays, **{**room, "capacity": 7}, seconds=math.inf) is None
+    first = packings.get_or_pack(search, *stays, **room, seconds=math.inf)
+    assert packings.get_or_pack(search, *stays, **room, seconds=math.inf) is first
+    assert packings.get_or_pack(search, *stays, **{**room, "capacity": 7}, seconds=math.inf) is None
     assert asked == [(8, math.inf), (7, math.inf)]
-    packings.once(search, *stays, **room, seconds=9.0)
+    packings.get_or_pack(search, *stays, **room, seconds=9.0)
     assert asked[2:] == [(8, 9.0)], "time may have ended what was found before"

@@ -114,13 +114,12 @@ def test_metered_columns_hold_nothing_back() -> None:
 def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
     jobs = workload([(), (0,)])
     machine = npu(cores=1)
-    placement = resident(jobs, np.zeros(2, dtype=bool))
+    table = job_table(jobs, machine)
+    placement = resident(jobs, table, np.zeros(2, dtype=bool))
     times = job_times(
-        job_table(jobs, machine),
+        table,
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
+        placement.used,
     )
     schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]), 0.0, 1)
     with pytest.raises(PlanError, match="can never start"):

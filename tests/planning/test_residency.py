@@ -23,8 +23,8 @@ from loadmaster.workloads.lowering.instantiate import lower
 def mapped(machine, graph=None):
     jobs = lower([graph or residual_chain(4)], machine)
     table = job_table(jobs, machine)
-    nowhere = resident(jobs, np.zeros(len(jobs.tensors), dtype=bool))
-    times = job_times(table, machine, nowhere.read_fast, nowhere.write_fast, nowhere.write_main)
+    nowhere = resident(jobs, table, np.zeros(len(jobs.tensors), dtype=bool))
+    times = job_times(table, machine, nowhere.used)
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
     return jobs, table, schedule, replay(jobs, times, machine, schedule, nowhere)
 
@@ -63,12 +63,13 @@ def orders(draw):
 def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None:
     machine = staged_machine(64 * lines)
     order = list(range(len(jobs.jobs)))
+    table = job_table(jobs, machine)
     needed = max(64 * (len(job.reads) + 1) for job in jobs.jobs)
     if needed > 64 * lines:
         with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
-            stage_copies(jobs, order, machine.fast)
+            stage_copies(jobs, table, order, machine.fast)
         return
-    placement = stage_copies(jobs, order, machine.fast)
+    placement = stage_copies(jobs, table, order, machine.fast)
     assert max(slots(placement, order, jobs.jobs, jobs.tensors)) <= 64 * lines
     for index, job in enumerate(jobs.jobs):
         for operand in job.reads:
@@ -80,9 +81,7 @@ def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None
     times = job_times(
         job_table(jobs, machine),
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
+        placement.used,
     )
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
     replay(jobs, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
@@ -107,7 +106,7 @@ def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> 
     machine = npu(scratchpad=capacity)
     jobs, table, schedule, timeline = mapped(machine)
     chosen = keep_resident(jobs, table, machine, schedule, timeline)
-    stays = [r for r in resident(jobs, chosen).residences if r.memory == 1]
+    stays = [r for r in resident(jobs, table, chosen).residences if r.memory == 1]
     for instant in timeline.start:
         alive = sum(
             jobs.tensors[r.tensor].bytes

@@ -23,13 +23,12 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
     chosen = np.zeros(len(jobs.tensors), dtype=bool) if in_fast is None else in_fast
-    placement = resident(jobs, chosen)
+    table = job_table(jobs, machine)
+    placement = resident(jobs, table, chosen)
     return job_times(
-        job_table(jobs, machine),
+        table,
         machine,
-        placement.read_fast,
-        placement.write_fast,
-        placement.write_main,
+        placement.used,
     )
 
 
@@ -46,7 +45,7 @@ def test_no_assignment_order_or_placement_beats_the_bound(
         schedule = Schedule(np.array(assignment, dtype=np.int32), order, 0, 1)
         for everywhere in (False, True) if scratchpad else (False,):
             in_fast = np.array([everywhere and t.kind == "activation" for t in jobs.tensors])
-            placement = resident(jobs, in_fast)
+            placement = resident(jobs, job_table(jobs, machine), in_fast)
             timeline = replay(jobs, times_of(jobs, machine, in_fast), machine, schedule, placement)
             assert bound.picoseconds <= timeline.makespan
 

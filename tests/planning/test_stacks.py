@@ -68,10 +68,7 @@ def _bytes_of(
 ) -> int:
     run, placement = evaluation.run, problem.decisions(evaluation)[1]
     crossing: Ints = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
-    here = np.where(
-        table.operand_write, placement.write_main[table.operand_tensor], run.row_stay < 0
-    )
-    return int(crossing[here].sum()) + sum(
+    return int(crossing[placement.used[0]].sum()) + sum(
         workload.tensors[copy.tensor].bytes for copy in placement.copies
     )
 

@@ -21,8 +21,7 @@ def schedule(*cores: int) -> Schedule:
 
 
 def placement(*copies: Copy) -> Placement:
-    none = np.zeros(0, dtype=bool)
-    return Placement(none, none, none, copies, ())
+    return Placement(np.zeros((2, 0), dtype=bool), copies, ())
 
 
 def packed(stays: list[tuple[Residence, int, int]]) -> Packed:

@@ -110,11 +110,11 @@ def least_energy(graph: Graph, target: Target, cuts: Cuts | None, rates: EnergyR
         near = np.isin(tensor, list(inside))
         far = ~near | (write & output)
         per_byte = np.array(rates.buffers)[None, :] * (near.astype(int) + far)[:, None]
-        per_byte = per_byte + (near * rates.fast + far * rates.main)[:, None]
+        per_byte = per_byte + (near * sum(rates.memories[1:]) + far * rates.memories[0])[:, None]
         joules = table.energy * FEMTOJOULES
         np.add.at(joules, table.operand_job, table.moved * per_byte)
         copied = sum(workload.tensors[t].bytes for t in residence.fetched)
-        total = joules.min(axis=1).sum() + copied * (rates.main + rates.fast)
+        total = joules.min(axis=1).sum() + copied * sum(rates.memories)
         best = min(best, total)
     return round(best)
 

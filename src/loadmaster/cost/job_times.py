@@ -52,37 +52,20 @@ class JobTimes:
     rate: Floats
 
 
-def job_times(
-    table: JobTable,
-    target: Target,
-    read_fast: Mask,
-    write_fast: Mask,
-    write_main: Mask,
-    streamed: Ints | None = None,
-) -> JobTimes:
-    """Compute times of all jobs for tensors read from the fast memory (else main) and written to
-    the fast, the main, or both.
-
-    ``streamed`` are rows of the table that are read from main memory nevertheless.
+def job_times(table: JobTable, target: Target, used: Mask) -> JobTimes:
+    """Compute times of all jobs; ``used[m, i]`` says whether row ``i`` of the table moves bytes of
+    memory ``m``.
 
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole
-    picoseconds and at least one. O(operands x cores).
+    picoseconds and at least one. O(operands x cores x memories).
     """
     # As `job_times` in src/native/joint/times.cpp, to the last bit: tests/test_twins.py holds the
     # two together.
-    uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
-    seconds, volumes = [], []
-    for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
-        seconds.append(
-            grouped_sums(
-                table.operand_job, link_seconds(table, memory) * used[:, None], len(table.compute)
-            )
-        )
-        volumes.append(
-            grouped_sums(
-                table.operand_job, np.where(used[:, None], table.moved, 0), len(table.compute)
-            )
-        )
+    jobs, seconds, volumes = len(table.compute), [], []
+    for memory, rows in zip(target.memories, used[:, :, None], strict=False):
+        moving = link_seconds(table, memory) * rows
+        seconds.append(grouped_sums(table.operand_job, moving, jobs))
+        volumes.append(grouped_sums(table.operand_job, np.where(rows, table.moved, 0), jobs))
     links = np.stack(seconds, axis=2)
     duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
     seconds_each = duration[:, :, None] / PICOSECONDS
@@ -96,22 +79,6 @@ def link_seconds(table: JobTable, memory: Memory) -> Floats:
         table.operand_write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth
     )
     return np.asarray(table.moved * per_byte[:, None])
-
-
-def memories_used(
-    table: JobTable,
-    read_fast: Mask,
-    write_fast: Mask,
-    write_main: Mask,
-    streamed: Ints | None = None,
-) -> tuple[Mask, Mask]:
-    """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments
-    are those of :func:`job_times`."""
-    t, write = table.operand_tensor, table.operand_write
-    reads_fast = read_fast[t]
-    if streamed is not None:
-        reads_fast[streamed] = False
-    return np.where(write, write_main[t], ~reads_fast), np.where(write, write_fast[t], reads_fast)
 
 
 def whole_picoseconds(seconds: Floats) -> Ints:

@@ -61,9 +61,8 @@ class Outcome:
         self.unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(
             goal.objective, PICOSECONDS
         )
-        memories = {target.main.name: rates.main} | (
-            {target.fast.name: rates.fast} if target.fast else {}
-        )
+        names = [memory.name for memory in target.memories]
+        memories = dict(zip(names, rates.memories, strict=False))
         self.byte_energy = memories | {
             core.name: rate for core, rate in zip(target.cores, rates.buffers, strict=True)
         }
@@ -294,11 +293,11 @@ class _Writer:
         np.add.at(moved, access, table.moved[rows, core])
         np.add.at(tile, access, table.tile[rows, core])
         rows = first[kept]
-        memories = self._memories_of(
-            tensor[rows].tolist(),
-            write[rows].tolist(),
-            np.isin(pair, pair[self._placement.streamed])[rows].tolist(),
-        )
+        known = [memory.name for memory in self._target.memories]
+        memories = [
+            tuple([name for name, uses in zip(known, row, strict=False) if uses])
+            for row in self._placement.used[:, rows].T.tolist()
+        ]
         names = [tensors[number].name for number in tensor[rows].tolist()]
         columns = (names, write[rows].tolist(), moved[kept].tolist(), tile[kept].tolist(), memories)
         made = iter(records_of(_Access, len(rows), *columns))
@@ -306,25 +305,6 @@ class _Writer:
             list(islice(made, count))
             for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()
         ]
-
-    def _memories_of(
-        self, tensors: list[int], writes: list[bool], streamed: list[bool]
-    ) -> Iterator[tuple[str, ...]]:
-        """Memories that accesses go to."""
-        read, written = self._memories()
-        main = (self._target.main.name,)
-        for tensor, write, streams in zip(tensors, writes, streamed, strict=True):
-            yield written[tensor] if write else main if streams else read[tensor]
-
-    def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-        """Memories that jobs read each tensor from, unless they stream it, and that its producer
-        writes it to."""
-        main: tuple[str, ...] = (self._target.main.name,)
-        fast = () if self._target.fast is None else (self._target.fast.name,)
-        placement = self._placement
-        read = [fast or main if in_fast else main for in_fast in placement.read_fast.tolist()]
-        to = zip(placement.write_main.tolist(), placement.write_fast.tolist(), strict=True)
-        return read, [main * in_main + fast * in_fast for in_main, in_fast in to]
 
     def tensors(self) -> list[PlannedTensor]:
         tensors, jobs = self._workload.tensors, self._workload.jobs

@@ -14,13 +14,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_times import (
-    JobTable,
-    JobTimes,
-    job_times,
-    memories_used,
-    whole_picoseconds,
-)
+from loadmaster.cost.job_times import JobTable, JobTimes, job_times, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.goal import Goal, delivered
 from loadmaster.planning.packing import Stays, most_alive
@@ -149,11 +143,7 @@ class Assessor:
         frugal."""
         if self.goal.objective == "throughput" and not self.goal.is_timed:
             return {}
-        energy = self.energy.of_jobs(
-            *memories_used(
-                self.table, placement.read_fast, placement.write_fast, placement.write_main
-            )
-        )
+        energy = self.energy.of_jobs(placement.used)
         each = np.arange(len(energy))
 
         def score(core: Int32s, end: Ints, makespan: int) -> Score:
@@ -177,14 +167,7 @@ class Assessor:
 
     def times(self, placement: Placement) -> JobTimes:
         """How long every job takes on every core, and what it asks of the links."""
-        return job_times(
-            self.table,
-            self.target,
-            placement.read_fast,
-            placement.write_fast,
-            placement.write_main,
-            placement.streamed,
-        )
+        return job_times(self.table, self.target, placement.used)
 
     def replay(
         self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()
@@ -218,15 +201,8 @@ class Assessor:
 
     def energy_of(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
         """Femtojoules of a plan."""
-        used = memories_used(
-            self.table,
-            placement.read_fast,
-            placement.write_fast,
-            placement.write_main,
-            placement.streamed,
-        )
         copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
-        return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
+        return self.energy.of_plan(schedule.core, placement.used, copied, timeline.makespan)
 
     def score_of(self, solution: Solution) -> Score:
         """What a complete plan is compared by."""

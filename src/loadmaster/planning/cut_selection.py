@@ -22,7 +22,7 @@ from loadmaster.core.progress import Progress
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.job_costs import front_tables, mixed_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_times import JobTable, job_times, memories_used
+from loadmaster.cost.job_times import JobTable, job_times
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
@@ -85,23 +85,18 @@ def _choices(
 ) -> Iterator[Ints]:
     """A tiling for every job, by what it costs on its core with its operands where they are; of
     equals the first."""
-    place, jobs, core = (
-        solution.placement,
+    used, jobs, core = (
+        solution.placement.used,
         np.arange(len(planner.workload.jobs)),
         solution.schedule.core,
     )
-    where = (place.read_fast, place.write_fast, place.write_main, place.streamed)
     lasting, linked, joules = [], [], []
     for table in tables:
-        times = job_times(table, planner.target, *where)
+        times = job_times(table, planner.target, used)
         own = times.duration[jobs, core] / PICOSECONDS
         lasting.append(own)
         linked.append(own * times.demand[jobs, core].sum(axis=1))
-        joules.append(
-            EnergyModel(table, planner.energy.rates).of_jobs(*memories_used(table, *where))[
-                jobs, core
-            ]
-        )
+        joules.append(EnergyModel(table, planner.energy.rates).of_jobs(used)[jobs, core])
     for price in _PRICES:
         yield _least([own + price * link for own, link in zip(lasting, linked, strict=True)])
     if planner.goal.needs_energy:

@@ -3,10 +3,8 @@ are indices into the workload."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
@@ -69,19 +67,15 @@ class Residence:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each tensor is read from and written to (by tensor), the copies between, and the stays
-    that result.
+    """Which memories operands are read from and written to, the copies between memories, and the
+    stays of tensors in them.
 
-    ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that
-    the tensor is read from the fast one.
+    ``used[m, i]`` says whether row ``i`` of the job table moves bytes of memory ``m``.
     """
 
-    read_fast: Mask
-    write_fast: Mask
-    write_main: Mask
+    used: Mask
     copies: tuple[Copy, ...]
     residences: tuple[Residence, ...]
-    streamed: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)

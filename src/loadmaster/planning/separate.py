@@ -18,7 +18,7 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
-from loadmaster.planning.decisions import Schedule, Score
+from loadmaster.planning.decisions import Placement, Schedule, Score
 from loadmaster.planning.residency.resident import (
     keep_resident,
     resident,
@@ -84,6 +84,7 @@ class SeparatePipeline:
         schedule = self._in_turn
         placement = stage_copies(
             self.assess.workload,
+            self.assess.table,
             schedule.order.tolist(),
             self.assess.target.fast,
             margin=margin,
@@ -100,13 +101,14 @@ class SeparatePipeline:
         if len(self.assess.target.cores) == 1:
             return self._map(everywhere)
         order = np.arange(len(self.assess.workload.jobs), dtype=np.int64)
-        duration = self.assess.times(resident(self.assess.workload, everywhere)).duration.sum(
-            axis=0
-        )
+        duration = self.assess.times(self._resident(everywhere)).duration.sum(axis=0)
         fastest = int(duration.argmin())
         return Schedule(
             np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1
         )
+
+    def _resident(self, in_fast: Mask) -> Placement:
+        return resident(self.assess.workload, self.assess.table, in_fast)
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.assess.workload.tensors), dtype=np.bool_)
@@ -118,7 +120,7 @@ class SeparatePipeline:
             self.assess.workload.tensors, self.assess.table, self.assess.target, schedule
         )
         while True:
-            placement = resident(self.assess.workload, in_fast)
+            placement = self._resident(in_fast)
             timeline = self.assess.replay(schedule, placement)
             score = self.assess.score(schedule, placement, timeline)
             if limit is not None and score > limit:
@@ -144,7 +146,7 @@ class SeparatePipeline:
             in_fast[unplaced] = False
 
     def _map(self, in_fast: Mask) -> Schedule:
-        placement = resident(self.assess.workload, in_fast)
+        placement = self._resident(in_fast)
 
         def progress(_: str, share: float) -> None:
             self.report("mapping", share)

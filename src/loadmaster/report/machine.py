@@ -23,7 +23,7 @@ def machine_tables(target: Target) -> list[Table]:
             format_bandwidth(m.write_bandwidth),
             f"{price * _PICO_PER_FEMTO:.3g} pJ",
         )
-        for m, price in zip(target.memories, (rates.main, rates.fast), strict=False)
+        for m, price in zip(target.memories, rates.memories, strict=False)
     ]
     figures = (">Array", ">Clock", ">Private buffer", ">MACs/cycle (int8)", ">Before each job")
     columns = ("Core", "Dataflow", *figures, ">Area (45 nm)")

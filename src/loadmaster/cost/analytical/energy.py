@@ -117,13 +117,14 @@ def refill_energy(core: Core, main: Memory) -> float:
 
 def energy_rates(target: Target) -> EnergyRates:
     """Energy rates of the target; where it names none, those of DRAM for main memory and of an SRAM
-    of its size for the fast memory."""
-    fast = target.fast
+    of its size for the others."""
+    main, *others = target.memories
+    joules = [_main_energy(main)] + [
+        sram_energy(memory.capacity) if memory.energy is None else memory.energy
+        for memory in others
+    ]
     return EnergyRates(
-        main=_femtojoules(_main_energy(target.main)),
-        fast=0
-        if fast is None
-        else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
+        memories=tuple(map(_femtojoules, joules)),
         buffers=tuple(_femtojoules(buffer_energy(core)) for core in target.cores),
         static_power=target.static_power,
     )

@@ -136,13 +136,11 @@ class JointProblem:
         self._stays = self._output | np.array(
             [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
         )
-        main, fast, rates = target.main, target.fast, energy.rates
+        main, fast, rates = target.main, target.fast, energy.rates.memories
         # Per second of its link a byte takes energy too: with this price, stays are chosen by the
         # energy that they save.
         self.energy_price = (
-            rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth)
-            if rates.main
-            else 0.0
+            rates[1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
 
     @cached_property
@@ -272,16 +270,14 @@ class JointProblem:
 
     def energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
-        tensor, write, in_fast = (
-            self.table.operand_tensor,
-            self.table.operand_write,
-            run.row_stay >= 0,
-        )
-        uses_main = np.where(
-            write, self._in_main(run)[tensor] & self.target.main.in_place, ~in_fast
-        )
         copied = int(self._bytes[run.stay_tensor[run.copies]].sum())
-        return self.energy.of_plan(run.core, uses_main, in_fast, copied, run.makespan)
+        return self.energy.of_plan(run.core, self._used(run), copied, run.makespan)
+
+    def _used(self, run: _native.JointEvaluation) -> Mask:
+        """Whether each row of the job table moves bytes of each memory, shape (memories, rows)."""
+        in_fast, written = run.row_stay >= 0, self._in_main(run) & self.target.main.in_place
+        main = np.where(self.table.operand_write, written[self.table.operand_tensor], ~in_fast)
+        return np.stack([main, in_fast])
 
     def decisions(self, found: Evaluation) -> tuple[Schedule, Placement, Timeline]:
         """An evaluation as schedule, placement, and the timeline that it was simulated to have
@@ -297,13 +293,8 @@ class JointProblem:
         )
 
     def _placement(self, run: _native.JointEvaluation) -> Placement:
-        table, tensors = self.table, self.workload.tensors
-        tensor, write, in_fast = table.operand_tensor, table.operand_write, run.row_stay >= 0
-        read_fast, write_fast = (np.zeros(len(tensors), dtype=np.bool_) for _ in range(2))
-        read_fast[tensor[in_fast & ~write]] = True
-        write_fast[tensor[in_fast & write]] = True
+        tensors = self.workload.tensors
         in_main, writer = self._in_main(run), self._main_writers(run).tolist()
-        streamed = np.flatnonzero(~in_fast & ~write & read_fast[tensor])
         users, streams = self._users(run)
         jobs, leaving = len(self.workload.jobs), run.outward.tolist()
         task = {
@@ -328,14 +319,7 @@ class JointProblem:
                 # Weights serve every later run too: they keep their place.
                 stays = record.is_output or record.kind == "weight"
                 residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
-        return Placement(
-            read_fast,
-            write_fast,
-            in_main & self.target.main.in_place,
-            copies,
-            tuple(residences),
-            streamed,
-        )
+        return Placement(self._used(run), copies, tuple(residences))
 
     def _users(
         self, run: _native.JointEvaluation
@@ -430,7 +414,7 @@ def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
     """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs
     together take energy and time."""
     every = np.ones(len(table.operand_job), dtype=np.bool_)
-    joules = energy.of_jobs(~every, every)
+    joules = energy.of_jobs(np.stack([~every, every]))
     least, seconds = float(joules.min(axis=1).sum()), float(table.compute.min(axis=1).sum())
     return np.ascontiguousarray(
         (joules - joules.min(axis=1, keepdims=True))

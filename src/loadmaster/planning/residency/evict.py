@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.workloads.job import TensorInstance
@@ -70,16 +70,15 @@ def evict(
     streams: dict[int, list[int]] = defaultdict(list)
     for stay in evicted:
         streams[stay.tensor] += stay.users
-    still_fast = {stay.tensor for stay in kept if stay.memory == 1}
-    read_fast, write_fast, write_main = (
-        placement.read_fast.copy(),
-        placement.write_fast.copy(),
-        placement.write_main.copy(),
-    )
-    for stay in evicted:
-        read_fast[stay.tensor] &= stay.tensor in still_fast
-        if stay.writer < jobs:
-            write_fast[stay.tensor], write_main[stay.tensor] = False, True
+    pairs = {(job, stay.tensor) for stay in evicted for job in stay.users}
+    written = {stay.tensor for stay in evicted if stay.writer < jobs}
+    columns = (table.operand_job, table.operand_tensor, table.operand_write)
+    moved = [
+        tensor in written if write else (job, tensor) in pairs
+        for job, tensor, write in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    used = placement.used.copy()
+    used[:, moved] = [[True], [False]]
     residences = []
     for stay in kept:
         users = tuple([renamed(task) for task in stay.users if task < jobs or task in number])
@@ -94,30 +93,6 @@ def evict(
     ]
     tasks = np.array([*range(jobs), *(jobs + old for old in kept_copies)], dtype=np.int64)
     changed = Placement(
-        read_fast,
-        write_fast,
-        write_main,
-        tuple(placement.copies[old] for old in kept_copies),
-        tuple(residences),
-        _streamed(placement, evicted, table, read_fast),
+        used, tuple(placement.copies[old] for old in kept_copies), tuple(residences)
     )
     return changed, replace(timeline, start=timeline.start[tasks], end=timeline.end[tasks])
-
-
-def _streamed(
-    placement: Placement, evicted: Collection[Residence], table: JobTable, read_fast: Mask
-) -> Ints:
-    """Rows that are read from main memory although others read the same tensor in the fast one."""
-    pairs = {(job, stay.tensor) for stay in evicted for job in stay.users}
-    columns = (
-        table.operand_job.tolist(),
-        table.operand_tensor.tolist(),
-        table.operand_write.tolist(),
-    )
-    rows = [
-        row
-        for row, (job, tensor, write) in enumerate(zip(*columns, strict=True))
-        if not write and (job, tensor) in pairs
-    ]
-    found = np.union1d(placement.streamed, np.array(rows, dtype=np.int64)).astype(np.int64)
-    return np.asarray(found[read_fast[table.operand_tensor[found]]])

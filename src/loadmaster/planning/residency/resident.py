@@ -86,7 +86,7 @@ def saved_seconds(
     return np.bincount(t, weights=seconds, minlength=len(tensors)).astype(np.float64)
 
 
-def resident(workload: Workload, in_fast: Mask) -> Placement:
+def resident(workload: Workload, table: JobTable, in_fast: Mask) -> Placement:
     """The placement that keeps ``in_fast`` activations in the fast memory and everything else in
     main memory."""
     tensors = workload.tensors
@@ -101,4 +101,6 @@ def resident(workload: Workload, in_fast: Mask) -> Placement:
             # Weights serve every later run too: they keep their place.
             stays = tensors[t].is_output or tensors[t].kind == "weight"
             residences.append(Residence(t, 0, writer, () if in_fast[t] else users, stays))
-    return Placement(in_fast, in_fast, in_main, (), tuple(residences))
+    rows, write = table.operand_tensor, table.operand_write
+    used = np.stack([np.where(write, in_main[rows], ~in_fast[rows]), in_fast[rows]])
+    return Placement(used, (), tuple(residences))

@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from loadmaster.core.arrays import Mask
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.units import format_bytes
+from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence
 from loadmaster.planning.residency.resident import Occupancy
 from loadmaster.targets.hardware import Memory
@@ -42,6 +44,7 @@ class _Stay:
 
 def stage_copies(
     workload: Workload,
+    table: JobTable,
     order: Sequence[int],
     fast: Memory,
     *,
@@ -73,7 +76,9 @@ def stage_copies(
         size = fast.padded(tensors[stay.tensor].bytes)
         stay.copied_from = max(stay.written_back, occupancy.earliest(stay.first, size))
         occupancy.add(stay.copied_from, stay.first, size)
-    return _Writer(tensors, order, stays, len(jobs)).placement(wait_for_copies_back)
+    used = np.zeros((2, len(table.operand_job)), dtype=np.bool_)
+    used[1] = True
+    return _Writer(tensors, order, stays, len(jobs)).placement(used, wait_for_copies_back)
 
 
 def _require_operands(
@@ -168,7 +173,7 @@ class _Writer:
     def _goes_back(self, own: list[_Stay]) -> bool:
         return own[0].produced and (len(own) > 1 or self._tensors[own[0].tensor].is_output)
 
-    def placement(self, wait_for_copies_back: bool) -> Placement:
+    def placement(self, used: Mask, wait_for_copies_back: bool) -> Placement:
         copies = []
         for due, into, stay in self._plan:
             after = [self._order[due - 1]] if due else []
@@ -181,10 +186,7 @@ class _Writer:
                 else list(self._order[due : due + 1]) * wait_for_copies_back
             )
             copies.append(Copy(stay.tensor, bool(into), tuple(dict.fromkeys(after)), tuple(before)))
-        everywhere = np.ones(len(self._tensors), dtype=np.bool_)
-        return Placement(
-            everywhere, everywhere, ~everywhere, tuple(copies), tuple(self._residences())
-        )
+        return Placement(used, tuple(copies), tuple(self._residences()))
 
     def _residences(self) -> Iterator[Residence]:
         for t, own in sorted(self._of_tensor.items()):

@@ -105,14 +105,14 @@ def energy_bound(
     size = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     given = np.array([tensor.producer < 0 for tensor in tensors], dtype=np.bool_)
     output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
-    least = min(rates.main, rates.fast) if room else rates.main
-    extra = rates.main - least
+    least = min(rates.memories) if room else rates.memories[0]
+    extra = rates.memories[0] - least
     t, write = table.operand_tensor, table.operand_write
     once = np.array([o.bytes for job in jobs for o in (*job.reads, *job.writes)], dtype=np.int64)
     to_main = (write & output[t]) | (~given & (size > room))[t]
     if not target.main.in_place:
         # Results are copied out, operands in: nothing is streamed.
-        to_main, least, extra = np.zeros_like(to_main), rates.fast, 0
+        to_main, least, extra = np.zeros_like(to_main), rates.memories[1], 0
     per_byte = (
         np.array(rates.buffers, dtype=object)[None, :]
         + least
@@ -128,7 +128,7 @@ def energy_bound(
     reads = np.flatnonzero(~write & (moved > 0))
     of, readers = t[reads], np.bincount(t[reads], minlength=len(tensors))
     streamed = moved[reads].astype(object) * extra
-    copied = rates.main + rates.fast
+    copied = sum(rates.memories)
     if in_parts:
         # A byte is streamed to each of its readers, as often as each reads it, or copied once for
         # all of them: a read takes least where all readers share one copy.

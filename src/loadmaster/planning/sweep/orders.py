@@ -4,6 +4,7 @@ can."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.retarget import core_places, is_within
@@ -57,8 +58,7 @@ def _takes_no_more(larger: Target, smaller: Target) -> bool:
     more of the same."""
     mine, theirs, places = energy_rates(larger), energy_rates(smaller), core_places(smaller, larger)
     pairs = [
-        (mine.main, theirs.main),
-        (mine.fast, theirs.fast),
+        *zip_longest(mine.memories, theirs.memories, fillvalue=0),
         (mine.static_power, theirs.static_power),
     ]
     pairs += [
