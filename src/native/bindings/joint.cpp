@@ -75,8 +75,8 @@ class JointProblem {
     JointProblem(Table compute, Ints row_job, Ints row_tensor, Flags row_write,
         Array<std::int64_t, 2> moved, Ints bytes, Ints padded_bytes, Ints producer, Flags output,
         const TaskGraph &graph, Ints release, Ints available, Table energy_penalty, Floats width,
-        Flags urgent, double main_read, double main_write, double fast_read, double fast_write,
-        double engine, double engine_back, std::int64_t capacity, bool in_place)
+        Flags urgent, Floats read, Floats write, double engine, double engine_back,
+        std::int64_t capacity, bool in_place)
         : compute_(compute), row_job_(row_job), row_tensor_(row_tensor), row_write_(row_write),
           moved_(moved), bytes_(bytes), padded_bytes_(padded_bytes), producer_(producer),
           output_(output), graph_(graph), release_(release), available_(available),
@@ -104,8 +104,12 @@ class JointProblem {
         require_finite(view(compute), "compute: must be finite and not negative");
         require_finite(view(energy_penalty), "energy_penalty: must be finite and not negative");
         require_finite(view(width), "width: must be finite and not negative");
-        for (double speed : {main_read, main_write, fast_read, fast_write})
-            require(std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
+        require(read.size() == joint::kLinks && write.size() == joint::kLinks,
+            "links: a bandwidth for each memory");
+        for (std::size_t m = 0; m < joint::kLinks; ++m)
+            for (double speed : {view(read)[m], view(write)[m]})
+                require(
+                    std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
         require(std::isfinite(engine) && engine >= 0.0, "engine: must be finite and not negative");
         require(std::isfinite(engine_back) && engine_back >= 0.0,
             "engine_back: must be finite and not negative");
@@ -116,8 +120,8 @@ class JointProblem {
             view(row_write_), view(moved_), view(bytes_), view(padded_bytes_), view(producer_),
             view(output_), graph_.successors(), view(release_), view(available_),
             view(energy_penalty_)};
-        machine_ = {
-            main_read, main_write, fast_read, fast_write, engine, engine_back, capacity, in_place};
+        machine_ = {{view(read)[0], view(read)[1]}, {view(write)[0], view(write)[1]}, engine,
+            engine_back, capacity, in_place};
     }
 
     JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
@@ -217,15 +221,14 @@ void bind_joint(nb::module_ &module) {
         .def_ro("row_stay", &JointEvaluation::row_stay);
     nb::class_<JointProblem>(module, "JointProblem")
         .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags,
-                 const TaskGraph &, Ints, Ints, Table, Floats, Flags, double, double, double,
-                 double, double, double, std::int64_t, bool>(),
+                 const TaskGraph &, Ints, Ints, Table, Floats, Flags, Floats, Floats, double,
+                 double, std::int64_t, bool>(),
             nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"),
             nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"), nb::arg("padded_bytes"),
             nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"),
             nb::arg("available"), nb::arg("energy_penalty"), nb::arg("width"), nb::arg("urgent"),
-            nb::arg("main_read"), nb::arg("main_write"), nb::arg("fast_read"),
-            nb::arg("fast_write"), nb::arg("engine"), nb::arg("engine_back"), nb::arg("capacity"),
-            nb::arg("in_place"))
+            nb::arg("read"), nb::arg("write"), nb::arg("engine"), nb::arg("engine_back"),
+            nb::arg("capacity"), nb::arg("in_place"))
         .def("after_sources", &JointProblem::after_sources, nb::arg("keys"))
         .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
 }

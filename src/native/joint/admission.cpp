@@ -103,8 +103,8 @@ class Simulation {
             if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
         for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
             const bool inward = copy < fetches_;
-            const double main = inward ? machine_.main_read : machine_.main_write,
-                         fast = inward ? machine_.fast_write : machine_.fast_read;
+            const double main = inward ? machine_.read[kMain] : machine_.write[kMain],
+                         fast = inward ? machine_.write[kFast] : machine_.read[kFast];
             const double bytes =
                 static_cast<double>(work_.bytes[stays_.stays[copies_[copy]].tensor]);
             const std::int64_t duration = whole(

@@ -51,7 +51,7 @@ void find_pressing(std::vector<Stay> &stays, const Work &work, const Machine &ma
     for (auto s = order.rbegin(); s != order.rend(); ++s) {
         Stay &stay = stays[*s];
         latest = std::min(latest, elapsed[stay.begin] - lead) -
-            static_cast<double>(work.bytes[stay.tensor]) / machine.main_read;
+            static_cast<double>(work.bytes[stay.tensor]) / machine.read[kMain];
         stay.urgent_from =
             std::lower_bound(elapsed.begin(), elapsed.end(), latest) - elapsed.begin();
     }

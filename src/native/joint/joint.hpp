@@ -4,6 +4,7 @@
 
 #include "simulation/kernels.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,8 +32,11 @@ struct Work {
                                             // times `energy_weight` (jobs x cores)
 };
 
+// Memories by index: the main one, then the one that jobs fetch into.
+constexpr std::size_t kMain = 0, kFast = 1, kLinks = 2;
+
 struct Machine {
-    double main_read, main_write, fast_read, fast_write; // bytes/s
+    std::array<double, kLinks> read, write; // bytes/s of the link of every memory
     double engine, engine_back; // bytes/s of copies to the fast memory and back; `engine` 0:
                                 // nothing can be fetched
     std::int64_t capacity;      // bytes of the fast memory

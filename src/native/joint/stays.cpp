@@ -92,17 +92,18 @@ class Chooser {
         const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
         const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
         if (produced(t))
-            near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
+            near_[at] +=
+                bytes / (work_.row_write[r] ? machine_.write[kFast] : machine_.read[kFast]);
         if (work_.row_write[r]) {
             write_[t] += bytes;
             return;
         }
         Use *next = first_use(t) + count_[t];
         if (count_[t] > (produced(t) ? 1U : 0U) && next[-1].position == at) {
-            next[-1].main += bytes / machine_.main_read;
-            next[-1].fast += bytes / machine_.fast_read;
+            next[-1].main += bytes / machine_.read[kMain];
+            next[-1].fast += bytes / machine_.read[kFast];
         } else {
-            *next = {at, bytes / machine_.main_read, bytes / machine_.fast_read};
+            *next = {at, bytes / machine_.read[kMain], bytes / machine_.read[kFast]};
             ++count_[t];
         }
     }
@@ -129,13 +130,13 @@ class Chooser {
     }
 
     double fetch_seconds(std::size_t t) const {
-        return static_cast<double>(work_.bytes[t]) / machine_.main_read;
+        return static_cast<double>(work_.bytes[t]) / machine_.read[kMain];
     }
     double fetch_fast(std::size_t t) const {
-        return static_cast<double>(work_.bytes[t]) / machine_.fast_write;
+        return static_cast<double>(work_.bytes[t]) / machine_.write[kFast];
     }
     double leave_seconds(std::size_t t) const {
-        return static_cast<double>(work_.bytes[t]) / machine_.main_write;
+        return static_cast<double>(work_.bytes[t]) / machine_.write[kMain];
     }
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to,
@@ -154,11 +155,11 @@ class Chooser {
         const auto uses = this->uses(t);
         const auto begun = static_cast<std::ptrdiff_t>(items.size());
         const double price = options_.fast_link_price;
-        double value = -price * write_[t] / machine_.fast_write;
+        double value = -price * write_[t] / machine_.write[kFast];
         for (std::size_t to = 1; to < uses.size(); ++to) {
             value += uses[to].main - price * uses[to].fast;
             const bool all = to + 1 == uses.size() && !work_.output[t];
-            offer(items, t, 0, to, value + (all ? write_[t] / machine_.main_write : 0.0));
+            offer(items, t, 0, to, value + (all ? write_[t] / machine_.write[kMain] : 0.0));
         }
         std::reverse(items.begin() + begun, items.end());
     }
@@ -371,7 +372,7 @@ class Chooser {
                     streams[t] = 1;
                     result.main_seconds += uses(t)[i].main;
                 }
-            if (produced(t) && streams[t]) result.main_seconds += write_[t] / machine_.main_write;
+            if (produced(t) && streams[t]) result.main_seconds += write_[t] / machine_.write[kMain];
         }
     }
 

@@ -41,13 +41,14 @@ Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
         const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0,
                    main = write ? to_main[work.row_tensor[r]] : !fast;
-        const double per_main = main ? 1.0 / (write ? machine.main_write : machine.main_read) : 0.0;
-        const double per_fast = fast ? 1.0 / (write ? machine.fast_write : machine.fast_read) : 0.0;
+        const auto &speed = write ? machine.write : machine.read;
+        const std::array<double, kLinks> per_byte{
+            main ? 1.0 / speed[kMain] : 0.0, fast ? 1.0 / speed[kFast] : 0.0};
         double *demand = &times.demand[work.row_job[r] * work.cores * kLinks];
         for (std::size_t c = 0; c < work.cores; ++c) {
             const double bytes = static_cast<double>(work.moved[r * work.cores + c]);
-            demand[c * kLinks] += bytes * per_main;
-            demand[c * kLinks + 1] += bytes * per_fast;
+            for (std::size_t link = 0; link < kLinks; ++link)
+                demand[c * kLinks + link] += bytes * per_byte[link];
         }
     }
     for (std::size_t cell = 0; cell < cells; ++cell) {

@@ -10,7 +10,6 @@
 namespace loadmaster::joint {
 
 constexpr double kPicoseconds = 1e12;
-constexpr std::size_t kLinks = 2;
 
 // As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two
 // together.
