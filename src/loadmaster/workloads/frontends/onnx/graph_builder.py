@@ -10,31 +10,26 @@ import onnx
 
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, values_given
+from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
     dependencies,
     execution_order,
     initialiser_names,
 )
-from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.rules import Division
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
     Node,
     Value,
-    Work,
     describe,
     dtype_name,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
-
-_UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
-_SELECTIONS = ("Slice", "Gather")
 
 
 @dataclass(frozen=True)
@@ -202,7 +197,7 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
         Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written
     )
     found = _division(step)
-    nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
+    nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
     steps = (
         tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape)))
         if found.steps
@@ -217,14 +212,6 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
 
 def _division(step: Step) -> Division:
     return division_of(step.node, step.work) if step.division is None else step.division
-
-
-def division_of(node: Node, work: Work) -> Division:
-    """How an operator divides; what touches some part of an operand is cut only if it is known
-    which part."""
-    if work.op_class in _UNCUT or (work.touched is not None and node.kind not in _SELECTIONS):
-        return WHOLE
-    return division(node, work.op_class)
 
 
 def _bits(step: Step) -> int:

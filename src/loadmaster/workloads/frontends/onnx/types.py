@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
@@ -46,7 +45,8 @@ ELEMENT_BITS = {
     "float6e2m3": 6,
     "float6e3m2": 6,
 }
-"""Bits per element; a string counts as an 8-byte reference, because its length is not known."""
+"""Bits per element, in the order of ONNX's numbers; a string counts as an 8-byte reference, because
+its length is not known."""
 
 PRECISIONS = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 """Precisions that a network can be replanned at, and the storage type that its floating tensors
@@ -55,10 +55,7 @@ then get."""
 REPLANNED = ("float32", "float16", "bfloat16", "double")
 """Types that a precision replaces; narrower floats are quantised formats and stay as they are."""
 
-DTYPE_NUMBERS: dict[str, int] = {
-    "float32" if name == "FLOAT" else name.lower(): number
-    for name, number in onnx.TensorProto.DataType.items()
-}
+DTYPE_NUMBERS = {name: number for number, name in enumerate(ELEMENT_BITS, 1)}
 """ONNX's number for each element type."""
 
 _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
@@ -67,7 +64,7 @@ _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
 def dtype_name(number: int, tensor: str) -> str:
     """Return the name of an ONNX element type; ``tensor`` names the tensor in errors."""
     name = _NAMES.get(number, "")
-    if name not in ELEMENT_BITS:
+    if not name:
         raise ModelError(
             f"tensor {tensor!r} has the unknown element type {number}: export the network with a"
             " supported type"
@@ -210,6 +207,18 @@ class Work:
     elements: int = 0
     touched: Mapping[int, int] | None = None
     data: int = 0
+
+
+def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
+    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged
+    file has."""
+    for nest in nests:
+        if min(nest.extents) < 1:
+            raise ModelError(
+                "its operands' shapes leave a loop without rounds: the file is damaged, export it"
+                " again"
+            )
+    return Work(OpClass.PRODUCT, nests, elements, data=data)
 
 
 def describe(kind: str, name: str) -> str:

@@ -18,13 +18,9 @@ from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import labelled
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE
-from loadmaster.workloads.frontends.onnx.graph_builder import (
-    division_of,
-    operators,
-    tensors,
-)
-from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.graph_builder import operators, tensors
+from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
+from loadmaster.workloads.frontends.onnx.rules import WHOLE
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
     PRECISIONS,
@@ -36,7 +32,6 @@ from loadmaster.workloads.frontends.onnx.types import (
     describe,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
 from loadmaster.workloads.frontends.tflite.call import Call, Meaning
 from loadmaster.workloads.frontends.tflite.layouts import in_file_order
@@ -383,7 +378,7 @@ def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
 def _work(call: Call, node: Node) -> Work:
     if call.kind in _SHAPE_KINDS:
         return Work(OpClass.SHAPE)
-    return Work(OpClass.VIEW) if is_view(node) else rule_of("", node.kind).work(node)
+    return Work(OpClass.VIEW) if is_view(node) else work_of(node)
 
 
 def load_tflite(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.types import Shape, Value
 from loadmaster.workloads.window import Window
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.products import product
-from loadmaster.workloads.frontends.onnx.types import Work
+from loadmaster.workloads.frontends.onnx.types import Work, product
 from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.frontends.tflite.call import Call
 from loadmaster.workloads.graph import LoopNest

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, division_rule
+from loadmaster.workloads.frontends.onnx.movement import movement
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, divided, rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape
 from loadmaster.workloads.window import Window
 
 
-@division_rule("Upsample", "Resize")
 def _resize(node: Node) -> Division:
     """The neighbours of every position: one, two or four along a dimension."""
     data, result = node.shape(0), node.result.shape
@@ -28,7 +28,7 @@ def _resize(node: Node) -> Division:
             if before == after and scale == 1
             else _nearby(axis, before, after, position, neighbours)
         )
-    return Division(tuple(range(len(result))), {0: tuple(windows)})
+    return divided({0: tuple(windows)})
 
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
@@ -120,3 +120,7 @@ def _nearby(
     low, high = int((offset + first) * whole) + more, int((offset + last) * whole) + more
     low = min(low, before * whole - 1 - (after - 1) * numerator)
     return Window(axis, numerator, whole, low, max(low, high, 0))
+
+
+rule("Upsample", movement, _resize, planning=(1,))
+rule("Resize", movement, _resize, planning=(1, 2, 3))
