@@ -42,7 +42,7 @@ from loadmaster.workloads.frontends.tflite.model import (
     parse_model,
     read_file,
 )
-from loadmaster.workloads.frontends.tflite.operators import meaning_of
+from loadmaster.workloads.frontends.tflite.operators import BY_ELEMENT, POOLS, meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind, dominant_precision
 
@@ -51,22 +51,12 @@ def _kinds(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_BROADCAST = _kinds(
-    """
-    ADD ADD_N SUB SQUARED_DIFFERENCE MUL SQUARE DIV FLOOR_DIV FLOOR_MOD POW MAXIMUM MINIMUM ATAN2
-    BITWISE_XOR RIGHT_SHIFT EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND
-    LOGICAL_OR LOGICAL_NOT SELECT_V2 ABS NEG SIGN EXP LOG SIN COS SQRT RSQRT CEIL FLOOR ROUND RELU
-    RELU6 RELU_N1_TO_1 RELU_0_TO_1 PRELU LEAKY_RELU ELU GELU HARD_SWISH LOGISTIC TANH CAST QUANTIZE
-    DEQUANTIZE FAKE_QUANT
-    """
-)
 _LIKE_FIRST = _kinds(
     """
     SOFTMAX LOG_SOFTMAX L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION CUMSUM REVERSE_SEQUENCE
     REVERSE_V2 DYNAMIC_UPDATE_SLICE ZEROS_LIKE
     """
 )
-_POOLS = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"})
 _NEVER_SCALAR = _kinds(
     """
     CONV_3D TRANSPOSE_CONV CONV_3D_TRANSPOSE FULLY_CONNECTED BATCH_MATMUL CONCATENATION PACK PAD
@@ -77,7 +67,7 @@ _NEVER_SCALAR = _kinds(
     """
 )
 """Operators without a scalar among their results."""
-_OF_IMAGES = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", *_POOLS})
+_OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
 def completed(call: Call) -> Call:
@@ -104,7 +94,7 @@ def _require_shape(value: Value) -> None:
 
 def _shape(call: Call) -> Shape:
     given = [value.shape for value in call.inputs if value]
-    if call.kind in _BROADCAST:
+    if call.kind in BY_ELEMENT:
         return broadcast_shapes(*given)
     if call.kind in _LIKE_FIRST:
         return call.operand(0).shape
@@ -117,22 +107,17 @@ def _windows_of(call: Call) -> Shape:
     """A result of a convolution or pooling: options are padding, strides of width and height, and
     for pooling the window's width and height, for convolutions dilations."""
     batch, *sizes, channels = call.operand(0).shape
-    if call.kind in _POOLS:
+    if call.kind in POOLS:
         taps, dilations = [call.option(4), call.option(3)], [1, 1]
     else:
-        first = 4 if call.kind == "CONV_2D" else 5
-        weight = call.operand(1).shape
-        taps, dilations = list(weight[1:3]), [call.option(first + more, 1) for more in (1, 0)]
-        channels = weight[0] if call.kind == "CONV_2D" else weight[3]
-    strides = [max(1, call.option(field)) for field in (2, 1)]
-    reach = (
-        [0, 0]
-        if not call.option(0, code="b")
-        else [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
-    )
+        plain = call.kind == "CONV_2D"
+        filters, *taps, last = call.operand(1).shape
+        dilations = [call.option(5 - plain + more, 1) for more in (1, 0)]
+        channels = filters if plain else last
+    valid = bool(call.option(0, code="b"))
     positions = [
-        -(-(size - more) // stride)
-        for size, more, stride in zip(sizes, reach, strides, strict=True)
+        -(-(size - valid * (tap - 1) * dilation) // max(1, call.option(field)))
+        for size, tap, dilation, field in zip(sizes, taps, dilations, (2, 1), strict=True)
     ]
     return (batch, *positions, channels)
 

@@ -54,7 +54,7 @@ def in_file_order(found: Division, operands: Sequence[Laid | None], result: Laid
     windows = {
         index: _windows(found.operands[index], laid.order, order)
         for index, laid in enumerate(operands)
-        if laid is not None and laid.order is not None and index in found.operands
+        if laid is not None and laid.order is not None and found.operands.get(index)
     }
     loops = (
         tuple(loop for _, loop in sorted(zip(order, found.loops, strict=True)))
