@@ -75,7 +75,7 @@ class Workspace:
         """Results of a node in the course of an operator that may read some storages."""
         names: list[str] = []
         given: Arrays = {}
-        windows = division_of(step.node, step.work).operands if terms else {}
+        windows = division_of(step.node, step.work.op_class).operands if terms else {}
         for index, value in enumerate(step.node.inputs):
             axes = windows.get(index, ())
             # What is not summed, such as a bias, is added where the sum ends.

@@ -28,8 +28,8 @@ def _pair(values: list[int] | None) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
-    """Make the work of a convolution whose weight is laid out (K, C / groups, taps...).
+def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> LoopNest:
+    """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
 
     The weight of a transposed one is (C, K / groups, taps...), and each input pixel meets every tap
     once. In blocks of channels, the weight alone tells how many there are: the operand may be
@@ -47,7 +47,7 @@ def convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
     far, near = filters[0] // groups, filters[1]
     positions = data if transposed else node.result.shape
     (y, x), (r, s) = folded(positions[2:]), folded(filters[2:])
-    nest = LoopNest(
+    return LoopNest(
         k=near if transposed else far,
         c=far if transposed else near,
         y=y,
@@ -62,7 +62,10 @@ def convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
         weight=node.label(weight),
         output=node.result.name,
     )
-    return product(nest)
+
+
+def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
+    return product(convolution_nest(node, weight, transposed))
 
 
 def _numbers(node: Node, name: str, default: int, rank: int) -> list[int]:
@@ -200,12 +203,12 @@ def _pooled(node: Node) -> Division:
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 
 
-rule("Conv", convolution, partial(_divided, channels=SUMMED))
+rule("Conv", _convolution, partial(_divided, channels=SUMMED))
 # The zero point of weights may be one for each channel, as a bias is.
-rule("ConvInteger", convolution, partial(_divided, bias=3))
-rule("QLinearConv", partial(convolution, weight=3), partial(_divided, weight=3, bias=8))
-rule("DeformConv", convolution)
-rule("ConvTranspose", partial(convolution, transposed=True), _transposed_divided)
+rule("ConvInteger", _convolution, partial(_divided, bias=3))
+rule("QLinearConv", partial(_convolution, weight=3), partial(_divided, weight=3, bias=8))
+rule("DeformConv", _convolution)
+rule("ConvTranspose", partial(_convolution, transposed=True), _transposed_divided)
 rule("CausalConvWithState", _causal)
 rule("AveragePool MaxPool LpPool", _pool, _pooled)
 

@@ -211,7 +211,7 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
 
 
 def _division(step: Step) -> Division:
-    return division_of(step.node, step.work) if step.division is None else step.division
+    return division_of(step.node, step.work.op_class) if step.division is None else step.division
 
 
 def _bits(step: Step) -> int:

@@ -44,13 +44,14 @@ def work_of(node: Node) -> Work:
     return rule_of(node.domain, node.kind).work(_channels_first(node))
 
 
-def division_of(node: Node, work: Work) -> Division:
-    """How a node divides; :data:`WHOLE` if that is not known, or if it has several results."""
+def division_of(node: Node, op_class: OpClass) -> Division:
+    """How a node divides that does this kind of work; :data:`WHOLE` if that is not known, or if it
+    has several results."""
     found = rule_of(node.domain, node.kind).division
     results = [value for value in node.outputs if value is not None]
     if (
         found is None
-        or work.op_class in _UNCUT
+        or op_class in _UNCUT
         or len(results) != 1
         or not results[0].shape
         # Rules take channels to come second.

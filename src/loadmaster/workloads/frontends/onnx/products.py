@@ -50,8 +50,8 @@ def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
     return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
 
 
-def matmul(node: Node, b: int = 1, data: int = 0) -> Work:
-    """Make the work of a product of operands 0 and ``b`` by numpy's rules.
+def matrix_nest(node: Node, b: int = 1) -> LoopNest:
+    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules.
 
     Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them
     all, and otherwise runs over the same weight (``batch``); those that both have are ``groups``.
@@ -67,8 +67,11 @@ def matmul(node: Node, b: int = 1, data: int = 0) -> Work:
     batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
     groups = math.prod(lead) // batch
     rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    nest = LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch)
-    return product(_named(node, nest, b), data=data)
+    return _named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
+
+
+def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
+    return product(matrix_nest(node, b), data=data)
 
 
 def _named(node: Node, nest: LoopNest, b: int = 1) -> LoopNest:
@@ -76,8 +79,8 @@ def _named(node: Node, nest: LoopNest, b: int = 1) -> LoopNest:
 
 
 def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
-    """Rows and columns, and every dimension before them; see :func:`matmul` for the loops that they
-    are.
+    """Rows and columns, and every dimension before them; see :func:`matrix_nest` for the loops that
+    they are.
 
     ``inner`` is the window of the dimension that both operands share: nothing but its products may
     be in the sum for it to be in parts.
@@ -121,18 +124,20 @@ def _type_of(index: int) -> Callable[[Node], str]:
     return lambda node: node.operand(index).dtype
 
 
-rule("MatMul", matmul, partial(_divided, inner=SUMMED))
-rule("MatMulInteger", matmul, _divided)
-rule("QLinearMatMul", partial(matmul, b=3), partial(_divided, b=3))
-rule("Gemm", matmul, partial(_divided, inner=SUMMED, bias=2))
+rule("MatMul", _matmul, partial(_divided, inner=SUMMED))
+rule("MatMulInteger", _matmul, _divided)
+rule("QLinearMatMul", partial(_matmul, b=3), partial(_divided, b=3))
+rule("Gemm", _matmul, partial(_divided, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_divided, bias=2))
-rule("FusedMatMul", matmul, _divided, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
-rule("MatMulIntegerToFloat", matmul, _divided, shapes=_product_shape(_type_of(2)), domain=MICROSOFT)
+rule("FusedMatMul", _matmul, _divided, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
+rule(
+    "MatMulIntegerToFloat", _matmul, _divided, shapes=_product_shape(_type_of(2)), domain=MICROSOFT
+)
 # Eight bits if the result has a zero point, else the scales' type.
 rule(
     "QGemm",
-    partial(matmul, b=3),
+    partial(_matmul, b=3),
     shapes=_product_shape(lambda node: node.operand(0 if node.optional(8) else 1).dtype, 3),
     domain=MICROSOFT,
 )
@@ -141,7 +146,7 @@ rule(
 def _dynamic_matmul(node: Node) -> Work:
     """The floating operand is quantised at run time, and the weight's width is that of the
     arithmetic."""
-    return replace(matmul(node, data=1), elements=node.operand(0).count)
+    return replace(_matmul(node, data=1), elements=node.operand(0).count)
 
 
 rule(

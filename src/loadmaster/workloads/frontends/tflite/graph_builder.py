@@ -344,7 +344,7 @@ def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
         (meaning.result.value, *call.outputs[1:]),
     )
     work = _work(call, node)
-    division = in_file_order(division_of(node, work), meaning.operands, meaning.result)
+    division = in_file_order(division_of(node, work.op_class), meaning.operands, meaning.result)
     result = call.result
     if work.op_class is OpClass.SHAPE:
         result = replace(result, kind=TensorKind.WEIGHT)

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 
+from loadmaster.workloads.frontends.onnx.convolutions import convolution_nest
+from loadmaster.workloads.frontends.onnx.products import matrix_nest
 from loadmaster.workloads.frontends.operation_counts import (
     GATE_STEPS,
     NORMALISATION_STEPS,
     SOFTMAX_STEPS,
-    folded,
 )
-from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, product, rule
+from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, WorkRule, product, rule
+from loadmaster.workloads.frontends.torch.windows import Meaning, convolution
 from loadmaster.workloads.graph import LoopNest
-
-
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-    pair = (1, 1, *values)[-2:]
-    return pair[0], pair[1]
-
-
-def _convolution(call: Call, source: Value, result: Value) -> LoopNest:
-    """Nest of a forward convolution from ``source`` to ``result``; a transposed one meets every tap
-    at each input position once."""
-    weight, groups = call.tensor("weight"), call.arguments["groups"]
-    transposed = call.arguments["transposed"]
-    near = weight.shape[1]
-    far = weight.shape[0] // groups
-    (y, x), (r, s) = folded((source if transposed else result).shape[2:]), folded(weight.shape[2:])
-    k, c = (near, far) if transposed else (far, near)
-    stride = (1, 1) if transposed else _pair(call.arguments["stride"])
-    dilation = _pair(call.arguments["dilation"])
-    return LoopNest(
-        k,
-        c,
-        y,
-        x,
-        r,
-        s,
-        groups,
-        source.shape[0],
-        stride,
-        dilation,
-        1,
-        source.name,
-        weight.name,
-        result.name,
-    )
 
 
 @rule("convolution")
 def _forward(call: Call) -> Work:
-    return product(_convolution(call, call.tensor("input"), call.results[0]))
+    return product(_convolution(call, call.results[0]))
+
+
+def _convolution(call: Call, result: Value) -> LoopNest:
+    meaning = convolution(call)
+    return convolution_nest(meaning.node(call, result), transposed=call.arguments["transposed"])
 
 
 @rule("convolution_backward")
@@ -59,28 +32,19 @@ def _backward(call: Call) -> Work:
     """One product for the gradient of the input, one for that of the weight: each has the
     multiply-accumulates of the forward one."""
     gradient, source = call.tensor("grad_output"), call.tensor("input")
-    forward = _convolution(call, source, gradient)
+    forward = _convolution(call, gradient)
     results = iter(call.results)
     wanted = [next(results).name if asked else None for asked in call.arguments["output_mask"]]
     nests = []
     if wanted[0] is not None:
         # The same loops with input and output channels changing places.
-        swapped = (
-            forward.c,
-            forward.k,
-            forward.y,
-            forward.x,
-            forward.r,
-            forward.s,
-            forward.groups,
-            forward.batch,
-        )
         nests.append(
-            LoopNest(
-                *swapped,
-                dilation=forward.dilation,
+            replace(
+                forward,
+                k=forward.c,
+                c=forward.k,
+                stride=(1, 1),
                 input=gradient.name,
-                weight=call.tensor("weight").name,
                 output=wanted[0],
             )
         )
@@ -102,32 +66,19 @@ def _backward(call: Call) -> Work:
     return product(*nests, elements=gradient.count if wanted[2] is not None else 0)
 
 
-def _matrices(call: Call, left: str, right: str) -> Work:
+def _matrices(left: str, right: str) -> WorkRule:
     """A product of matrices, of batches of them, or of a matrix and a vector."""
-    a, b = call.tensor(left), call.tensor(right)
-    groups = a.shape[0] if len(a.shape) == 3 else 1
-    rows = a.shape[-2] if len(a.shape) > 1 else 1
-    columns = b.shape[-1] if len(b.shape) > 1 else 1
-    nest = LoopNest(
-        columns,
-        a.shape[-1],
-        rows,
-        groups=groups,
-        input=a.name,
-        weight=b.name,
-        output=call.results[0].name,
-    )
-    return product(nest)
+    meaning = Meaning("MatMul", (left, right))
+    return lambda call: product(matrix_nest(meaning.node(call)))
 
 
-rule("mm", "bmm")(lambda call: _matrices(call, "self", "mat2"))
-rule("addmm")(lambda call: _matrices(call, "mat1", "mat2"))
-rule("baddbmm")(lambda call: _matrices(call, "batch1", "batch2"))
-rule("mv")(lambda call: _matrices(call, "self", "vec"))
-rule("addmv")(lambda call: _matrices(call, "mat", "vec"))
-rule("dot", "vdot")(
-    lambda call: _matrices(call, "self", "other" if "other" in call.arguments else "tensor")
-)
+rule("mm bmm")(_matrices("self", "mat2"))
+rule("addmm")(_matrices("mat1", "mat2"))
+rule("baddbmm")(_matrices("batch1", "batch2"))
+rule("mv")(_matrices("self", "vec"))
+rule("addmv")(_matrices("mat", "vec"))
+rule("vdot")(_matrices("self", "other"))
+rule("dot")(_matrices("self", "tensor"))
 
 
 def _scores(call: Call) -> tuple[int, int, int, int, int]:
@@ -143,15 +94,12 @@ def _scores(call: Call) -> tuple[int, int, int, int, int]:
     )
 
 
-_FUSED = (
-    "_flash_attention_for_cpu",
-    "_flash_attention",
-    "_efficient_attention",
-    "_cudnn_attention",
+@rule(
+    """
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
+    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
+    """
 )
-
-
-@rule(*(f"_scaled_dot_product{name}" for name in _FUSED))
 def _attention(call: Call) -> Work:
     """Scores, softmax, and the weighted sum of the values, in one kernel."""
     groups, queries, keys, width, value_width = _scores(call)
@@ -168,7 +116,13 @@ def _attention(call: Call) -> Work:
     return product(scores, result, elements=SOFTMAX_STEPS * groups * queries * keys)
 
 
-@rule(*(f"_scaled_dot_product{name}_backward" for name in _FUSED))
+@rule(
+    """
+    _scaled_dot_product_flash_attention_for_cpu_backward
+    _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward
+    _scaled_dot_product_cudnn_attention_backward
+    """
+)
 def _attention_backward(call: Call) -> Work:
     """Compute the scores again, then one product each for the gradients of softmax, value, query
     and key."""
