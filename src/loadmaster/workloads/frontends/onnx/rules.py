@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Value, Work, broadcast_shapes
 from loadmaster.workloads.window import ALL, Window
@@ -122,6 +123,7 @@ def divided(
     )
 
 
+@lru_cache(maxsize=1024)
 def aligned(operand: Shape, result: Shape) -> Windows:
     """Windows of an operand that is broadcast to the result by numpy's rules; none if it cannot
     be."""
