@@ -194,8 +194,8 @@ def read_model(
         # Those from files beside the model, too: a runtime gets the model alone.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     graph = graph_of(walked, network.name, network.source)
-    steps = {step.node.name: step for step in walked.walk.steps}
-    return SourceModel(source, network, graph, steps, walked.walk.values, proto, weights, drawn)
+    steps = {step.node.name: step for step in walked.steps}
+    return SourceModel(source, network, graph, steps, walked.values, proto, weights, drawn)
 
 
 def random_array(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import onnx
 
-from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, values_given
+from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -34,10 +34,12 @@ from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
 @dataclass(frozen=True)
 class WalkedNetwork:
-    """A network of which every node has been visited: ``walk`` holds its steps and values;
-    ``inputs`` are those that hold elements."""
+    """A network of which every node has been visited: the steps, the values by name, and how many
+    operators bodies hold; ``inputs`` are those that hold elements."""
 
-    walk: Walk
+    steps: list[Step]
+    values: Mapping[str, Value]
+    subgraph_ops: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     batch: int
@@ -68,12 +70,8 @@ def walk_network(
     needed = {name for node in graph.node for name in dependencies(node)} | outputs
     walk = Walk(shapes, precision, needed, outputs, set(names))
     for item in inputs:
-        tensor = (
-            item.type.sparse_tensor_type
-            if item.type.HasField("sparse_tensor_type")
-            else item.type.tensor_type
-        )
-        walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])
+        dtype = dtype_name(tensor_type(item.type).elem_type, item.name)
+        walk.add_input(item.name, dtype, input_shapes[item.name])
     for initialiser in (*graph.initializer, *values.values()):
         walk.add_constant(initialiser.name, initialiser)
     for sparse in graph.sparse_initializer:
@@ -83,7 +81,9 @@ def walk_network(
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
     leading = [shape[0] for shape in input_shapes.values() if shape]
     return WalkedNetwork(
-        walk,
+        walk.steps,
+        walk.values,
+        walk.subgraph_ops,
         supplied,
         tuple(item.name for item in graph.output),
         leading[0] if leading else 1,
@@ -113,9 +113,8 @@ def build_graph(
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
-    walk = network.walk
-    ops = operators(walk.steps, set(network.outputs))
-    used = tensors(ops, walk.values, (*network.inputs, *network.outputs))
+    ops = operators(network.steps, set(network.outputs))
+    used = tensors(ops, network.values, (*network.inputs, *network.outputs))
     return Graph(
         name=name,
         source=source,
@@ -125,7 +124,7 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
         inputs=network.inputs,
         outputs=network.outputs,
         batch=network.batch,
-        subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
+        subgraph_ops=dict(sorted(network.subgraph_ops.items())),
         notes=network.notes,
     )
 
@@ -177,16 +176,9 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     return tuple(ops)
 
 
-@contextmanager
-def _naming(step: Step) -> Iterator[None]:
+def _naming(step: Step) -> AbstractContextManager[None]:
     """Errors name the operator."""
-    where = describe(step.kind or step.node.kind, step.node.name)
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(f"{where}: {error}") from None
-    except Exception as error:
-        raise ModelError(defect(where, error)) from error
+    return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
 def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:

@@ -90,18 +90,15 @@ def _check_tensor(item: onnx.ValueInfoProto) -> None:
             f"input {item.name!r} is of type {what}: only tensors can be planned, export the"
             " network with tensor inputs"
         )
-    if not _tensor(item).HasField("shape"):
+    if not tensor_type(item.type).HasField("shape"):
         raise ModelError(
             f"input {item.name!r} has no shape: export it with one, symbolic dimensions are enough"
         )
 
 
-def _tensor(item: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
-    return (
-        item.type.sparse_tensor_type
-        if item.type.HasField("sparse_tensor_type")
-        else item.type.tensor_type
-    )
+def tensor_type(info: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
+    """Return the type of a tensor, which may be sparse."""
+    return info.sparse_tensor_type if info.HasField("sparse_tensor_type") else info.tensor_type
 
 
 def values_given(
@@ -112,7 +109,7 @@ def values_given(
     for item in inputs:
         shape = [dim.dim_value for dim in _dims(item)]
         if item.name in dims and all(size == 1 for size in shape):
-            kind = _tensor(item).elem_type
+            kind = tensor_type(item.type).elem_type
             try:
                 found[item.name] = onnx.helper.make_tensor(
                     item.name, kind, shape, [dims[item.name]]
@@ -126,7 +123,7 @@ def values_given(
 
 
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
-    dims: Sequence[Dimension] = _tensor(item).shape.dim
+    dims: Sequence[Dimension] = tensor_type(item.type).shape.dim
     return dims
 
 

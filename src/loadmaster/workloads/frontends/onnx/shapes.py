@@ -19,7 +19,7 @@ from onnx import defs, shape_inference
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.inputs import Sizes
+from loadmaster.workloads.frontends.onnx.inputs import Sizes, tensor_type
 from loadmaster.workloads.frontends.onnx.operators import (
     has_channels_last,
     moved_channels,
@@ -342,7 +342,7 @@ def _guess(name: str, info: onnx.TypeProto) -> Guess:
             if kind
             else Guess()
         )
-    tensor = info.tensor_type if kind == "tensor_type" else info.sparse_tensor_type
+    tensor = tensor_type(info)
     dtype = dtype_name(tensor.elem_type, name) if tensor.elem_type else ""
     if not tensor.HasField("shape"):
         return Guess(dtype)

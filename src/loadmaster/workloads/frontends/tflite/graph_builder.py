@@ -15,10 +15,10 @@ import numpy as np
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError, defect
+from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import labelled
-from loadmaster.workloads.frontends.onnx.graph_builder import operators, tensors
+from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import WHOLE
 from loadmaster.workloads.frontends.onnx.types import (
@@ -44,7 +44,7 @@ from loadmaster.workloads.frontends.tflite.model import (
 )
 from loadmaster.workloads.frontends.tflite.operators import BY_ELEMENT, POOLS, meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind, dominant_precision
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def _kinds(text: str) -> frozenset[str]:
@@ -161,20 +161,10 @@ def build_graph(
                 f"tensor {output!r} is an output of the network, but nothing writes it: convert the"
                 " model again"
             )
-    ops = operators(walk.steps, set(outputs))
-    used = tensors(ops, walk.values, (*inputs, *outputs))
-    return Graph(
-        name=name,
-        source=source,
-        precision=dominant_precision(ops, used),
-        ops=ops,
-        tensors=used,
-        inputs=inputs,
-        outputs=outputs,
-        batch=leading,
-        subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
-        notes=tuple(walk.notes),
+    network = WalkedNetwork(
+        walk.steps, walk.values, walk.subgraph_ops, inputs, outputs, leading, tuple(walk.notes)
     )
+    return graph_of(network, name, source)
 
 
 class _Walk:
@@ -205,7 +195,7 @@ class _Walk:
 
     def visit(self, operator: OperatorEntry, name: str) -> None:
         """Find an operator's work and register its results. Errors name the operator."""
-        try:
+        with labelled(describe(operator.kind, name)):
             inputs = tuple(self._operand(index) for index in operator.inputs)
             outputs = tuple(
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
@@ -216,10 +206,6 @@ class _Walk:
             for value in step.node.outputs:
                 if value is not None:
                     self._add(value)
-        except ModelError as error:
-            raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
-        except Exception as error:
-            raise ModelError(defect(describe(operator.kind, name), error)) from error
         self.steps.append(step)
 
     def _add(self, value: Value) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import labelled
 from loadmaster.workloads.graph import Graph
 
 VERSION = (2, 13)
@@ -44,35 +45,31 @@ def load_factory(
         cannot be traced.
     """
     label = f"torch:{spot}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            require_torch()
-            from loadmaster.workloads.frontends.torch.capture import capture
+    with _capturing(label):
+        from loadmaster.workloads.frontends.torch.capture import capture
 
-            return capture(
-                _called(_found(spot), batch, dims or {}),
-                training=training,
-                name=name or spot.rpartition(":")[2],
-                source=label,
-            )
-    except ModelError as error:
-        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+        factory = _called(_found(spot), batch, dims or {})
+        own = name or spot.rpartition(":")[2]
+        return capture(factory, training=training, name=own, source=label)
 
 
 def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool) -> Graph:
     """Capture a module and its inputs as a factory would return them; afterwards the module is as
     it was. Errors as `load_factory`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            require_torch()
-            from loadmaster.workloads.frontends.torch.capture import capture, unchanged
+    with _capturing(label):
+        from loadmaster.workloads.frontends.torch.capture import capture, unchanged
 
-            with unchanged(made[0]):
-                return capture(lambda: made, training=training, name=name, source=label)
-    except ModelError as error:
-        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+        with unchanged(made[0]):
+            return capture(lambda: made, training=training, name=name, source=label)
+
+
+@contextmanager
+def _capturing(label: str) -> Iterator[None]:
+    """Errors begin with a name, and torch, which must be there, warns of nothing."""
+    with labelled(label), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        require_torch()
+        yield
 
 
 def as_made(source: str, precision: str | None) -> None:
@@ -88,10 +85,8 @@ def factory_of(
     spot: str, batch: int | None = None, dims: Mapping[str, int] | None = None
 ) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
-    try:
+    with labelled(f"torch:{spot}"):
         return _called(_found(spot), batch, dims or {})
-    except ModelError as error:
-        raise ModelError(" ".join(f"torch:{spot}: {error}".split())) from error.__cause__
 
 
 def require_torch() -> None:
