@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from loadmaster.workloads.frontends.onnx.attention import Heads
 from loadmaster.workloads.frontends.onnx.convolutions import convolution_nest
 from loadmaster.workloads.frontends.onnx.products import matrix_nest
 from loadmaster.workloads.frontends.operation_counts import (
     GATE_STEPS,
     NORMALISATION_STEPS,
-    SOFTMAX_STEPS,
 )
-from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, WorkRule, product, rule
-from loadmaster.workloads.frontends.torch.windows import Meaning, convolution
+from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, product, rule
+from loadmaster.workloads.frontends.torch.windows import convolution, node_of
 from loadmaster.workloads.graph import LoopNest
 
 
@@ -66,32 +66,16 @@ def _backward(call: Call) -> Work:
     return product(*nests, elements=gradient.count if wanted[2] is not None else 0)
 
 
-def _matrices(left: str, right: str) -> WorkRule:
+@rule("mm bmm mv addmm addmv baddbmm dot vdot")
+def _matrices(call: Call) -> Work:
     """A product of matrices, of batches of them, or of a matrix and a vector."""
-    meaning = Meaning("MatMul", (left, right))
-    return lambda call: product(matrix_nest(meaning.node(call)))
+    return product(matrix_nest(node_of(call)))
 
 
-rule("mm bmm")(_matrices("self", "mat2"))
-rule("addmm")(_matrices("mat1", "mat2"))
-rule("baddbmm")(_matrices("batch1", "batch2"))
-rule("mv")(_matrices("self", "vec"))
-rule("addmv")(_matrices("mat", "vec"))
-rule("vdot")(_matrices("self", "other"))
-rule("dot")(_matrices("self", "tensor"))
-
-
-def _scores(call: Call) -> tuple[int, int, int, int, int]:
-    """Heads of all images, queries, keys, and the widths of a head in scores and values; operands
-    are (batch, heads, steps, width)."""
-    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
-    return (
-        query.shape[0] * query.shape[1],
-        query.shape[-2],
-        key.shape[-2],
-        query.shape[-1],
-        value.shape[-1],
-    )
+def _heads(call: Call) -> Heads:
+    """Sizes of an attention; operands are (batch, heads, steps, width)."""
+    query, key, value = (call.tensor(name).shape for name in ("query", "key", "value"))
+    return Heads(query[0], query[1], query[1], query[-2], key[-2], query[-1], value[-1])
 
 
 @rule(
@@ -102,18 +86,10 @@ def _scores(call: Call) -> tuple[int, int, int, int, int]:
 )
 def _attention(call: Call) -> Work:
     """Scores, softmax, and the weighted sum of the values, in one kernel."""
-    groups, queries, keys, width, value_width = _scores(call)
-    scores = LoopNest(
-        keys,
-        width,
-        queries,
-        groups=groups,
-        input=call.tensor("query").name,
-        weight=call.tensor("key").name,
-    )
-    weight, output = call.tensor("value").name, call.results[0].name
-    result = LoopNest(value_width, keys, queries, groups=groups, weight=weight, output=output)
-    return product(scores, result, elements=SOFTMAX_STEPS * groups * queries * keys)
+    heads = _heads(call)
+    query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
+    nests = heads.nests(query, key, value, call.results[0].name)
+    return product(*nests, elements=heads.elements)
 
 
 @rule(
@@ -126,18 +102,21 @@ def _attention(call: Call) -> Work:
 def _attention_backward(call: Call) -> Work:
     """Compute the scores again, then one product each for the gradients of softmax, value, query
     and key."""
-    groups, queries, keys, width, value_width = _scores(call)
-    gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_")
+    heads = _heads(call)
+    groups, queries, keys = heads.batch * heads.heads, heads.queries, heads.keys
+    width, value_width = heads.width, heads.value_width
+    gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_").name
     query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
     to_query, to_key, to_value = (result.name for result in call.results[:3])
+    scores, _ = heads.nests(query, key, "", "")
     nests = (
-        LoopNest(keys, width, queries, groups=groups, input=query, weight=key),
-        LoopNest(keys, value_width, queries, groups=groups, input=gradient.name, weight=value),
-        LoopNest(value_width, queries, keys, groups=groups, weight=gradient.name, output=to_value),
+        scores,
+        LoopNest(keys, value_width, queries, groups=groups, input=gradient, weight=value),
+        LoopNest(value_width, queries, keys, groups=groups, weight=gradient, output=to_value),
         LoopNest(width, keys, queries, groups=groups, weight=key, output=to_query),
         LoopNest(width, queries, keys, groups=groups, weight=query, output=to_key),
     )
-    return product(*nests, elements=2 * SOFTMAX_STEPS * groups * queries * keys)
+    return product(*nests, elements=2 * heads.elements)
 
 
 def _projected(
@@ -146,17 +125,16 @@ def _projected(
     """Nests and scalar operations of an attention over (batch, steps, width) with its projections:
     one matrix to queries, keys and values, one from the heads."""
     width = call.arguments["embed_dim"]
-    heads = call.arguments["num_heads" if "num_heads" in call.arguments else "num_head"]
-    batch, queries, _ = query.shape
-    keys, groups = key.shape[1], batch * heads
+    count = call.arguments["num_heads" if "num_heads" in call.arguments else "num_head"]
+    (batch, queries, _), keys, each = query.shape, key.shape[1], width // count
+    heads = Heads(batch, count, count, queries, keys, each, each)
     packed, last = call.tensor("qkv_weight").name, call.tensor("proj_weight").name
     return (
         LoopNest(width, width, batch * queries, input=query.name, weight=packed),
         LoopNest(2 * width, width, batch * keys, input=key.name, weight=packed),
-        LoopNest(keys, width // heads, queries, groups=groups),
-        LoopNest(width // heads, keys, queries, groups=groups),
+        *heads.nests("", "", "", ""),
         LoopNest(width, width, batch * queries, weight=last, output=output),
-    ), SOFTMAX_STEPS * groups * queries * keys
+    ), heads.elements
 
 
 @rule("_native_multi_head_attention")

@@ -57,6 +57,13 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def node_of(call: Call) -> onnx_types.Node:
+    """The node that does what a call of an operator does that is always like one of ONNX."""
+    meaning = _RULES[call.name](call)
+    assert meaning is not None
+    return meaning.node(call)
+
+
 def division(call: Call, work: Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
     """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
     rule = _RULES.get(call.name)
@@ -193,7 +200,11 @@ _rule("cat", _concatenation)
 _rule("constant_pad_nd", _padding)
 _rule("upsample_nearest2d", _enlarging)
 _rule("mm bmm", _like("MatMul", "self mat2"))
+_rule("mv", _like("MatMul", "self vec"))
+_rule("dot", _like("MatMul", "self tensor"))
+_rule("vdot", _like("MatMul", "self other"))
 _rule("addmm", _like("Gemm", "mat1 mat2 self"))
+_rule("addmv", _like("Gemm", "mat vec self"))
 _rule("baddbmm", _like("Gemm", "batch1 batch2 self"))
 _rule(
     """
