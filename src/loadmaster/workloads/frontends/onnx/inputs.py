@@ -39,13 +39,12 @@ class Sizes:
         return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
 
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
-        """Return the shape that the file notes for an inner tensor, with a replaced batch; ``None``
+        """Return the shape that the file notes for a tensor, with a replaced batch; ``None``
         without a rank."""
-        if not info.tensor_type.HasField("shape"):
+        kind = tensor_type(info)
+        if not kind.HasField("shape"):
             return None
-        shape = [
-            self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)
-        ]
+        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(kind.shape.dim)]
         if self.rebatched and shape and shape[0] == self.old_batch:
             shape[0] = self.batch
         return tuple(shape)
@@ -73,7 +72,9 @@ def bind_inputs(
     if batch is not None:
         _set_batch(sizes, inputs, batch)
     shapes = {
-        item.name: _empty(item) if item.name in spent and _is_empty(item) else _shape(sizes, item)
+        item.name: _empty(item)
+        if item.name in spent and _is_empty(item)
+        else sizes.declared(item.name, item.type) or ()
         for item in inputs
     }
     complaints = _complaints(inputs, shapes)
@@ -183,13 +184,6 @@ def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) 
     for item in ranked:
         if _is_unnamed(_dims(item)[0]):
             sizes.axes.setdefault(f"{item.name}.0", batch)
-
-
-def _shape(sizes: Sizes, item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
-    shape = [sizes.size(dim, item.name, axis) for axis, dim in enumerate(_dims(item))]
-    if sizes.rebatched and shape and shape[0] == sizes.old_batch:
-        shape[0] = sizes.batch
-    return tuple(shape)
 
 
 def _is_empty(item: onnx.ValueInfoProto) -> bool:

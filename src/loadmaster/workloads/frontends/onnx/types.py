@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
@@ -76,6 +77,12 @@ def stored_as(dtype: str, precision: str | None) -> str:
     """Return the type in which a tensor of type ``dtype`` is stored, if the network is planned at
     ``precision``."""
     return PRECISIONS[precision] if precision and dtype in REPLANNED else dtype
+
+
+def require_precision(precision: str | None) -> None:
+    """Raise `ModelError` if there is no precision of that name."""
+    if precision is not None and precision not in PRECISIONS:
+        raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
 
 
 def storage_bytes(count: int, dtype: str) -> int:

@@ -13,23 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name, unique_names
-from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import WHOLE
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
-    PRECISIONS,
     Node,
     Shape,
     Value,
     Work,
     broadcast_shapes,
     describe,
+    require_precision,
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
@@ -352,20 +351,15 @@ def _work(call: Call, node: Node) -> Work:
     return Work(OpClass.VIEW) if is_view(node) else work_of(node)
 
 
-def load_tflite(
-    source: str, *, batch: int | None = None, precision: str | None = None, name: str | None = None
-) -> Graph:
-    """Read a network from a ``.tflite`` file; parameters and errors as in
+def load_tflite(source: str, options: Options) -> Graph:
+    """Read a network from a ``.tflite`` file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
     with labelled(source):
-        if precision is not None and precision not in PRECISIONS:
-            raise ModelError(
-                f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}"
-            )
+        require_precision(options.precision)
         return build_graph(
             parse_model(read_file(source)),
-            name=name or Path(source).stem or "network",
+            name=options.name or Path(source).stem or "network",
             source=source,
-            batch=batch,
-            precision=precision,
+            batch=options.batch,
+            precision=options.precision,
         )

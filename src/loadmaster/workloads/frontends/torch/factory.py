@@ -20,23 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.graph import Graph
 
 VERSION = (2, 13)
 """Release of torch whose traces are understood."""
 
 
-def load_factory(
-    spot: str,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    name: str | None = None,
-    training: bool = False,
-) -> Graph:
+def load_factory(spot: str, options: Options) -> Graph:
     """Capture the graph of an inference, or of a training step, of the module that
-    ``module.path:factory`` makes; ``dims`` are arguments of the factory by name.
+    ``module.path:factory`` makes; dimensions are arguments of the factory by name.
 
     Raises
     ------
@@ -48,19 +41,20 @@ def load_factory(
     with _capturing(label):
         from loadmaster.workloads.frontends.torch.capture import capture
 
-        factory = _called(_found(spot), batch, dims or {})
-        own = name or spot.rpartition(":")[2]
-        return capture(factory, training=training, name=own, source=label)
+        factory = _called(_found(spot), options.batch, options.dims)
+        name = options.name or spot.rpartition(":")[2]
+        return capture(factory, training=options.training, name=name, source=label)
 
 
-def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool) -> Graph:
+def load_module(made: tuple[Any, ...], label: str, options: Options) -> Graph:
     """Capture a module and its inputs as a factory would return them; afterwards the module is as
     it was. Errors as `load_factory`."""
     with _capturing(label):
         from loadmaster.workloads.frontends.torch.capture import capture, unchanged
 
         with unchanged(made[0]):
-            return capture(lambda: made, training=training, name=name, source=label)
+            name = options.name or label
+            return capture(lambda: made, training=options.training, name=name, source=label)
 
 
 @contextmanager
