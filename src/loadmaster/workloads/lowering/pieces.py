@@ -14,12 +14,10 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import (
-    WHOLE,
     Split,
-    choose_split,
     operand_channels,
+    plain_splits,
     result_channels,
-    sizes_for,
 )
 from loadmaster.workloads.window import Box, shared, volume, whole
 
@@ -367,8 +365,5 @@ class DivisibleNetwork:
         O(operators + operands)."""
         graph = without_updates(source)
         fused = fuse(graph)
-        room, sizes = target.fast.capacity if target.fast else None, sizes_for(target)
-        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
-        return DivisibleNetwork(
-            source, graph, fused, [divisible(graph, group, sums=sums) for group in fused], plain
-        )
+        forms = [divisible(graph, group, sums=sums) for group in fused]
+        return DivisibleNetwork(source, graph, fused, forms, [*plain_splits(fused, target)])
