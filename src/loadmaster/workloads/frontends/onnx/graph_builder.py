@@ -164,15 +164,16 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     """Make the operators for planning; those that compute constants which no other operator reads
     are left out."""
-    reads = []
+    seen = []
     for step in steps:
         with _naming(step):
-            reads.append(tuple(_reads(step)))
-    used = outputs | {access.tensor for accesses in reads for access in accesses}
+            found = step.division or division_of(step.node, step.work.op_class)
+            seen.append((step, found, tuple(_reads(step, found))))
+    used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
     ops = []
-    for step, accesses in zip(steps, reads, strict=True):
+    for step, found, accesses in seen:
         with _naming(step):
-            ops.append(_operator(step, accesses, used))
+            ops.append(_operator(step, found, accesses, used))
     return tuple(ops)
 
 
@@ -181,29 +182,28 @@ def _naming(step: Step) -> AbstractContextManager[None]:
     return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
-def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
+def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
     work, written = step.work, [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
     writes = tuple(
         Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written
     )
-    found = _division(step)
     nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
-    steps = (
-        tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape)))
-        if found.steps
-        else ()
+    shape = step.node.result.shape if found.steps else ()
+    return Op(
+        step.node.name,
+        step.kind or step.node.kind,
+        work.op_class,
+        reads,
+        writes,
+        nests,
+        work.elements,
+        _bits(step),
+        axes=found.axes,
+        steps=tuple(found.steps.get(axis, 1) for axis in range(len(shape))),
+        copies=found.copies,
     )
-    kind = step.kind or step.node.kind
-    whole = Op(
-        step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step)
-    )
-    return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
-
-
-def _division(step: Step) -> Division:
-    return division_of(step.node, step.work.op_class) if step.division is None else step.division
 
 
 def _bits(step: Step) -> int:
@@ -215,7 +215,7 @@ def _bits(step: Step) -> int:
     return ELEMENT_BITS[value.stored] if value else 32
 
 
-def _reads(step: Step) -> Iterator[Access]:
+def _reads(step: Step, found: Division) -> Iterator[Access]:
     """Each tensor once, with the bytes touched; constants that are used up at planning time are
     left out."""
     node, work = step.node, step.work
@@ -228,7 +228,6 @@ def _reads(step: Step) -> Iterator[Access]:
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     touched: dict[str, int] = {}
     windows: dict[str, tuple[Window, ...]] = {}
-    found = _division(step)
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue

@@ -14,8 +14,8 @@ from loadmaster.workloads.frontends.onnx.types import describe
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the bodies of a control-flow node."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return graphs + [graph for attribute in node.attribute for graph in attribute.graphs]
+    bodies = ([item.g] if item.HasField("g") else item.graphs for item in node.attribute)
+    return [graph for graphs in bodies for graph in graphs]
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
