@@ -12,7 +12,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Division,
     Result,
     Windows,
-    aligned,
     along,
     divided,
     rule,
@@ -78,16 +77,13 @@ def _concatenated(node: Node) -> Division:
     return divided(operands, copies=len(set(node.inputs)) == len(node.inputs))
 
 
-def _expanded(node: Node) -> Division:
-    return _everywhere(node, aligned(node.shape(0), node.result.shape))
-
-
 def _repeated(node: Node) -> Division:
     """What is repeated is needed as a whole: where in it a piece begins is no linear function."""
     data, result = node.shape(0), node.result.shape
-    if len(data) != len(result):
+    shift = len(result) - len(data)
+    if shift < 0:
         return WHOLE
-    sizes = enumerate(zip(data, result, strict=True))
+    sizes = enumerate(zip(data, result[shift:], strict=True), shift)
     return _everywhere(node, tuple(Window(axis) if a == b else ALL for axis, (a, b) in sizes))
 
 
@@ -168,8 +164,7 @@ def _space_to_depth(node: Node) -> Division:
 rule("Transpose", movement, _transposed, view=_keeps_order)
 rule("Concat", movement, _concatenated, view=only_operand)
 rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
-rule("Expand", movement, _expanded, view=_same_shape, planning=(1,))
-rule("Tile", movement, _repeated, view=_same_shape, planning=(1,))
+rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
 rule("Pad", movement, _padded, view=_unpadded, planning=(1, 2, 3))
 rule("DepthToSpace", movement, _depth_to_space)

@@ -166,27 +166,20 @@ def _selection(call: Call) -> Work:
     )
 
 
-@rule("_embedding_bag _embedding_bag_forward_only")
-def _bags(call: Call) -> Work:
-    """Rows that are selected, and summed."""
-    table = call.tensor("weight")
-    chosen = call.tensor("indices").count * table.shape[1]
-    touched = {"weight": min(table.bytes, chosen * table.itemsize)}
-    return Work(OpClass.REDUCTION, elements=chosen, touched=touched)
+def _rows(table: str, steps: int) -> WorkRule:
+    """Rows of a table that are selected, with operations for each of their elements."""
+
+    def work(call: Call) -> Work:
+        value = call.tensor(table)
+        chosen = call.tensor("indices").count * value.shape[1]
+        touched = {table: min(value.bytes, chosen * value.itemsize)}
+        return Work(OpClass.REDUCTION, elements=steps * chosen, touched=touched)
+
+    return work
 
 
-@rule("embedding_renorm")
-def _renormalised_rows(call: Call) -> Work:
-    """Rows that are selected, each divided by its norm."""
-    table = call.tensor("self")
-    chosen = call.tensor("indices").count * table.shape[1]
-    return Work(
-        OpClass.REDUCTION,
-        elements=NORM_STEPS * chosen,
-        touched={"self": min(table.bytes, chosen * table.itemsize)},
-    )
-
-
+rule("_embedding_bag _embedding_bag_forward_only")(_rows("weight", 1))
+rule("embedding_renorm")(_rows("self", NORM_STEPS))
 rule("_weight_norm_interface _weight_norm_interface_backward renorm")(_per_element(NORM_STEPS))
 
 
