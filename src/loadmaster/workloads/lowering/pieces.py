@@ -104,29 +104,22 @@ class Pieces:
         self._reads: dict[int, list[list[Read]]] = {}
 
     def _cut_results(self) -> None:
-        for group, cut in zip(self.fused, self.cuts, strict=True):
-            for access in group.writes:
-                size, shape = (
-                    self.graph.tensors[access.tensor].bytes,
-                    self.graph.tensors[access.tensor].shape,
-                )
-                cut = result_cut(cut)
-                boxes: Sequence[Box | None] = [None] * cut.tiles
-                owned = boxes
+        for group, whole_cut in zip(self.fused, self.cuts, strict=True):
+            cut = result_cut(whole_cut)
+            for storage in (access.tensor for access in group.writes):
+                size = self.graph.tensors[storage].bytes
                 if cut.tiles == 1:
-                    boxes = [whole(shape)]
-                elif isinstance(cut, Grid):
-                    boxes, owned = cut.boxes, cut.owned
-                    self._grids[access.tensor] = cut
-                if isinstance(cut, Split) and cut.tiles > 1:
-                    self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
-                    continue
-                self.parts[access.tensor] = [
-                    Part(label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own)
-                    for tile, (box, own) in enumerate(zip(boxes, owned, strict=True))
-                ]
-                if isinstance(cut, Split):
-                    self._splits[access.tensor] = cut
+                    self.parts_of(storage)
+                elif isinstance(cut, Split):
+                    self._cut_channels(storage, cut, size, result_channels(self.graph, group))
+                else:
+                    self._grids[storage] = cut
+                    self.parts[storage] = [
+                        Part(
+                            label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own
+                        )
+                        for tile, (box, own) in enumerate(zip(cut.boxes, cut.owned, strict=True))
+                    ]
 
     def _cut_weights(self) -> None:
         """Cut what is there from the start like the first operator whose pieces each need a part of
