@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -149,8 +149,9 @@ class Value:
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator of the file with its operands; ``None`` stands for an optional operand that is
-    absent or an output nobody needs."""
+    absent or an output nobody needs. ``cure`` is what helps against a damaged file."""
 
+    cure: ClassVar[str] = "export it again"
     name: str
     kind: str
     domain: str
@@ -167,7 +168,7 @@ class Node:
         """Return operand ``index``, which must be present."""
         value = self.optional(index)
         if value is None:
-            raise ModelError(f"operand {index} is missing: the file is damaged, export it again")
+            raise ModelError(f"operand {index} is missing: the file is damaged, {self.cure}")
         return value
 
     def shape(self, index: int) -> Shape:

@@ -52,6 +52,8 @@ RANDOM = (
     "Bernoulli",
     "Multinomial",
 )
+_CONSTANT_TYPES = {"value_int": 7, "value_float": 1, "value_string": 8}
+"""Element types of constants that are attributes of a node."""
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 
@@ -246,23 +248,12 @@ class Walk:
                     name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims
                 )
             content = onnx.helper.get_attribute_value(attribute)
-            kind = {
-                "value_int": 7,
-                "value_ints": 7,
-                "value_float": 1,
-                "value_floats": 1,
-                "value_string": 8,
-                "value_strings": 8,
-            }
-            if attribute.name in kind:
-                many = attribute.name.endswith("s")
-                items = list(content) if many else [content]
-                return self.add_constant(
-                    name,
-                    onnx.helper.make_tensor(
-                        name, kind[attribute.name], [len(items)] if many else [], items
-                    ),
-                )
+            plain = attribute.name.removesuffix("s")
+            if plain in _CONSTANT_TYPES:
+                many = attribute.name != plain
+                items, dims = (list(content), [len(content)]) if many else ([content], [])
+                tensor = onnx.helper.make_tensor(name, _CONSTANT_TYPES[plain], dims, items)
+                return self.add_constant(name, tensor)
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
             " again"

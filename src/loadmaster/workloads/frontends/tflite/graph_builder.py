@@ -19,7 +19,6 @@ from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
-from loadmaster.workloads.frontends.onnx.rules import WHOLE
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
     Node,
@@ -200,8 +199,10 @@ class _Walk:
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
-            call = completed(Call(operator.kind, operator.options, inputs, outputs))
-            step = self._step(operator, call, name)
+            call = completed(
+                Call(name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options)
+            )
+            step = self._step(operator, call)
             for value in step.node.outputs:
                 if value is not None:
                     self._add(value)
@@ -250,32 +251,27 @@ class _Walk:
             )
         return self.values[name]
 
-    def _step(self, operator: OperatorEntry, call: Call, name: str) -> Step:
+    def _step(self, operator: OperatorEntry, call: Call) -> Step:
         if operator.bodies:
-            return self._control_flow(operator, call, name)
-        recurrent = recurrent_work(call)
-        if recurrent is not None:
-            states = tuple(
-                value for value in call.inputs if value and value.name in self._variables
-            )
-            return _plain_step(call, name, recurrent, states)
+            return self._control_flow(operator, call)
+        if (recurrent := recurrent_work(call)) is not None:
+            # Its states are updated in place.
+            inputs = (value for value in call.inputs if value and value.name in self._variables)
+            return Step(replace(call, outputs=(*call.outputs, *inputs)), recurrent)
         meaning = meaning_of(call) if call.outputs else None
-        if meaning is None:
-            return _plain_step(
-                call,
-                name,
-                Work(OpClass.MOVEMENT if operator.kind == "ASSIGN_VARIABLE" else OpClass.UNKNOWN),
-            )
-        return _translated_step(call, name, meaning)
+        if meaning is not None:
+            return _translated_step(call, meaning)
+        assigns = call.kind == "ASSIGN_VARIABLE"
+        return Step(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
-    def _control_flow(self, operator: OperatorEntry, call: Call, name: str) -> Step:
+    def _control_flow(self, operator: OperatorEntry, call: Call) -> Step:
         """An operator that runs subgraphs reads their weights, which are the same for all operators
         that run them."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
             found += self._weights_of(body)
-        return replace(_plain_step(call, name, Work(OpClass.CONTROL_FLOW)), outer=tuple(found))
+        return Step(call, Work(OpClass.CONTROL_FLOW), tuple(found))
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
         if body not in self._weights:
@@ -307,21 +303,10 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _plain_step(call: Call, name: str, work: Work, states: tuple[Value, ...] = ()) -> Step:
-    """An operator that is nothing in ONNX; ``states`` are updated in place."""
-    return Step(
-        Node(name, call.kind, "tflite", {}, call.inputs, (*call.outputs, *states)),
-        work,
-        (),
-        call.kind,
-        WHOLE,
-    )
-
-
-def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
+def _translated_step(call: Call, meaning: Meaning) -> Step:
     operands = tuple(None if laid is None else laid.value for laid in meaning.operands)
     node = Node(
-        name,
+        call.name,
         meaning.kind,
         "",
         meaning.attributes,

@@ -270,14 +270,14 @@ _rule("BATCH_MATMUL", _matrix_product)
 
 def _reduction(kind: str, call: Call) -> Meaning:
     """Axes are the second operand."""
-    axes, keeps = call.integers(1), call.option(0, code="b")
+    axes, keeps = call.numbers(1), call.option(0, code="b")
     attributes = {} if axes is None else {"axes": axes}
     return _like(kind, call, *([0] if axes else [0, 1]), keepdims=keeps, **attributes)
 
 
 def _position(call: Call) -> Meaning:
     """The axis is the second operand, and is not kept."""
-    axis = call.integers(1)
+    axis = call.numbers(1)
     return _like("ArgMax", call, 0, axis=axis[0], keepdims=0) if axis else _like(_REDUCES, call, 0)
 
 
@@ -331,7 +331,7 @@ _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 def _transposition(call: Call) -> Meaning:
     """Where the order is not known before the first inference, nothing is known of what divides."""
-    order = call.integers(1)
+    order = call.numbers(1)
     if order is None or sorted(order) != list(range(len(call.operand(0).shape))):
         return _like(_MOVES, call, 0)
     return _like("Transpose", call, 0, perm=order)
@@ -339,7 +339,7 @@ def _transposition(call: Call) -> Meaning:
 
 def _pad(call: Call) -> Meaning:
     """The second operand has a row for every dimension: elements before and after it."""
-    pads = call.integers(1)
+    pads = call.numbers(1)
     attributes: dict[str, Any] = {"mode": "reflect" if call.kind == "MIRROR_PAD" else "constant"}
     if pads is not None and len(pads) == 2 * len(call.result.shape):
         attributes["pads"] = pads[::2] + pads[1::2]
@@ -348,7 +348,7 @@ def _pad(call: Call) -> Meaning:
 
 def _strided_slice(call: Call) -> Meaning:
     """Masks leave a start or an end open, and add or take away dimensions."""
-    starts, steps = call.integers(1), call.integers(3)
+    starts, steps = call.numbers(1), call.numbers(3)
     begin, _, ellipsis, added, removed = (call.option(field) for field in range(5))
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
@@ -367,5 +367,5 @@ def _sliced(call: Call, starts: list[int] | None) -> Meaning:
 
 _rule("TRANSPOSE", _transposition)
 _rule("PAD PADV2 MIRROR_PAD", _pad)
-_rule("SLICE", lambda call: _sliced(call, call.integers(1)))
+_rule("SLICE", lambda call: _sliced(call, call.numbers(1)))
 _rule("STRIDED_SLICE", _strided_slice)
