@@ -30,10 +30,12 @@ def _per_element(steps: int) -> WorkRule:
     return lambda node: Work(OpClass.REDUCTION, elements=steps * node.operand(0).count)
 
 
-reduction, softmax, normalisation = map(_per_element, (1, SOFTMAX_STEPS, NORMALISATION_STEPS))
+_reduction = _per_element(1)
+_softmax = _per_element(SOFTMAX_STEPS)
+_normalisation = _per_element(NORMALISATION_STEPS)
 
 
-def reduced(node: Node, given: Iterable[int]) -> Division:
+def _reduced(node: Node, given: Iterable[int]) -> Division:
     """How a reduction over some axes divides, or over all if there are none."""
     rank = len(node.shape(0))
     axes = {axis % rank for axis in given} or set(range(rank))
@@ -47,12 +49,16 @@ def reduced(node: Node, given: Iterable[int]) -> Division:
 
 def _over_axes(node: Node) -> Division:
     axes = node.integers("axes", 1)
-    return WHOLE if axes is None and node.optional(1) is not None else reduced(node, axes or ())
+    return WHOLE if axes is None and node.optional(1) is not None else _reduced(node, axes or ())
 
 
 def _over_planes(node: Node) -> Division:
+    return along(node, range(2, len(node.result.shape)))
+
+
+def _by_channel(node: Node) -> Division:
     """Spatial dimensions together; other operands have a number for each channel."""
-    found = along(node, range(2, len(node.result.shape)))
+    found = _over_planes(node)
     found.operands.update((i, (Window(1),)) for i in range(1, len(node.inputs)))
     return found
 
@@ -176,30 +182,30 @@ def _rotated(node: Node) -> Division:
     return divided({0: (*identity(rank - 1), last)} | angles, steps=steps)
 
 
-rule("Softmax LogSoftmax Hardmax", softmax, _softmax_axes)
-rule("SoftmaxCrossEntropyLoss", softmax)
-rule("LayerNormalization RMSNormalization", normalisation, _by_layer)
-rule("InstanceNormalization", normalisation, _over_planes)
-rule("GroupNormalization", normalisation, _by_group)
-rule("MeanVarianceNormalization", normalisation, _by_moments)
-rule("LpNormalization", normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
+rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
+rule("SoftmaxCrossEntropyLoss", _softmax)
+rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
+rule("InstanceNormalization", _normalisation, _by_channel)
+rule("GroupNormalization", _normalisation, _by_group)
+rule("MeanVarianceNormalization", _normalisation, _by_moments)
+rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
 rule("LRN", _local_response, _near_channels)
 rule(
     """
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
     ReduceSum ReduceSumSquare
     """,
-    reduction,
+    _reduction,
     _over_axes,
     planning=(1,),
 )
-rule("ArgMax ArgMin", reduction, lambda node: reduced(node, [node.attrs.get("axis", 0)]))
-rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", reduction, _over_planes)
-rule("CumSum CumProd", reduction, _running, planning=(1,))
-rule("TopK", reduction, planning=(1,))
+rule("ArgMax ArgMin", _reduction, lambda node: _reduced(node, [node.attrs.get("axis", 0)]))
+rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
+rule("CumSum CumProd", _reduction, _running, planning=(1,))
+rule("TopK", _reduction, planning=(1,))
 rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
-    reduction,
+    _reduction,
 )
 rule("MaxRoiPool RoiAlign", _region_pool)
 rule("Multinomial", _by_pairs)
@@ -208,15 +214,15 @@ rule("RotaryEmbedding", _by_pairs, _rotated)
 variant("SimplifiedLayerNormalization", like="RMSNormalization", domain="")
 rule(
     "SkipLayerNormalization SkipSimplifiedLayerNormalization",
-    normalisation,
+    _normalisation,
     _with_sum,
     shapes=_skip_shapes,
     domain=MICROSOFT,
 )
 rule("RotaryEmbedding", _by_pairs, _rotated, shapes=same_as(0), domain=MICROSOFT)
-rule("GroupNorm", normalisation, shapes=same_as(0), domain=MICROSOFT)
-rule("QLinearSoftmax", softmax, shapes=same_as(0), domain=MICROSOFT)
-rule("QLinearReduceMean", reduction, shapes=_mean_shape, domain=MICROSOFT)
+rule("GroupNorm", _normalisation, shapes=same_as(0), domain=MICROSOFT)
+rule("QLinearSoftmax", _softmax, shapes=same_as(0), domain=MICROSOFT)
+rule("QLinearReduceMean", _reduction, shapes=_mean_shape, domain=MICROSOFT)
 rule(
     "EmbedLayerNormalization QEmbedLayerNormalization",
     _summed_embeddings,
