@@ -18,7 +18,7 @@ from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.frontends.onnx.division.divide import RULES
+from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
 from loadmaster.workloads.frontends.onnx.types import Node
 
 
@@ -50,7 +50,7 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
     def broken(_: Node) -> Any:
         raise IndexError("tuple index out of range")
 
-    monkeypatch.setitem(RULES, "Tile", broken)
+    monkeypatch.setitem(RULES, ("", "Tile"), Rule(broken))
     with pytest.raises(ModelError) as caught:
         graph_of(
             ["[t] y = Tile(x, n)"],

@@ -57,10 +57,16 @@ class Window:
     def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
         """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
         result's dimension of ``length``."""
-        at = np.arange(length, dtype=np.int64) * self.numerator
-        begins = self.unit * ((at + self.low) // self.denominator)
-        ends = self.unit * ((at + self.high) // self.denominator + 1)
+        at = np.arange(length, dtype=np.int64)
+        begins, ends = self.unclipped(at, at + 1)
         return begins.clip(0, extent), ends.clip(0, extent)
+
+    def unclipped(self, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """Begins and ends for many ranges of the result's dimension, without regard to the edges of
+        the operand."""
+        begins = (first * self.numerator + self.low) // self.denominator
+        ends = ((last - 1) * self.numerator + self.high) // self.denominator + 1
+        return self.unit * begins, self.unit * ends
 
 
 ALL = Window()
@@ -120,11 +126,7 @@ def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) 
             continue
         first, last = boxes[:, window.axis, 0], boxes[:, window.axis, 1]
         if window != Window(window.axis):
-            first, last = (
-                window.unit * ((first * window.numerator + window.low) // window.denominator),
-                window.unit
-                * (((last - 1) * window.numerator + window.high) // window.denominator + 1),
-            )
+            first, last = window.unclipped(first, last)
         found[:, d, 0] = np.minimum(np.maximum(first, 0), extent)
         found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(last, extent))
     return found

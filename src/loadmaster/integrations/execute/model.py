@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe
@@ -182,7 +183,7 @@ def read_model(
     """Read the ONNX model of a plan's network; random weights stand for those that it lacks."""
     if source.startswith("torch:") or source.endswith(".tflite"):
         raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
-    walked, proto = walk_onnx(source, batch=batch, dims=dims, precision=precision)
+    walked, proto = walk_onnx(source, Options(batch, dims, precision))
     weights, drawn = {}, 0
     for tensor in proto.graph.initializer:
         try:
@@ -194,8 +195,8 @@ def read_model(
         # Those from files beside the model, too: a runtime gets the model alone.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     graph = graph_of(walked, network.name, network.source)
-    steps = {step.node.name: step for step in walked.walk.steps}
-    return SourceModel(source, network, graph, steps, walked.walk.values, proto, weights, drawn)
+    steps = {step.node.name: step for step in walked.steps}
+    return SourceModel(source, network, graph, steps, walked.values, proto, weights, drawn)
 
 
 def random_array(

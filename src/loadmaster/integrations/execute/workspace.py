@@ -13,7 +13,7 @@ from loadmaster.core.arrays import Array
 from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.layout import Layout
 from loadmaster.integrations.execute.model import Arrays, SourceModel, element_type
-from loadmaster.workloads.frontends.onnx.graph_builder import division_of
+from loadmaster.workloads.frontends.onnx.operators import division_of
 from loadmaster.workloads.frontends.onnx.types import Value
 from loadmaster.workloads.frontends.onnx.walk import Step
 from loadmaster.workloads.job import Ranges
@@ -75,7 +75,7 @@ class Workspace:
         """Results of a node in the course of an operator that may read some storages."""
         names: list[str] = []
         given: Arrays = {}
-        windows = division_of(step.node, step.work).operands if terms else {}
+        windows = division_of(step.node, step.work.op_class).operands if terms else {}
         for index, value in enumerate(step.node.inputs):
             axes = windows.get(index, ())
             # What is not summed, such as a bias, is added where the sum ends.

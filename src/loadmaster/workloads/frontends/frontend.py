@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.registry import Registry
@@ -14,21 +14,20 @@ if TYPE_CHECKING:
     from loadmaster.workloads.graph import Graph
 
 
-class Reader(Protocol):
-    """Reads a network, with parameters and errors as in
-    :func:`loadmaster.workloads.frontends.load.load`."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Parameters of :func:`loadmaster.workloads.frontends.load.load` besides the source."""
 
-    def __call__(
-        self,
-        source: Any,
-        *,
-        batch: int | None,
-        dims: Mapping[str, int],
-        precision: str | None,
-        name: str | None,
-        training: bool,
-    ) -> Graph:
-        """Read the network that ``source`` names."""
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    precision: str | None = None
+    name: str | None = None
+    training: bool = False
+
+
+Reader = Callable[[Any, Options], "Graph"]
+"""Reads the network that a source names; errors as in
+:func:`loadmaster.workloads.frontends.load.load`."""
 
 
 @dataclass(frozen=True)

@@ -119,40 +119,13 @@ def _add_job(
     jobs: list[Job],
     tensors: list[TensorInstance],
 ) -> None:
-    parts = (
-        (Role.INPUT, TensorKind.INPUT),
-        (Role.WEIGHT, TensorKind.WEIGHT),
-        (Role.OUTPUT, TensorKind.ACTIVATION),
-    )
-    operands = [
-        Operand(f"{name}/{role}", size, role, 0)
-        for (role, _), size in zip(parts, sizes, strict=True)
-    ]
-    for operand, (role, tensor_kind) in zip(operands, parts, strict=True):
-        is_output = role is Role.OUTPUT
-        instance = TensorInstance(
-            operand.tensor,
-            network,
-            operand.tensor,
-            0,
-            operand.bytes,
-            str(tensor_kind),
-            is_output,
-            len(jobs) if is_output else -1,
-        )
-        tensors.append(instance)
-    jobs.append(
-        Job(
-            name,
-            network,
-            0,
-            kind,
-            (name,),
-            (nest,),
-            0,
-            8,
-            tuple(operands[:2]),
-            tuple(operands[2:]),
-            (),
-        )
-    )
+    kinds = (TensorKind.INPUT, TensorKind.WEIGHT, TensorKind.ACTIVATION)
+    operands = []
+    for role, kind_of_tensor, size in zip(Role, kinds, sizes, strict=False):
+        label, is_output = f"{name}/{role}", role is Role.OUTPUT
+        producer = len(jobs) if is_output else -1
+        made = (label, network, label, 0, size, str(kind_of_tensor), is_output, producer)
+        tensors.append(TensorInstance(*made))
+        operands.append(Operand(label, size, role, 0))
+    reads, writes = tuple(operands[:2]), tuple(operands[2:])
+    jobs.append(Job(name, network, 0, kind, (name,), (nest,), 0, 8, reads, writes, ()))

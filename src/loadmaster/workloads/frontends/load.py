@@ -11,7 +11,7 @@ from typing import Any
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend
+from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend, Options
 from loadmaster.workloads.graph import Graph
 
 _USUAL = "onnx"
@@ -74,6 +74,7 @@ def load(
     O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never
     opened.
     """
+    options = Options(batch, dims or {}, precision, name, training)
     if not isinstance(source, str | PathLike):
         held = next(
             (each.read_held for each in map(FRONTENDS.find, FRONTENDS.names) if each.holds(source)),
@@ -81,13 +82,9 @@ def load(
         )
         if held is None:
             raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
-        return held(
-            source, batch=batch, dims=dims or {}, precision=precision, name=name, training=training
-        )
+        return held(source, options)
     label = " ".join(os.fspath(source).split())
-    return _frontend_of(label).read(
-        label, batch=batch, dims=dims or {}, precision=precision, name=name, training=training
-    )
+    return _frontend_of(label).read(label, options)
 
 
 def is_source(value: object) -> bool:

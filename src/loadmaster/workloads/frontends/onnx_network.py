@@ -4,31 +4,22 @@ onnx package ships."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Frontend
+from loadmaster.workloads.frontends.frontend import Frontend, Options
 from loadmaster.workloads.graph import Graph
 
 
-def read(
-    source: str,
-    *,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-    name: str | None,
-    training: bool,
-) -> Graph:
+def read(source: str, options: Options) -> Graph:
     """Read a file, or a network of the onnx package."""
-    if training:
+    if options.training:
         raise ModelError(
             f"{source}: an ONNX file holds no training step: give torch:module.path:factory"
         )
     from loadmaster.workloads.frontends.onnx.file import load_onnx
 
-    return load_onnx(source, batch=batch, dims=dims, precision=precision, name=name)
+    return load_onnx(source, options)
 
 
 def holds(value: object) -> bool:
@@ -37,21 +28,13 @@ def holds(value: object) -> bool:
     return onnx is not None and isinstance(value, onnx.ModelProto)
 
 
-def read_held(
-    source: Any,
-    *,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-    name: str | None,
-    training: bool,
-) -> Graph:
+def read_held(source: Any, options: Options) -> Graph:
     """Read an ``onnx.ModelProto``, which stays as it is."""
-    if training:
+    if options.training:
         raise ModelError("an ONNX model holds no training step: give a torch module and its inputs")
     from loadmaster.workloads.frontends.onnx.file import load_model
 
-    return load_model(source, batch=batch, dims=dims, precision=precision, name=name)
+    return load_model(source, options)
 
 
 NAME = "onnx"

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Frontend
+from loadmaster.workloads.frontends.frontend import Frontend, Options
 from loadmaster.workloads.graph import Graph
 
 
-def read(
-    source: str,
-    *,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-    name: str | None,
-    training: bool,
-) -> Graph:
+def read(source: str, options: Options) -> Graph:
     """Call the factory and capture what it makes."""
     from loadmaster.workloads.frontends.torch.factory import as_made, load_factory
 
-    as_made(source, precision)
-    return load_factory(
-        source.partition(":")[2], batch=batch, dims=dims, name=name, training=training
-    )
+    as_made(source, options.precision)
+    return load_factory(source.partition(":")[2], options)
 
 
 def holds(value: object) -> bool:
@@ -37,29 +26,21 @@ def holds(value: object) -> bool:
     return torch is not None and isinstance(module, torch.nn.Module)
 
 
-def read_held(
-    source: Any,
-    *,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-    name: str | None,
-    training: bool,
-) -> Graph:
+def read_held(source: Any, options: Options) -> Graph:
     """Capture a module with its example inputs; the module stays as it is."""
     label = type(source[0] if isinstance(source, tuple) else source).__name__
     if not isinstance(source, tuple):
         raise ModelError(
             f"{label}: a torch module has shapes only with inputs: give (module, inputs)"
         )
-    if precision is not None or dims or batch is not None:
+    if options.precision is not None or options.dims or options.batch is not None:
         raise ModelError(
             f"{label}: precision, dims and batch are those of the module and its example inputs:"
             " change these"
         )
     from loadmaster.workloads.frontends.torch.factory import load_module
 
-    return load_module(source, label=label, name=name or label, training=training)
+    return load_module(source, label, options)
 
 
 NAME = "torch"

@@ -27,9 +27,9 @@ from loadmaster.workloads.job import (
 )
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains
-from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of, result_cut
+from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
+from loadmaster.workloads.lowering.split import Split, plain_splits
 from loadmaster.workloads.window import SUMMED, Window, volume
 
 
@@ -140,8 +140,7 @@ class _Builder:
     """Collects the jobs and tensors of one network after another."""
 
     def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
-        self._capacity = target.fast.capacity if target.fast else None
-        self._sizes = sizes_for(target)
+        self._target = target
         self.accumulator = max((core.accumulator for core in target.cores), default=0)
         self._chosen = chosen
         self.networks: list[NetworkInfo] = []
@@ -156,13 +155,7 @@ class _Builder:
                 f"{graph.source}: nothing to plan: every operator is a view or a constant"
             )
         chosen = self._chosen[len(self.networks)] if self._chosen else None
-        if chosen is None:
-            chosen = Cuts(
-                [
-                    choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE
-                    for f in fused
-                ]
-            )
+        chosen = chosen or Cuts(plain_splits(fused, self._target))
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
         first = FirstMiniBatch(
@@ -284,19 +277,19 @@ class _MiniBatch:
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
         if name not in self._builder.tensors:
             # A weight or an input comes into being when it is first read.
-            is_output = read.storage in pieces.outputs
-            own = (
-                name,
-                self._network,
-                read.storage,
-                0,
-                part.bytes,
-                str(tensor.kind),
-                is_output,
-                -1,
-            )
-            self._builder.tensors[name] = TensorInstance(*own, *part.place(tensor.shape))
+            self._add_part(name, read.storage, part, tensor.kind)
         return Operand(name, read.bytes, read.role, read.nest)
+
+    def _add_part(
+        self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
+    ) -> None:
+        pieces = self._pieces
+        is_output, place = (
+            storage in pieces.outputs,
+            part.place(pieces.graph.tensors[storage].shape),
+        )
+        own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
+        self._builder.tensors[name] = TensorInstance(*own, *place)
 
     def _sums_name(self, number: int, tile: int) -> str:
         label = label_of(tile, self._pieces.cuts[number].tiles)
@@ -331,18 +324,7 @@ class _MiniBatch:
         for access in group.writes:
             part = self._pieces.parts_of(access.tensor)[tile]
             name = f"{self._prefix}/{access.tensor}{part.label}"
-            is_output = access.tensor in self._pieces.outputs
-            self._builder.tensors[name] = TensorInstance(
-                name,
-                self._network,
-                access.tensor,
-                0,
-                part.bytes,
-                str(TensorKind.ACTIVATION),
-                is_output,
-                job,
-                *part.place(self._pieces.graph.tensors[access.tensor].shape),
-            )
+            self._add_part(name, access.tensor, part, TensorKind.ACTIVATION, job)
             nest = next(
                 (i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1
             )

@@ -14,12 +14,10 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import (
-    WHOLE,
     Split,
-    choose_split,
     operand_channels,
+    plain_splits,
     result_channels,
-    sizes_for,
 )
 from loadmaster.workloads.window import Box, shared, volume, whole
 
@@ -106,29 +104,22 @@ class Pieces:
         self._reads: dict[int, list[list[Read]]] = {}
 
     def _cut_results(self) -> None:
-        for group, cut in zip(self.fused, self.cuts, strict=True):
-            for access in group.writes:
-                size, shape = (
-                    self.graph.tensors[access.tensor].bytes,
-                    self.graph.tensors[access.tensor].shape,
-                )
-                cut = result_cut(cut)
-                boxes: Sequence[Box | None] = [None] * cut.tiles
-                owned = boxes
+        for group, whole_cut in zip(self.fused, self.cuts, strict=True):
+            cut = result_cut(whole_cut)
+            for storage in (access.tensor for access in group.writes):
+                size = self.graph.tensors[storage].bytes
                 if cut.tiles == 1:
-                    boxes = [whole(shape)]
-                elif isinstance(cut, Grid):
-                    boxes, owned = cut.boxes, cut.owned
-                    self._grids[access.tensor] = cut
-                if isinstance(cut, Split) and cut.tiles > 1:
-                    self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
-                    continue
-                self.parts[access.tensor] = [
-                    Part(label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own)
-                    for tile, (box, own) in enumerate(zip(boxes, owned, strict=True))
-                ]
-                if isinstance(cut, Split):
-                    self._splits[access.tensor] = cut
+                    self.parts_of(storage)
+                elif isinstance(cut, Split):
+                    self._cut_channels(storage, cut, size, result_channels(self.graph, group))
+                else:
+                    self._grids[storage] = cut
+                    self.parts[storage] = [
+                        Part(
+                            label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own
+                        )
+                        for tile, (box, own) in enumerate(zip(cut.boxes, cut.owned, strict=True))
+                    ]
 
     def _cut_weights(self) -> None:
         """Cut what is there from the start like the first operator whose pieces each need a part of
@@ -369,8 +360,5 @@ class DivisibleNetwork:
         O(operators + operands)."""
         graph = without_updates(source)
         fused = fuse(graph)
-        room, sizes = target.fast.capacity if target.fast else None, sizes_for(target)
-        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
-        return DivisibleNetwork(
-            source, graph, fused, [divisible(graph, group, sums=sums) for group in fused], plain
-        )
+        forms = [divisible(graph, group, sums=sums) for group in fused]
+        return DivisibleNetwork(source, graph, fused, forms, [*plain_splits(fused, target)])

@@ -148,6 +148,12 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
     return WHOLE
 
 
+def plain_splits(groups: Sequence[FusedOp], target: Target) -> list[Split]:
+    """How operators are cut that nothing else cuts: only as far as they exceed the fast memory."""
+    room, sizes = target.fast.capacity if target.fast else None, sizes_for(target)
+    return [choose_split(group, room, sizes) if room else WHOLE for group in groups]
+
+
 def can_split(fused: FusedOp) -> bool:
     """Whether an operator can be split into tiles of its output channels at all, on some
     machine."""

@@ -3,17 +3,22 @@ of the values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
-from loadmaster.workloads.frontends.onnx.products import product
-from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.onnx.rules import (
+    MICROSOFT,
+    WHOLE,
+    Division,
+    Result,
+    Windows,
+    divided,
+    rule,
+)
+from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, product
 from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS
 from loadmaster.workloads.graph import LoopNest
-
-PREVIEW = "ai.onnx.preview"
+from loadmaster.workloads.window import ALL, Window
 
 DELTA_STEPS = 2
 """Operations per element of a delta rule's value: the difference to what the state holds, and its
@@ -48,7 +53,6 @@ class Heads:
         return SOFTMAX_STEPS * self.batch * self.heads * self.queries * self.keys
 
 
-@rule("Attention")
 def _attention(node: Node) -> Work:
     """Operands (batch, heads, steps, width), or (batch, steps, heads * width) with the heads in
     attributes; earlier steps in 4 and 5."""
@@ -59,8 +63,7 @@ def _attention(node: Node) -> Work:
     ]
     (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = sizes
     keys += past.shape[2] if past else 0
-    shape = Heads(batch, heads, kv_heads, queries, keys, width, value_width)
-    return _between(node, shape)
+    return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
 
 
 def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int, int]:
@@ -79,18 +82,45 @@ def _between(node: Node, heads: Heads) -> Work:
     return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
 
 
-@rule("FlexAttention", domain=PREVIEW)
-def _flexible_attention(node: Node) -> Work:
-    """Work like that of `Attention`; operators of its bodies are counted as those of other bodies
-    are."""
-    (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = (
-        node.shape(index) for index in range(3)
+def _divided(node: Node) -> Division:
+    """Heads and queries: a band of queries passes through scores, softmax and the weighted sum
+    (FlashAttention, arXiv 2205.14135).
+
+    Query heads that share a key head stay together.
+    """
+    query, key, value = (node.shape(index) for index in range(3))
+    rank = len(node.result.shape)
+    if min(len(query), len(key), len(value)) < 3:
+        return WHOLE
+    heads, kv_heads = (
+        (query[1], key[1]) if rank == 4 else (node.attrs["q_num_heads"], node.attrs["kv_num_heads"])
     )
-    return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
+    if heads % kv_heads:
+        return WHOLE
+    step = heads // kv_heads
+    if rank == 4:
+        head, kv_head, steps = Window(1), Window(1, 1, step), Window(2)
+        operands: dict[int, Windows] = {0: (Window(0), head, steps, ALL)}
+        operands |= {i: (Window(0), kv_head, ALL, ALL) for i in (1, 2)}
+    else:
+        width, kv_width = query[2] // heads, value[2] // kv_heads
+        step *= kv_width
+        head, kv_head, steps = Window(2, 1, kv_width), Window(2, 1, step), Window(1)
+        operands = {
+            0: (Window(0), steps, replace(head, unit=width)),
+            1: (Window(0), ALL, replace(kv_head, unit=width)),
+            2: (Window(0), ALL, replace(kv_head, unit=kv_width)),
+        }
+    operands |= {i: (Window(0), kv_head, ALL, ALL) for i in (4, 5) if node.optional(i)}
+    if mask := node.shape(3) if node.optional(3) else ():
+        order = (Window(0), head, steps, ALL)[4 - len(mask) :]
+        operands[3] = tuple(
+            window if extent > 1 else ALL for window, extent in zip(order, mask, strict=True)
+        )
+    loops = ("groups", "groups", "y", "") if rank == 4 else ("groups", "y", "groups")
+    return divided(operands, loops, {1 if rank == 4 else 2: step})
 
 
-@rule("LinearAttention")
-@rule("LinearAttention", domain=MICROSOFT)
 def _linear_attention(node: Node) -> Work:
     """A recurrence over the steps: what the state holds for the key is looked up, the state is
     updated, and the query reads it.
@@ -122,99 +152,100 @@ def _linear_attention(node: Node) -> Work:
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
 
 
-@rule("Attention", "DecoderMaskedSelfAttention", domain=MICROSOFT)
-def _projected_attention(node: Node) -> Work:
-    return projected(node, 1, past=4)
-
-
-def projected(
-    node: Node,
-    weight: int,
-    past: int,
-    projections: Sequence[LoopNest] | None = None,
-    widths: Sequence[int] | None = None,
-) -> Work:
-    """Attention over operand 0 with its projections to queries, keys and values: one matrix,
-    operand ``weight``, unless given.
-
-    ``widths`` are those of queries, keys and values over all heads; earlier steps are in operand
-    ``past``.
-    """
+def _projected(node: Node, past: int) -> Work:
+    """Attention over operand 0 after its projections to queries, keys and values, by one matrix;
+    earlier steps are in operand ``past``."""
     batch, steps, inner = node.shape(0)
-    columns, count = node.shape(weight)[1], node.attrs["num_heads"]
+    columns, count = node.shape(1)[1], node.attrs["num_heads"]
     earlier = node.optional(past)
-    sizes = widths or node.attrs.get("qkv_hidden_sizes") or [columns // 3] * 3
+    sizes = node.attrs.get("qkv_hidden_sizes") or [columns // 3] * 3
     keys = steps + (earlier.shape[3] if earlier else 0)
     heads = Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
-    one = LoopNest(
-        k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(weight)
+    projection = LoopNest(
+        k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(1)
     )
-    return product(
-        *(projections or [one]), *heads.nests("", "", "", node.result.name), elements=heads.elements
-    )
+    nests = heads.nests("", "", "", node.result.name)
+    return product(projection, *nests, elements=heads.elements)
 
 
-@rule("LongformerAttention", domain=MICROSOFT)
-def _local_attention(node: Node) -> Work:
-    return _windowed(node, 1, 4)
+def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
+    """The result, and all keys and values if earlier steps are in ``past``."""
+    batch, steps, _ = node.shape(0)
+    sizes, heads = node.attrs.get("qkv_hidden_sizes"), node.attrs["num_heads"]
+    earlier = node.optional(past)
+    width = sizes[2] if sizes else node.shape(1)[1] // 3
+    keys = steps + (earlier.shape[3] if earlier else 0)
+    kind = node.operand(dtype).dtype
+    return [(kind, (batch, steps, width)), (kind, (2, batch, heads, keys, width // heads))]
 
 
-@rule("QOrderedLongformerAttention", domain=MICROSOFT)
-def _quantised_local_attention(node: Node) -> Work:
-    return _windowed(node, 2, 8)
+def _keys(node: Node) -> int:
+    """Steps of the keys; they may be packed with the queries, or laid out by head, and earlier ones
+    are in operand 6."""
+    key, earlier = node.optional(1), node.optional(6)
+    own = node.shape(0)[1] if key is None else key.shape[2 if len(key.shape) == 4 else 1]
+    return own + (earlier.shape[2] if earlier else 0)
 
 
-def _windowed(node: Node, weight: int, global_weight: int) -> Work:
-    """Each step attends to a window on both sides; how many attend to all is known only at run
-    time, and left out."""
-    batch, steps, inner = node.shape(0)
-    count, seen = node.attrs["num_heads"], min(steps, 2 * node.attrs["window"] + 1)
-    width = inner // count
-    projections = [
-        LoopNest(
-            k=node.shape(at)[1],
-            c=inner,
-            y=batch * steps,
-            input=node.label(0),
-            weight=node.label(at),
-        )
-        for at in (weight, global_weight)
-    ]
-    heads = Heads(batch, count, count, steps, seen, width, width)
-    return product(
-        *projections, *heads.nests("", "", "", node.result.name), elements=heads.elements
-    )
-
-
-@rule("MultiHeadAttention", domain=MICROSOFT)
-def _multi_head_attention(node: Node) -> Work:
-    return _between_heads(node, past=6)
-
-
-@rule("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
-def _decoding_attention(node: Node) -> Work:
-    return _between_heads(node, past=5)
-
-
-def _between_heads(node: Node, past: int) -> Work:
-    """Separate operands, or packed ones with five dimensions; key and value may be laid out by
-    head; earlier keys in ``past``."""
+def _multi_head(node: Node) -> Work:
+    """Separate operands, or packed ones with five dimensions."""
     query, count = node.shape(0), node.attrs["num_heads"]
-    key, earlier = node.optional(1), node.optional(past)
     width = query[4] if len(query) == 5 else query[2] // count
-    keys = query[1] if key is None else key.shape[2] if len(key.shape) == 4 else key.shape[1]
-    keys += earlier.shape[2] if earlier else 0
-    heads = Heads(query[0], count, count, query[1], keys, width, node.result.shape[2] // count)
+    heads = Heads(
+        query[0], count, count, query[1], _keys(node), width, node.result.shape[2] // count
+    )
     return _between(node, heads)
 
 
-@rule("GroupQueryAttention", domain=MICROSOFT, planning=(5, 6))
-def _grouped_attention(node: Node) -> Work:
-    """Several query heads share a key head; earlier steps in operands 3 and 4."""
-    batch, steps, _ = node.shape(0)
-    count, past = node.attrs["num_heads"], node.optional(3)
-    width = node.result.shape[2] // count
-    keys = steps + (past.shape[2] if past else 0)
-    return _between(
-        node, Heads(batch, count, node.attrs["kv_num_heads"], steps, keys, width, width)
+def _multi_head_shapes(node: Node) -> list[Result]:
+    """Result, keys and values of all steps."""
+    query, value, heads = node.shape(0), node.optional(2), node.attrs["num_heads"]
+    if len(query) == 5:
+        width = query[2] * query[4]
+    elif value is None:
+        width = query[2]
+    else:
+        width = value.shape[-1] if len(value.shape) == 3 else value.shape[1] * value.shape[3]
+    inner = query[4] if len(query) == 5 else query[2] // heads
+    dtype, lead = node.operand(0).dtype, (query[0], heads, _keys(node))
+    return [
+        (dtype, (*query[:2], width)),
+        (dtype, (*lead, inner)),
+        (dtype, (*lead, width // heads)),
+    ]
+
+
+def _grouped_cache(node: Node) -> Shape:
+    """Shape of the keys of all steps, whose heads several query heads share; earlier ones are in
+    operand 3."""
+    batch, steps, width = node.shape(0)
+    heads, kv_heads, past = node.attrs["num_heads"], node.attrs["kv_num_heads"], node.optional(3)
+    head = width // (heads if node.optional(1) else heads + 2 * kv_heads)
+    return batch, kv_heads, steps + (past.shape[2] if past else 0), head
+
+
+def _grouped(node: Node) -> Work:
+    batch, kv_heads, keys, width = _grouped_cache(node)
+    heads = node.attrs["num_heads"]
+    return _between(node, Heads(batch, heads, kv_heads, node.shape(0)[1], keys, width, width))
+
+
+def _grouped_shapes(node: Node) -> list[Result]:
+    dtype, cache = node.operand(0).dtype, _grouped_cache(node)
+    result = (*node.shape(0)[:2], node.attrs["num_heads"] * cache[3])
+    return [(dtype, result), (dtype, cache), (dtype, cache)]
+
+
+rule("Attention", _attention, _divided)
+# Operators of its bodies are counted as those of other bodies are.
+rule("FlexAttention", _attention, domain="ai.onnx.preview")
+rule("LinearAttention", _linear_attention)
+for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
+    rule(
+        _kind,
+        partial(_projected, past=_past),
+        shapes=partial(_projected_shapes, dtype=_dtype, past=_past),
+        domain=MICROSOFT,
     )
+rule("MultiHeadAttention", _multi_head, shapes=_multi_head_shapes, domain=MICROSOFT)
+rule("GroupQueryAttention", _grouped, shapes=_grouped_shapes, planning=(5, 6), domain=MICROSOFT)

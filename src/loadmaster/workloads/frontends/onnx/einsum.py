@@ -1,4 +1,4 @@
-"""``Einsum``: its equation as matrix products."""
+"""``Einsum``: its equation as matrix products, and how it divides."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Set
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.products import product
-from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows, rule
+from loadmaster.workloads.frontends.onnx.types import Node, Work, product
 from loadmaster.workloads.graph import LoopNest, OpClass
+from loadmaster.workloads.window import ALL, Window
 
 Term = tuple[str, ...]
 
@@ -66,7 +66,6 @@ def contraction(
     )
 
 
-@rule("Einsum")
 def _einsum(node: Node) -> Work:
     """Products pairwise from left to right; labels of one operand alone are summed before they
     enter a product."""
@@ -97,3 +96,28 @@ def _einsum(node: Node) -> Work:
 def _used(term: Term, shape: tuple[int, ...]) -> set[str]:
     """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
     return {label for label, size in zip(term, shape, strict=True) if size > 1}
+
+
+def _divided(node: Node) -> Division:
+    """Every index of the result belongs to a loop of the one product that it is; see
+    :func:`contraction`."""
+    terms, target = parse_equation(
+        node.attrs["equation"], [len(value.shape) for value in node.present]
+    )
+    if len(terms) > 2 or any(len(set(term)) != len(term) for term in terms):
+        return WHOLE
+    operands: dict[int, Windows] = {}
+    used = [_used(term, node.shape(index)) for index, term in enumerate(terms)]
+    for index, term in enumerate(terms):
+        kept = used[index] & set(target)
+        operands[index] = tuple(
+            Window(target.index(label)) if label in kept else ALL for label in term
+        )
+    shared = used[0] & used[-1]
+    loops = tuple(
+        "groups" if label in shared else "y" if label in used[0] else "channels" for label in target
+    )
+    return Division(tuple(range(len(target))), operands, loops)
+
+
+rule("Einsum", _einsum, _divided)

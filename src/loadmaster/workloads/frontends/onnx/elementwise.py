@@ -1,16 +1,22 @@
-"""Operators without multiply-accumulate loops: elementwise arithmetic, reductions and data
-movement."""
+"""Operators that make every element of their result from the matching ones of their operands."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from functools import partial
 
-from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC
-from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Value, Work, storage_bytes
-from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
+from loadmaster.workloads.frontends.onnx.rules import (
+    MICROSOFT,
+    Division,
+    Windows,
+    aligned,
+    broadcast,
+    rule,
+    same_as,
+)
+from loadmaster.workloads.frontends.onnx.types import REPLANNED, Node, Value, Work
 from loadmaster.workloads.graph import OpClass
+from loadmaster.workloads.window import Window, identity
 
 
 def elementwise(node: Node, data: int = 0) -> Work:
@@ -21,131 +27,72 @@ def elementwise(node: Node, data: int = 0) -> Work:
     )
 
 
-rule(
-    *(
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Add",
-        "And",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BatchNormalization",
-        "BitCast",
-        "BitShift",
-    ),
-    *(
-        "BitwiseAnd",
-        "BitwiseNot",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Cast",
-        "Ceil",
-        "Celu",
-        "Cos",
-        "Cosh",
-        "DequantizeLinear",
-        "Div",
-    ),
-    *(
-        "Dropout",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "Greater",
-        "GreaterOrEqual",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-    ),
-    *(
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Mean",
-        "Min",
-        "Mish",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-    ),
-    *(
-        "Pow",
-        "QuantizeLinear",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softplus",
-        "Softsign",
-    ),
-    *("Sqrt", "Sub", "Sum", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Xor"),
-)(elementwise)
-rule("Clip", planning=(1, 2))(elementwise)
-rule("CastLike", planning=(1,))(lambda node: replace(elementwise(node), touched={1: 0}))
-rule(
-    *(
-        "FastGelu",
-        "BiasGelu",
-        "QuickGelu",
-        "BiasAdd",
-        "BiasSplitGelu",
-        "BiasDropout",
-        "BitmaskDropout",
-        "BitmaskBiasDropout",
-        "ScaledSiLU",
-    ),
-    *("GatedAdd", "MurmurHash3"),
-    domain=MICROSOFT,
-)(elementwise)
+def by_element(node: Node) -> Division:
+    """Every element of the result needs the matching one of each operand; what does not broadcast
+    is needed as a whole."""
+    shape = node.result.shape
+    return Division(
+        tuple(range(len(shape))),
+        {i: aligned(value.shape, shape) for i, value in enumerate(node.inputs) if value},
+    )
 
 
-@rule("RotaryEmbedding")
-@rule("ComplexMul", "ComplexMulConj", "MRotaryEmbedding", domain=MICROSOFT)
-def _by_pairs(node: Node) -> Work:
-    """As elementwise, but an element needs its partner too: it cannot run on each as it is made."""
-    return replace(elementwise(node), op_class=OpClass.REDUCTION)
+def _counted(steps: int, node: Node) -> Work:
+    return Work(OpClass.ELEMENTWISE, elements=steps * node.result.count)
 
 
-@rule("GemmaRotaryEmbedding", domain=MICROSOFT)
-def _gemma_rotation(node: Node) -> Work:
-    """Count as `RotaryEmbedding`, whose data are the second operand here."""
-    return replace(elementwise(node, data=1), op_class=OpClass.REDUCTION)
+def only_operand(node: Node, source: Value) -> bool:
+    """Whether the other operands hold no elements."""
+    return (
+        all(value is source or value.count == 0 for value in node.present)
+        and node.inputs.count(source) == 1
+    )
 
 
-rule("HannWindow", "HammingWindow", planning=(0,))(lambda node: _window(node, 1))
-rule("BlackmanWindow", planning=(0,))(lambda node: _window(node, 2))
+def always(_: Node, __: Value) -> bool:
+    """As many elements are the same elements."""
+    return True
 
 
-def _window(node: Node, cosines: int) -> Work:
-    """Angle, cosine, factor and sum for each of a window's cosines."""
-    return Work(OpClass.ELEMENTWISE, elements=4 * cosines * node.result.count)
+def _same_storage(node: Node, source: Value) -> bool:
+    """A cast between types that are planned alike; rounding to a quantised type is work."""
+    result = node.result
+    alike = source.dtype == result.dtype or (
+        source.dtype in REPLANNED and result.dtype in REPLANNED
+    )
+    return alike and source.stored == result.stored
 
 
-@rule("MelWeightMatrix", planning=(0, 1, 2, 3, 4))
-def _mel_weights(node: Node) -> Work:
-    """Two slopes, the smaller of them, and its positive part, at every element."""
-    return Work(OpClass.ELEMENTWISE, elements=4 * node.result.count)
+def _inference(node: Node, _: Value) -> bool:
+    """Dropout that is not training: from opset 12 on an operand says so, in opset 6 and before an
+    attribute did."""
+    training = node.optional(2)
+    return training is None or (training.data is not None and not training.data.any())
 
 
-@rule("Momentum", "Adagrad", "Adam", domain="ai.onnx.preview.training")
+def _scaled(node: Node) -> Division:
+    """Scales and zero points: one, one for each element of an axis, or one for each block along
+    it."""
+    shape = node.result.shape
+    axis, block = node.attrs.get("axis", 1) % len(shape), node.attrs.get("block_size", 0)
+    operands: dict[int, Windows] = {0: identity(len(shape))}
+    for index in range(1, len(node.inputs)):
+        scales = node.shape(index) if node.optional(index) else ()
+        if len(scales) == 1 and scales[0] == shape[axis]:
+            operands[index] = (Window(axis),)
+        elif len(scales) == len(shape) and block:
+            operands[index] = tuple(
+                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
+            )
+    return Division(tuple(range(len(shape))), operands)
+
+
+def _per_channel(node: Node) -> Division:
+    rank = len(node.result.shape)
+    channels = {i: (Window(1),) for i in range(1, len(node.inputs))}
+    return Division(tuple(range(rank)), {0: identity(rank)} | channels)
+
+
 def _update(node: Node) -> Work:
     """Weights and their state from gradients: decay, square, average, root, scale and subtract,
     about two steps for each operand."""
@@ -153,198 +100,73 @@ def _update(node: Node) -> Work:
     return Work(OpClass.ELEMENTWISE, elements=2 * sum(tensors), data=2)
 
 
-@rule("Where")
-def _where(node: Node) -> Work:
-    """Count as elementwise, with the width of the values, not of the condition."""
-    return elementwise(node, data=1)
-
-
-@rule("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike")
-def _random(node: Node) -> Work:
-    """Count the result only, as the operand's elements are not read."""
-    return Work(OpClass.ELEMENTWISE, elements=node.result.count, touched={0: 0})
-
-
-rule("Bernoulli")(elementwise)
-rule("Multinomial")(lambda node: replace(elementwise(node), op_class=OpClass.REDUCTION))
-
-
-@rule(
-    *(
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceLogSum",
-        "ReduceLogSumExp",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-    ),
-    *("ReduceSumSquare", "TopK", "CumSum", "CumProd"),
+rule(
+    """
+    Abs Acos Acosh Add And Asin Asinh Atan Atanh Bernoulli BitCast BitShift BitwiseAnd BitwiseNot
+    BitwiseOr BitwiseXor Ceil Celu Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual
+    HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Log Mish Mod Mul Neg Not Or PRelu
+    Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Swish Tan
+    Tanh ThresholdedRelu Xor
+    """,
+    elementwise,
+    by_element,
+)
+rule("Identity", elementwise, by_element, view=always)
+rule("Max Mean Min Sum", elementwise, by_element, view=only_operand)
+rule("Cast", elementwise, by_element, view=_same_storage)
+rule("Dropout", elementwise, by_element, view=_inference)
+rule("Clip", elementwise, by_element, planning=(1, 2))
+# The width is that of the values, not of the condition.
+rule("Where", partial(elementwise, data=1), by_element)
+rule("QuantizeLinear", elementwise, _scaled)
+rule("DequantizeLinear", elementwise, _scaled, view=always)
+rule("BatchNormalization", elementwise, _per_channel)
+# An element needs others than the matching one.
+rule("SwiGLU", elementwise)
+# Of an operand that gives its type or its shape alone nothing is read.
+rule(
+    "CastLike",
+    lambda node: replace(elementwise(node), touched={1: 0}),
+    view=_same_storage,
     planning=(1,),
 )
-@rule(
-    "ArgMax",
-    "ArgMin",
-    "DynamicQuantizeLinear",
-    "NegativeLogLikelihoodLoss",
-    "Det",
-    "Unique",
-    "NonMaxSuppression",
+rule(
+    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike",
+    lambda node: replace(_counted(1, node), touched={0: 0}),
 )
-def reduction(node: Node) -> Work:
-    """Count one operation for each element of the operand."""
-    return Work(OpClass.REDUCTION, elements=node.operand(0).count)
+# Angle, cosine, factor and sum for each of a window's cosines.
+rule("HannWindow HammingWindow", partial(_counted, 4), by_element, planning=(0,))
+rule("BlackmanWindow", partial(_counted, 8), by_element, planning=(0,))
+# Two slopes, the smaller of them, and its positive part.
+rule("MelWeightMatrix", partial(_counted, 4), planning=(0, 1, 2, 3, 4))
+rule("Momentum Adagrad Adam", _update, domain="ai.onnx.preview.training")
 
-
-@rule("Softmax", "LogSoftmax", "Hardmax", "SoftmaxCrossEntropyLoss")
-@rule("BiasSoftmax", domain=MICROSOFT)
-def softmax(node: Node) -> Work:
-    """Maximum, subtract, exponential, sum and divide for each element."""
-    return Work(OpClass.REDUCTION, elements=SOFTMAX_STEPS * node.operand(0).count)
-
-
-@rule(
-    "LayerNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
-    "MeanVarianceNormalization",
-    "LpNormalization",
-)
-@rule("RMSNormalization", "SimplifiedLayerNormalization")
-@rule(
-    "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization",
-    "GroupNorm",
-    "SkipGroupNorm",
+rule(
+    "BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid",
+    elementwise,
+    by_element,
+    shapes=same_as(0),
     domain=MICROSOFT,
 )
-@rule("GatedRMSNorm", "BranchwiseRMSNorm", domain=MICROSOFT)
-def normalisation(node: Node) -> Work:
-    """Mean, subtract, square, scale and shift for each element."""
-    return Work(OpClass.REDUCTION, elements=NORMALISATION_STEPS * node.operand(0).count)
-
-
-@rule("Inverse", domain=MICROSOFT)
-def _inverse(node: Node) -> Work:
-    """Gauss-Jordan elimination: a multiplication and a subtraction for each row, at each
-    element."""
-    return Work(OpClass.REDUCTION, elements=2 * node.operand(0).count * node.shape(0)[-1])
-
-
-@rule("LRN")
-def _local_response(node: Node) -> Work:
-    """A sum of squares over ``size`` channels at every element."""
-    return Work(
-        OpClass.REDUCTION,
-        elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
-    )
-
-
-@rule("AveragePool", "MaxPool", "LpPool")
-@rule("QLinearAveragePool", "NhwcMaxPool", "MaxpoolWithMask", domain=MICROSOFT)
-@rule("AveragePool", "MaxPool", domain=NCHWC)
-def _pool(node: Node) -> Work:
-    window = math.prod(node.integers("kernel_shape") or [1])
-    return Work(OpClass.REDUCTION, elements=node.result.count * window)
-
-
-@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-@rule("QLinearGlobalAveragePool", "IsAllFinite", domain=MICROSOFT)
-@rule("GlobalAveragePool", "GlobalMaxPool", domain=NCHWC)
-def _global_pool(node: Node) -> Work:
-    return Work(OpClass.REDUCTION, elements=node.operand(0).count)
-
-
-@rule("MaxRoiPool", "RoiAlign")
-def _region_pool(node: Node) -> Work:
-    """Four neighbours for each sample of each output."""
-    samples = max(1, node.attrs.get("sampling_ratio", 1)) ** 2
-    return Work(OpClass.REDUCTION, elements=4 * samples * node.result.count)
-
-
-@rule("EmbedLayerNormalization", domain=MICROSOFT)
-def summed_embeddings(node: Node) -> Work:
-    """Rows of three tables (word, position, segment), summed and normalised."""
-    rows = {
-        index: _part_of(node.operand(index), node.result.count)
-        for index in (2, 3, 4)
-        if node.optional(index)
-    }
-    return Work(
-        OpClass.REDUCTION, elements=NORMALISATION_STEPS * node.result.count, touched=rows, data=2
-    )
-
-
 rule(
-    *(
-        "Transpose",
-        "Concat",
-        "Scatter",
-        "ScatterElements",
-        "ScatterND",
-        "TensorScatter",
-        "DepthToSpace",
-        "SpaceToDepth",
-    ),
-    *(
-        "ReverseSequence",
-        "NonZero",
-        "Compress",
-        "Trilu",
-        "GridSample",
-        "MaxUnpool",
-        "Col2Im",
-        "AffineGrid",
-    ),
-)(lambda _: Work(OpClass.MOVEMENT))
+    "QLinearAdd QLinearMul",
+    elementwise,
+    by_element,
+    shapes=broadcast(0, 3, dtype=3),
+    domain=MICROSOFT,
+)
 rule(
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Expand",
-    "Tile",
-    "Upsample",
-    "OneHot",
-    "Range",
-    planning=(1,),
-)(lambda _: Work(OpClass.MOVEMENT))
-rule("Pad", "Resize", "CenterCropPad", planning=(1, 2, 3))(lambda _: Work(OpClass.MOVEMENT))
-rule("ConstantOfShape", "EyeLike", planning=(0,))(lambda _: Work(OpClass.MOVEMENT))
-rule("ReorderInput", "ReorderOutput", "Upsample", domain=NCHWC)(lambda _: Work(OpClass.MOVEMENT))
-rule("UnfoldTensor", "NGramRepeatBlock", domain=MICROSOFT)(lambda _: Work(OpClass.MOVEMENT))
-rule("ExpandDims", domain=MICROSOFT, planning=(1,))(lambda _: Work(OpClass.MOVEMENT))
-
-
-def _part_of(value: Value, count: int) -> int:
-    """Return the bytes of ``count`` elements of a tensor, at most of all."""
-    return min(value.bytes, storage_bytes(count, value.stored))
-
-
-@rule("Gather", "GatherElements", "GatherND")
-@rule("Slice", planning=(1, 2, 3, 4))
-@rule("Split", planning=(1,))
-def _selection(node: Node) -> Work:
-    """Count only the bytes that are selected."""
-    taken = sum(value.count for value in node.outputs if value)
-    return Work(OpClass.MOVEMENT, touched={0: _part_of(node.operand(0), taken)})
-
-
-@rule("TorchEmbedding", domain=MICROSOFT)
-def _rows(node: Node) -> Work:
-    return Work(OpClass.MOVEMENT, touched={0: _part_of(node.operand(0), node.result.count)})
-
-
-@rule("GatherBlockQuantized", domain=MICROSOFT)
-def _quantised_rows(node: Node) -> Work:
-    """Rows of a packed table and their scales, and a multiplication for each element."""
-    taken = node.operand(1).count
-    share = {
-        index: -(-node.operand(index).bytes * taken // node.shape(0)[0])
-        for index in (0, 2, 3)
-        if node.optional(index)
-    }
-    touched = {index: min(node.operand(index).bytes, size) for index, size in share.items()}
-    return Work(OpClass.ELEMENTWISE, elements=node.result.count, touched=touched)
+    "QLinearWhere",
+    partial(elementwise, data=1),
+    by_element,
+    shapes=broadcast(0, 4, 1, dtype=1),
+    domain=MICROSOFT,
+)
+for _domain in ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"):
+    # Rounding to few bits whose results stay floating-point numbers, as QONNX writes it.
+    rule(
+        "Quant IntQuant BipolarQuant FloatQuant Trunc",
+        elementwise,
+        shapes=same_as(0),
+        domain=_domain,
+    )

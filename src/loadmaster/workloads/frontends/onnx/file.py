@@ -6,7 +6,6 @@ from __future__ import annotations
 import graphlib
 import gzip
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,10 +15,10 @@ from onnx import inliner
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
-from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
-from loadmaster.workloads.frontends.onnx.types import PRECISIONS
+from loadmaster.workloads.frontends.onnx.types import require_precision
 from loadmaster.workloads.graph import Graph
 
 LARGEST_EXPANSION = 1_000_000
@@ -84,64 +83,43 @@ _LIGHT = Path("backend", "test", "data", "light")
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
 
 
-def load_onnx(
-    source: str,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-    name: str | None = None,
-) -> Graph:
-    """Read a network from an ONNX file; parameters and errors as in
+def load_onnx(source: str, options: Options) -> Graph:
+    """Read a network from an ONNX file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
     label = _one_line(source)
-    network, _ = walk_onnx(source, batch=batch, dims=dims, precision=precision)
+    network, _ = walk_onnx(source, options)
     with labelled(label):
-        return graph_of(network, name or network_name(label), label)
+        return graph_of(network, options.name or network_name(label), label)
 
 
-def load_model(
-    source: onnx.ModelProto,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-    name: str | None,
-) -> Graph:
-    """Read a network from a model in memory, which stays as it is; parameters and errors as in
+def load_model(source: onnx.ModelProto, options: Options) -> Graph:
+    """Read a network from a model in memory, which stays as it is; errors as in
     :func:`load_onnx`."""
     label = _one_line(f"model {source.graph.name}")
     with labelled(label):
         model = onnx.ModelProto()
         model.CopyFrom(source)
-        network = _walked(model, batch, dims, precision)[0]
-        return graph_of(network, name or source.graph.name or "network", label)
+        network = _walked(model, options)[0]
+        return graph_of(network, options.name or source.graph.name or "network", label)
 
 
-def walk_onnx(
-    source: str,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-) -> tuple[WalkedNetwork, onnx.ModelProto]:
-    """Read an ONNX file, node by node, for those who need what the nodes hold, too; parameters and
-    errors as in :func:`load_onnx`.
+def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+    """Read an ONNX file, node by node, for those who need what the nodes hold, too; errors as in
+    :func:`load_onnx`.
 
     Returns the network and the model, in which functions are inlined.
     """
     label = _one_line(source)
     with labelled(label):
-        return _walked(parse_model(read_bytes(label)), batch, dims, precision)
+        return _walked(parse_model(read_bytes(label)), options)
 
 
-def _walked(
-    given: onnx.ModelProto, batch: int | None, dims: Mapping[str, int] | None, precision: str | None
-) -> tuple[WalkedNetwork, onnx.ModelProto]:
-    if precision is not None and precision not in PRECISIONS:
-        raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
+def _walked(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+    require_precision(options.precision)
     model = inline_functions(given)
-    return walk_network(model, batch=batch, dims=dims or {}, precision=precision), model
+    return walk_network(
+        model, batch=options.batch, dims=options.dims, precision=options.precision
+    ), model
 
 
 def network_name(source: str) -> str:

@@ -98,23 +98,9 @@ def _slice(node: Node, data: list[Array]) -> Array:
     return np.asarray(data[0][tuple(index)])
 
 
-def _squeeze(node: Node, data: list[Array]) -> Array:
-    axes = node.integers("axes", 1)
-    return np.squeeze(data[0], tuple(axes) if axes is not None else None)
-
-
-def _unsqueeze(node: Node, data: list[Array]) -> Array:
-    return np.expand_dims(data[0], tuple(node.integers("axes", 1) or ()))
-
-
-def _reshape(node: Node, data: list[Array]) -> Array:
-    target = node.integers("shape", 1) or []
-    kept = (
-        target
-        if node.attrs.get("allowzero")
-        else [data[0].shape[axis] if size == 0 else size for axis, size in enumerate(target)]
-    )
-    return data[0].reshape(kept)
+def _renamed(node: Node, data: list[Array]) -> Array:
+    """A view: inference knows the shape of its result."""
+    return data[0].reshape(node.result.shape)
 
 
 def _cast(node: Node, data: list[Array]) -> Array:
@@ -154,58 +140,60 @@ def _plain(function: Callable[..., Any]) -> Folder:
     return lambda _, data: np.asarray(function(*data))
 
 
+def _combined(function: np.ufunc) -> Folder:
+    """A numpy function of two operands, over any number of them."""
+    return _plain(lambda *data: function.reduce(np.broadcast_arrays(*data)))
+
+
+_NUMPY = """
+    Abs absolute
+    Add add
+    And logical_and
+    Ceil ceil
+    Equal equal
+    Floor floor
+    Greater greater
+    GreaterOrEqual greater_equal
+    Less less
+    LessOrEqual less_equal
+    Mul multiply
+    Neg negative
+    Not logical_not
+    Or logical_or
+    Range arange
+    Round round
+    Sign sign
+    Sqrt sqrt
+    Sub subtract
+    Tile tile
+    Where where
+"""
+"""Functions of numpy that do what an operator does."""
+
 FOLDERS: dict[str, Folder] = {
+    **dict.fromkeys(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"), _renamed),
     "Shape": _shape,
     "Size": lambda node, _: np.array(node.operand(0).count, dtype=np.int64),
-    "Identity": lambda _, data: data[0],
     "Gather": lambda node, data: np.asarray(
         np.take(data[0], data[1], axis=node.attrs.get("axis", 0))
     ),
     "Concat": lambda node, data: np.concatenate(data, node.attrs["axis"]),
     "Slice": _slice,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Reshape": _reshape,
-    "Flatten": lambda node, data: data[0].reshape(node.outputs[0].shape if node.outputs[0] else -1),
     "Transpose": lambda node, data: np.transpose(data[0], node.attrs.get("perm")),
     "Cast": _cast,
-    "Range": _plain(np.arange),
     "ConstantOfShape": _filled,
-    "Expand": lambda _, data: (
-        data[0] * np.ones([int(size) for size in data[1]], dtype=data[0].dtype)
-    ),
-    "Tile": _plain(np.tile),
+    "Expand": lambda node, data: np.broadcast_to(data[0], node.result.shape),
     "Split": _split,
-    "Where": _plain(np.where),
     "Div": _divide,
     "Mod": _modulo,
     "Pow": lambda _, data: np.power(data[0], data[1]).astype(data[0].dtype),
+    "Max": _combined(np.maximum),
+    "Min": _combined(np.minimum),
     "ReduceSum": _reduce(np.sum),
     "ReduceProd": _reduce(np.prod),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
 }
-
-_UFUNCS: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Neg": np.negative,
-    "Abs": np.abs,
-    "Sign": np.sign,
-    "Floor": np.floor,
-    "Ceil": np.ceil,
-    "Round": np.round,
-    "Sqrt": np.sqrt,
-    "Min": lambda *data: np.minimum.reduce(np.broadcast_arrays(*data)),
-    "Max": lambda *data: np.maximum.reduce(np.broadcast_arrays(*data)),
-    "Equal": np.equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "And": np.logical_and,
-    "Or": np.logical_or,
-    "Not": np.logical_not,
-}
-FOLDERS.update((kind, _plain(function)) for kind, function in _UFUNCS.items())
+for _line in _NUMPY.split("\n")[1:-1]:
+    _kind, _function = _line.split()
+    FOLDERS[_kind] = _plain(getattr(np, _function))

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import onnx
 
-from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
-from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, values_given
+from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
+from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
     dependencies,
     execution_order,
     initialiser_names,
 )
-from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.rules import Division
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
     Node,
     Value,
-    Work,
     describe,
     dtype_name,
 )
@@ -33,16 +31,15 @@ from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
-_UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
-_SELECTIONS = ("Slice", "Gather")
-
 
 @dataclass(frozen=True)
 class WalkedNetwork:
-    """A network of which every node has been visited: ``walk`` holds its steps and values;
-    ``inputs`` are those that hold elements."""
+    """A network of which every node has been visited: the steps, the values by name, and how many
+    operators bodies hold; ``inputs`` are those that hold elements."""
 
-    walk: Walk
+    steps: list[Step]
+    values: Mapping[str, Value]
+    subgraph_ops: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     batch: int
@@ -73,12 +70,8 @@ def walk_network(
     needed = {name for node in graph.node for name in dependencies(node)} | outputs
     walk = Walk(shapes, precision, needed, outputs, set(names))
     for item in inputs:
-        tensor = (
-            item.type.sparse_tensor_type
-            if item.type.HasField("sparse_tensor_type")
-            else item.type.tensor_type
-        )
-        walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])
+        dtype = dtype_name(tensor_type(item.type).elem_type, item.name)
+        walk.add_input(item.name, dtype, input_shapes[item.name])
     for initialiser in (*graph.initializer, *values.values()):
         walk.add_constant(initialiser.name, initialiser)
     for sparse in graph.sparse_initializer:
@@ -88,7 +81,9 @@ def walk_network(
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
     leading = [shape[0] for shape in input_shapes.values() if shape]
     return WalkedNetwork(
-        walk,
+        walk.steps,
+        walk.values,
+        walk.subgraph_ops,
         supplied,
         tuple(item.name for item in graph.output),
         leading[0] if leading else 1,
@@ -118,9 +113,8 @@ def build_graph(
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
-    walk = network.walk
-    ops = operators(walk.steps, set(network.outputs))
-    used = tensors(ops, walk.values, (*network.inputs, *network.outputs))
+    ops = operators(network.steps, set(network.outputs))
+    used = tensors(ops, network.values, (*network.inputs, *network.outputs))
     return Graph(
         name=name,
         source=source,
@@ -130,7 +124,7 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
         inputs=network.inputs,
         outputs=network.outputs,
         batch=network.batch,
-        subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
+        subgraph_ops=dict(sorted(network.subgraph_ops.items())),
         notes=network.notes,
     )
 
@@ -170,61 +164,46 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     """Make the operators for planning; those that compute constants which no other operator reads
     are left out."""
-    reads = []
+    seen = []
     for step in steps:
         with _naming(step):
-            reads.append(tuple(_reads(step)))
-    used = outputs | {access.tensor for accesses in reads for access in accesses}
+            found = step.division or division_of(step.node, step.work.op_class)
+            seen.append((step, found, tuple(_reads(step, found))))
+    used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
     ops = []
-    for step, accesses in zip(steps, reads, strict=True):
+    for step, found, accesses in seen:
         with _naming(step):
-            ops.append(_operator(step, accesses, used))
+            ops.append(_operator(step, found, accesses, used))
     return tuple(ops)
 
 
-@contextmanager
-def _naming(step: Step) -> Iterator[None]:
+def _naming(step: Step) -> AbstractContextManager[None]:
     """Errors name the operator."""
-    where = describe(step.kind or step.node.kind, step.node.name)
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(f"{where}: {error}") from None
-    except Exception as error:
-        raise ModelError(defect(where, error)) from error
+    return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
-def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
+def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
     work, written = step.work, [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
     writes = tuple(
         Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written
     )
-    found = _division(step)
-    nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
-    steps = (
-        tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape)))
-        if found.steps
-        else ()
+    nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
+    shape = step.node.result.shape if found.steps else ()
+    return Op(
+        step.node.name,
+        step.kind or step.node.kind,
+        work.op_class,
+        reads,
+        writes,
+        nests,
+        work.elements,
+        _bits(step),
+        axes=found.axes,
+        steps=tuple(found.steps.get(axis, 1) for axis in range(len(shape))),
+        copies=found.copies,
     )
-    kind = step.kind or step.node.kind
-    whole = Op(
-        step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step)
-    )
-    return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
-
-
-def _division(step: Step) -> Division:
-    return division_of(step.node, step.work) if step.division is None else step.division
-
-
-def division_of(node: Node, work: Work) -> Division:
-    """How an operator divides; what touches some part of an operand is cut only if it is known
-    which part."""
-    if work.op_class in _UNCUT or (work.touched is not None and node.kind not in _SELECTIONS):
-        return WHOLE
-    return division(node, work.op_class)
 
 
 def _bits(step: Step) -> int:
@@ -236,7 +215,7 @@ def _bits(step: Step) -> int:
     return ELEMENT_BITS[value.stored] if value else 32
 
 
-def _reads(step: Step) -> Iterator[Access]:
+def _reads(step: Step, found: Division) -> Iterator[Access]:
     """Each tensor once, with the bytes touched; constants that are used up at planning time are
     left out."""
     node, work = step.node, step.work
@@ -249,7 +228,6 @@ def _reads(step: Step) -> Iterator[Access]:
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     touched: dict[str, int] = {}
     windows: dict[str, tuple[Window, ...]] = {}
-    found = _division(step)
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue

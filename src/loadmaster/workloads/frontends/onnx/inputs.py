@@ -39,13 +39,12 @@ class Sizes:
         return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
 
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
-        """Return the shape that the file notes for an inner tensor, with a replaced batch; ``None``
+        """Return the shape that the file notes for a tensor, with a replaced batch; ``None``
         without a rank."""
-        if not info.tensor_type.HasField("shape"):
+        kind = tensor_type(info)
+        if not kind.HasField("shape"):
             return None
-        shape = [
-            self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)
-        ]
+        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(kind.shape.dim)]
         if self.rebatched and shape and shape[0] == self.old_batch:
             shape[0] = self.batch
         return tuple(shape)
@@ -73,7 +72,9 @@ def bind_inputs(
     if batch is not None:
         _set_batch(sizes, inputs, batch)
     shapes = {
-        item.name: _empty(item) if item.name in spent and _is_empty(item) else _shape(sizes, item)
+        item.name: _empty(item)
+        if item.name in spent and _is_empty(item)
+        else sizes.declared(item.name, item.type) or ()
         for item in inputs
     }
     complaints = _complaints(inputs, shapes)
@@ -90,18 +91,15 @@ def _check_tensor(item: onnx.ValueInfoProto) -> None:
             f"input {item.name!r} is of type {what}: only tensors can be planned, export the"
             " network with tensor inputs"
         )
-    if not _tensor(item).HasField("shape"):
+    if not tensor_type(item.type).HasField("shape"):
         raise ModelError(
             f"input {item.name!r} has no shape: export it with one, symbolic dimensions are enough"
         )
 
 
-def _tensor(item: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
-    return (
-        item.type.sparse_tensor_type
-        if item.type.HasField("sparse_tensor_type")
-        else item.type.tensor_type
-    )
+def tensor_type(info: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
+    """Return the type of a tensor, which may be sparse."""
+    return info.sparse_tensor_type if info.HasField("sparse_tensor_type") else info.tensor_type
 
 
 def values_given(
@@ -112,7 +110,7 @@ def values_given(
     for item in inputs:
         shape = [dim.dim_value for dim in _dims(item)]
         if item.name in dims and all(size == 1 for size in shape):
-            kind = _tensor(item).elem_type
+            kind = tensor_type(item.type).elem_type
             try:
                 found[item.name] = onnx.helper.make_tensor(
                     item.name, kind, shape, [dims[item.name]]
@@ -126,7 +124,7 @@ def values_given(
 
 
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
-    dims: Sequence[Dimension] = _tensor(item).shape.dim
+    dims: Sequence[Dimension] = tensor_type(item.type).shape.dim
     return dims
 
 
@@ -186,13 +184,6 @@ def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) 
     for item in ranked:
         if _is_unnamed(_dims(item)[0]):
             sizes.axes.setdefault(f"{item.name}.0", batch)
-
-
-def _shape(sizes: Sizes, item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
-    shape = [sizes.size(dim, item.name, axis) for axis, dim in enumerate(_dims(item))]
-    if sizes.rebatched and shape and shape[0] == sizes.old_batch:
-        shape[0] = sizes.batch
-    return tuple(shape)
 
 
 def _is_empty(item: onnx.ValueInfoProto) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
@@ -13,8 +14,8 @@ from loadmaster.workloads.frontends.onnx.types import describe
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the bodies of a control-flow node."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return graphs + [graph for attribute in node.attribute for graph in attribute.graphs]
+    bodies = ([item.g] if item.HasField("g") else item.graphs for item in node.attribute)
+    return [graph for graphs in bodies for graph in graphs]
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -68,31 +69,25 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
 
     Notes
     -----
-    Kahn's algorithm with a heap, O((V + E) log V).
+    A heap of those that are ready, O((V + E) log V).
     """
     sources = _definitions(graph)
-    nodes = list(graph.node)
-    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waits = [_makers_needed(node, makers, sources) for node in nodes]
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    sorter = TopologicalSorter(
+        {index: _makers_needed(node, makers, sources) for index, node in enumerate(graph.node)}
+    )
     _check_outputs(graph, makers, sources)
-    users: list[list[int]] = [[] for _ in nodes]
-    for index, needed in enumerate(waits):
-        for maker in needed:
-            users[maker].append(index)
-    missing = [len(needed) for needed in waits]
-    ready = [index for index, count in enumerate(missing) if count == 0]
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ModelError(_circle(graph, error.args[1][1:])) from None
+    ready: list[int] = []
     order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for user in users[index]:
-            missing[user] -= 1
-            if missing[user] == 0:
-                heapq.heappush(ready, user)
-    if len(order) < len(nodes):
-        raise ModelError(
-            _circle(nodes, waits, {index for index, count in enumerate(missing) if count})
-        )
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     return order
 
 
@@ -143,18 +138,11 @@ def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[
             )
 
 
-def _circle(nodes: list[onnx.NodeProto], waits: list[set[int]], stuck: set[int]) -> str:
-    """Message that names the operators on one circle: walking back from any stuck node must meet
-    itself."""
-    path: list[int] = []
-    at: dict[int, int] = {}
-    index = min(stuck)
-    while index not in at:
-        at[index] = len(path)
-        path.append(index)
-        index = min(waits[index] & stuck)
-    circle = path[at[index] :][::-1]
-    names = [nodes[member].name or f"{nodes[member].op_type}_{member}" for member in circle]
+def _circle(graph: onnx.GraphProto, members: Sequence[int]) -> str:
+    """Message that names the operators on one circle."""
+    names = [
+        graph.node[member].name or f"{graph.node[member].op_type}_{member}" for member in members
+    ]
     shown = " -> ".join(repr(name) for name in names[:6]) + (
         f" and {len(names) - 6} more" if len(names) > 6 else ""
     )

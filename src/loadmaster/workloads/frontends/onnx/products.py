@@ -1,140 +1,62 @@
-"""Convolutions and matrix products as loop nests."""
+"""Matrix products as loop nests."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import (
+from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
-    NCHWC,
-    channels_first,
-    matrix_shapes,
+    WHOLE,
+    Division,
+    Result,
+    ShapeRule,
+    Windows,
+    aligned,
+    divided,
+    rule,
+    variant,
 )
-from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, broadcast_shapes
-from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, folded
-from loadmaster.workloads.graph import LoopNest, OpClass
+from loadmaster.workloads.frontends.onnx.types import (
+    Node,
+    Shape,
+    Work,
+    broadcast_shapes,
+    product,
+)
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
 
-def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
-    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged
-    file has."""
-    for nest in nests:
-        if min(nest.extents) < 1:
-            raise ModelError(
-                "its operands' shapes leave a loop without rounds: the file is damaged, export it"
-                " again"
-            )
-    return Work(OpClass.PRODUCT, nests, elements, data=data)
+def _shapes(node: Node, b: int) -> tuple[Shape, Shape]:
+    """Shapes of the factors, operands 0 and ``b``, after the transpositions that attributes
+    state."""
+    shapes = []
+    for index, letter in ((0, "A"), (b, "B")):
+        shape = node.shape(index)
+        if node.attrs.get(f"transBatch{letter}") and len(shape) > 2:
+            shape = (*shape[1:-1], shape[0], shape[-1])
+        if node.attrs.get(f"trans{letter}") and len(shape) > 1:
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        shapes.append(shape)
+    return shapes[0], shapes[1]
 
 
-def _pair(values: list[int] | None) -> tuple[int, int]:
-    """Stride or dilation of the two innermost dimensions."""
-    pair = (1, 1, *(values or ()))[-2:]
-    return pair[0], pair[1]
+def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
+    """Shapes of the factors with a row or a column added where one is a vector."""
+    return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
 
 
-def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
-    """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
-
-    In blocks of channels, the weight alone tells how many there are: the operand may be padded to
-    whole blocks.
-    """
-    filters = node.shape(weight)
-    groups = node.attrs.get("group", 1)
-    fits = node.domain == NCHWC or node.shape(data)[1] == filters[1] * groups
-    if groups < 1 or not fits or filters[0] % groups:
-        channels = (
-            f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
-        )
-        raise ModelError(
-            f"its input of {channels} do not fit together: the file is damaged, export it again"
-        )
-    (y, x), (r, s) = folded(positions), folded(filters[2:])
-    return LoopNest(
-        k=filters[0] // groups,
-        c=filters[1],
-        y=y,
-        x=x,
-        r=r,
-        s=s,
-        groups=groups,
-        batch=node.shape(data)[0],
-        stride=_pair(node.integers("strides")),
-        dilation=_pair(node.integers("dilations")),
-        input=node.label(data),
-        weight=node.label(weight),
-        output=node.result.name,
-    )
-
-
-@rule("Conv", "ConvInteger", "DeformConv")
-@rule("FusedConv", "NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
-@rule("Conv", domain=NCHWC)
-def _conv(node: Node) -> Work:
-    node = channels_first(node)
-    return product(convolution(node, 0, 1, node.result.shape[2:]))
-
-
-@rule("QLinearConv")
-@rule("QLinearConv", domain=MICROSOFT)
-def _quantised_conv(node: Node) -> Work:
-    node = channels_first(node)
-    return product(convolution(node, 0, 3, node.result.shape[2:]))
-
-
-@rule("CausalConvWithState")
-@rule("CausalConvWithState", domain=MICROSOFT)
-def _causal_conv(node: Node) -> Work:
-    """Each channel by itself, over the current and the earlier steps."""
-    shape, taps = node.shape(0), node.shape(1)[-1]
-    channels = node.shape(1)[0]
-    nest = LoopNest(
-        k=1,
-        c=1,
-        x=math.prod(shape[1:]) // channels,
-        s=taps,
-        groups=channels,
-        batch=shape[0],
-        input=node.label(0),
-        weight=node.label(1),
-        output=node.result.name,
-    )
-    return product(nest)
-
-
-@rule("ConvTranspose")
-def _transposed_conv(node: Node) -> Work:
-    """Each input pixel meets every tap once; the weight is laid out (C, K / groups, taps...)."""
-    filters, groups = node.shape(1), node.attrs.get("group", 1)
-    (y, x), (r, s) = folded(node.shape(0)[2:]), folded(filters[2:])
-    nest = LoopNest(
-        k=filters[1],
-        c=filters[0] // groups,
-        y=y,
-        x=x,
-        r=r,
-        s=s,
-        groups=groups,
-        batch=node.shape(0)[0],
-        dilation=_pair(node.integers("dilations")),
-        input=node.label(0),
-        weight=node.label(1),
-        output=node.result.name,
-    )
-    return product(nest)
-
-
-def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
-    """Make the loop nest of ``a @ b`` by numpy's rules.
+def matrix_nest(node: Node, b: int = 1) -> LoopNest:
+    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules.
 
     Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them
     all, and otherwise runs over the same weight (``batch``); those that both have are ``groups``.
     """
-    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    left, right = _matrices(*_shapes(node, b))
     if left[-1] != right[-2]:
         raise ModelError(
             f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is"
@@ -145,160 +67,125 @@ def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
     batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
     groups = math.prod(lead) // batch
     rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    return LoopNest(
-        right[-1],
-        left[-1],
-        rows,
-        groups=groups,
-        batch=batch,
-        input=names[0],
-        weight=names[1],
-        output=names[2],
-    )
+    return _named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
 
 
-def matmul(node: Node, a: int, b: int) -> Work:
-    """Make the work of a product of operands ``a`` and ``b`` by numpy's rules."""
-    return product(
-        matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name))
-    )
+def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
+    return product(matrix_nest(node, b), data=data)
 
 
-@rule("MatMul", "MatMulInteger")
-@rule("GemmFastGelu", domain=MICROSOFT)
-def _plain_matmul(node: Node) -> Work:
-    return matmul(node, 0, 1)
+def _named(node: Node, nest: LoopNest, b: int = 1) -> LoopNest:
+    return replace(nest, input=node.label(0), weight=node.label(b), output=node.result.name)
 
 
-@rule("QLinearMatMul")
-def _quantised_matmul(node: Node) -> Work:
-    return matmul(node, 0, 3)
+def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
+    """Rows and columns, and every dimension before them; see :func:`matrix_nest` for the loops that
+    they are.
+
+    ``inner`` is the window of the dimension that both operands share: nothing but its products may
+    be in the sum for it to be in parts.
+    """
+    left, right = _shapes(node, b)
+    if not left or not right or node.attrs.get("transBatchA") or node.attrs.get("transBatchB"):
+        return WHOLE
+    rank = len(node.result.shape)
+    lead = node.result.shape[: rank - (len(left) > 1) - (len(right) > 1)]
+    rows = () if len(left) == 1 else (Window(len(lead)),)
+    columns = () if len(right) == 1 else (Window(rank - 1),)
+    operands: dict[int, Windows] = {}
+    for index, letter, shape, own in (
+        (0, "A", left, (*rows, inner)),
+        (b, "B", right, (inner, *columns)),
+    ):
+        swapped = node.attrs.get(f"trans{letter}")
+        operands[index] = (*aligned(shape[:-2], lead), *(own[::-1] if swapped else own))
+    if bias and node.optional(bias):
+        operands[bias] = aligned(node.shape(bias), node.result.shape)
+    shared = (1,) * (len(lead) - len(right[:-2])) + right[:-2]
+    one_product = all(other == 1 for other in shared)
+    names = ["y" if one_product else "batch" if other == 1 else "groups" for other in shared]
+    return divided(operands, (*names, *("y" for _ in rows), *("channels" for _ in columns)))
 
 
-@rule(
-    "FusedMatMul",
-    "FusedMatMulActivation",
-    "TransposeMatMul",
-    "SparseToDenseMatMul",
+def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
+    """Shape of a matrix product by numpy's rules."""
+
+    def shapes(node: Node) -> list[Result]:
+        a, c = _shapes(node, b)
+        left, right = _matrices(a, c)
+        lead = broadcast_shapes(left[:-2], right[:-2])
+        rows, columns = left[-2:-1] if len(a) > 1 else (), right[-1:] if len(c) > 1 else ()
+        return [(dtype(node), (*lead, *rows, *columns))]
+
+    return shapes
+
+
+def _type_of(index: int) -> Callable[[Node], str]:
+    return lambda node: node.operand(index).dtype
+
+
+rule("MatMul", _matmul, partial(_divided, inner=SUMMED))
+rule("MatMulInteger", _matmul, _divided)
+rule("QLinearMatMul", partial(_matmul, b=3), partial(_divided, b=3))
+rule("Gemm", _matmul, partial(_divided, inner=SUMMED, bias=2))
+# An activation follows the sum, which therefore cannot be in parts.
+variant("FusedGemm", like="Gemm", division=partial(_divided, bias=2))
+rule("FusedMatMul", _matmul, _divided, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
+rule(
+    "MatMulIntegerToFloat", _matmul, _divided, shapes=_product_shape(_type_of(2)), domain=MICROSOFT
+)
+# Eight bits if the result has a zero point, else the scales' type.
+rule(
+    "QGemm",
+    partial(_matmul, b=3),
+    shapes=_product_shape(lambda node: node.operand(0 if node.optional(8) else 1).dtype, 3),
     domain=MICROSOFT,
 )
-def _fused_matmul(node: Node) -> Work:
-    return product(
-        matrix_nest(*matrix_shapes(node), (node.label(0), node.label(1), node.result.name))
-    )
 
 
-@rule("MatMulNBits", "MatMulBnb4", domain=MICROSOFT)
+def _dynamic_matmul(node: Node) -> Work:
+    """The floating operand is quantised at run time, and the weight's width is that of the
+    arithmetic."""
+    return replace(_matmul(node, data=1), elements=node.operand(0).count)
+
+
+rule(
+    "DynamicQuantizeMatMul",
+    _dynamic_matmul,
+    _divided,
+    shapes=_product_shape(_type_of(0)),
+    domain=MICROSOFT,
+)
+
+
 def _packed_matmul(node: Node) -> Work:
     """The weight is packed, so that only the attributes tell its logical shape."""
-    rows = node.operand(0).count // node.attrs["K"]
-    return product(
-        LoopNest(
-            node.attrs["N"],
-            node.attrs["K"],
-            rows,
-            input=node.label(0),
-            weight=node.label(1),
-            output=node.result.name,
-        )
-    )
+    inner = node.attrs["K"]
+    rows = node.operand(0).count // inner
+    return product(_named(node, LoopNest(node.attrs["N"], inner, rows)))
 
 
-@rule("MatMulNBitsMlp", domain=MICROSOFT)
-def _packed_gated(node: Node) -> Work:
-    """Two products of the same rows, one of which gates the other."""
-    return _packed(node, (("N", 3), ("N", 6)), NORMALISATION_STEPS if node.optional(2) else 0)
+def _packed_divided(node: Node) -> Division:
+    """Weights, scales and zero points are packed column by column."""
+    rank, columns = len(node.result.shape), node.attrs["N"]
+    operands: dict[int, Windows] = {0: (*identity(rank - 1), ALL)}
+    for index in (1, 2, 3, 5):
+        value = node.optional(index)
+        if value is not None and value.shape and value.shape[0] % columns == 0:
+            each = value.shape[0] // columns
+            operands[index] = (Window(rank - 1, unit=each), *(ALL for _ in value.shape[1:]))
+    return divided(operands, (*("y" for _ in range(rank - 1)), "channels"))
 
 
-@rule("MatMulNBitsQkv", domain=MICROSOFT)
-def _packed_projections(node: Node) -> Work:
-    """Products to queries, keys and values, after a normalisation."""
-    return _packed(node, (("Nq", 3), ("Nkv", 6), ("Nkv", 9)), NORMALISATION_STEPS)
+def _packed_shape(node: Node) -> list[Result]:
+    first = node.operand(0)
+    return [(first.dtype, (*first.shape[:-1], node.attrs["N"]))]
 
 
-def _packed(node: Node, weights: Sequence[tuple[str, int]], steps: int) -> Work:
-    """Products with packed weights: the attribute that says its columns, and the operand, of
-    each."""
-    rows, inner = node.operand(0).count // node.attrs["K"], node.attrs["K"]
-    nests = [
-        LoopNest(node.attrs[columns], inner, rows, input=node.label(0), weight=node.label(weight))
-        for columns, weight in weights
-    ]
-    return product(*nests, elements=steps * node.operand(0).count)
-
-
-@rule(
-    "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain=MICROSOFT
+rule(
+    "MatMulNBits",
+    _packed_matmul,
+    _packed_divided,
+    shapes=_packed_shape,
+    domain=MICROSOFT,
 )
-def _block_quantised(node: Node) -> Work:
-    """The weight is packed; its logical shape is that of the operand's and the result's last
-    dimensions."""
-    *rows, inner = node.shape(0)
-    columns, count = node.result.shape[-1], math.prod(rows)
-    return product(
-        LoopNest(
-            columns,
-            inner,
-            count,
-            input=node.label(0),
-            weight=node.label(1),
-            output=node.result.name,
-        )
-    )
-
-
-@rule("CDist", domain=MICROSOFT)
-def _distances(node: Node) -> Work:
-    """All pairs of rows."""
-    (rows, inner), (columns, _) = node.shape(0), node.shape(1)
-    return product(
-        LoopNest(
-            columns, inner, rows, input=node.label(0), weight=node.label(1), output=node.result.name
-        )
-    )
-
-
-@rule("MoE", domain=MICROSOFT)
-def _experts(node: Node) -> Work:
-    return _mixture(node, (2, 4, 6))
-
-
-@rule("QMoE", domain=MICROSOFT)
-def _packed_experts(node: Node) -> Work:
-    return _mixture(node, (2, 5, 8))
-
-
-def _mixture(node: Node, weights: tuple[int, int, int]) -> Work:
-    """Every token passes through ``k`` experts, of which each has two or three matrices; so many of
-    them are read at most."""
-    width = node.shape(0)[-1]
-    tokens, picked, experts = (
-        node.operand(0).count // width,
-        node.attrs.get("k", 1),
-        node.shape(weights[0])[0],
-    )
-    wide = node.shape(weights[0])[1]
-    inner = wide // 2 if node.attrs.get("swiglu_fusion") else wide
-    bounds = ((wide, width), (width, inner), (inner, width))
-    there = [(at, *sizes) for at, sizes in zip(weights, bounds, strict=True) if node.optional(at)]
-    nests = [LoopNest(k, c, tokens * picked, weight=node.label(at)) for at, k, c in there]
-    used = min(experts, tokens * picked)
-    touched = {at: -(-node.operand(at).bytes * used // experts) for at, _, _ in there}
-    return replace(product(*nests, elements=tokens * picked * inner), touched=touched)
-
-
-def gemm(node: Node, a: int, b: int) -> Work:
-    """Make the work of a general matrix product of operands ``a`` and ``b``."""
-    rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
-    inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
-    return product(
-        matrix_nest(
-            (rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)
-        )
-    )
-
-
-@rule("Gemm")
-@rule("FusedGemm", "GemmFloat8", domain=MICROSOFT)
-def _plain_gemm(node: Node) -> Work:
-    return gemm(node, 0, 1)

@@ -4,11 +4,10 @@ step."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
-from loadmaster.workloads.frontends.onnx.products import product
-from loadmaster.workloads.frontends.onnx.rules import rule
-from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.onnx.rules import MICROSOFT, Result, rule
+from loadmaster.workloads.frontends.onnx.types import Node, Work, product
 from loadmaster.workloads.frontends.operation_counts import GATE_STEPS, fourier_steps
 from loadmaster.workloads.graph import LoopNest, OpClass
 
@@ -16,7 +15,6 @@ AXIS_IS_OPERAND = 20
 """The opset from which on a transform's axis is an operand, with another default."""
 
 
-@rule("DFT", planning=(1, 2))
 def _transform(node: Node) -> Work:
     """Along one dimension; complex numbers are a last dimension of 2, in the operand or, of a
     one-sided inverse, in neither."""
@@ -32,7 +30,6 @@ def _transform(node: Node) -> Work:
     )
 
 
-@rule("STFT", planning=(1, 3))
 def _short_time_transform(node: Node) -> Work:
     """A transform of each frame, after its product with the window."""
     batch, frames, bins = node.result.shape[:3]
@@ -45,24 +42,6 @@ def _short_time_transform(node: Node) -> Work:
     )
 
 
-@rule("Rfft", domain=MICROSOFT)
-def _real_transform(node: Node) -> Work:
-    length = node.shape(0)[-1]
-    return Work(
-        OpClass.REDUCTION,
-        elements=node.operand(0).count // length * fourier_steps(length, real=True),
-    )
-
-
-@rule("Irfft", domain=MICROSOFT)
-def _inverse_real_transform(node: Node) -> Work:
-    length = node.result.shape[-1]
-    return Work(
-        OpClass.REDUCTION, elements=node.result.count // length * fourier_steps(length, real=True)
-    )
-
-
-@rule("LSTM", "GRU", "RNN")
 def _recurrent(node: Node) -> Work:
     """Weights are (directions, gates * hidden, width); ``layout`` 1 puts the batch before the
     steps."""
@@ -95,3 +74,26 @@ def cell(node: Node, steps: int, batch: int, hidden: int, gates: int, elements: 
     return product(
         whole, stepwise, elements=elements + GATE_STEPS * directions * gates * steps * batch
     )
+
+
+def _dynamic_cell(node: Node) -> Work:
+    """The input is quantised at run time, and so is the state at every step."""
+    directions, hidden, gates = node.shape(2)
+    steps, batch, _ = node.shape(0)
+    quantised = node.operand(0).count + directions * hidden * steps * batch
+    return replace(cell(node, steps, batch, hidden, gates, quantised), data=1)
+
+
+def _dynamic_shapes(node: Node) -> list[Result]:
+    """Weights are (directions, width, gates * hidden): the other way round than in the standard
+    operator."""
+    steps, batch, _ = node.shape(0)
+    directions, hidden, _ = node.shape(2)
+    dtype, state = node.operand(0).dtype, (directions, batch, hidden)
+    return [(dtype, (steps, *state)), (dtype, state), (dtype, state)]
+
+
+rule("DFT", _transform, planning=(1, 2))
+rule("STFT", _short_time_transform, planning=(1, 3))
+rule("LSTM GRU RNN", _recurrent)
+rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes, domain=MICROSOFT)

@@ -19,15 +19,14 @@ from onnx import defs, shape_inference
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import (
-    CONTRIB_SHAPES,
-    STANDARD_TWINS,
-    Twin,
+from loadmaster.workloads.frontends.onnx.inputs import Sizes, tensor_type
+from loadmaster.workloads.frontends.onnx.operators import (
     has_channels_last,
     moved_channels,
+    rule_of,
 )
-from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
+from loadmaster.workloads.frontends.onnx.rules import MICROSOFT, NCHWC
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
     Node,
@@ -107,13 +106,10 @@ class Shapes:
         return ""
 
     def _infer(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> dict[str, Guess]:
-        shapes = CONTRIB_SHAPES.get((proto.domain, proto.op_type))
+        shapes = rule_of(proto.domain, proto.op_type).shapes
         if shapes is not None:
-            results = shapes(node)
-            return {
-                name: Guess(dtype, shape)
-                for name, (dtype, shape) in zip(proto.output, results, strict=False)
-            }
+            results = zip(proto.output, shapes(node), strict=False)
+            return {name: Guess(dtype, shape) for name, (dtype, shape) in results}
         schema = _schema(proto.op_type, proto.domain, self.opset(proto.domain))
         if schema is None:
             return {}
@@ -205,9 +201,9 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
 
     The definitions of the first opset infer nothing; then it is the next one that does.
     """
-    twin = STANDARD_TWINS.get((domain, kind))
-    if twin:
-        return _schema(twin.kind, "", defs.onnx_opset_version())
+    like = rule_of(domain, kind).like or (kind if domain in (MICROSOFT, NCHWC) else "")
+    if like:
+        return _schema(like, "", defs.onnx_opset_version())
     domain = "" if domain in STANDARD_DOMAINS else domain
     for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
@@ -315,13 +311,10 @@ def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
         return _with_axes_in_order(proto)
     if proto.op_type == schema.name and proto.domain == schema.domain:
         return proto
-    twin = STANDARD_TWINS.get((proto.domain, proto.op_type), Twin(schema.name))
     standard = onnx.NodeProto()
     standard.CopyFrom(proto)
     standard.op_type, standard.domain = schema.name, schema.domain
-    if twin.operands:
-        del standard.input[:]
-        standard.input.extend(proto.input[index] for index in twin.operands)
+    del standard.input[schema.max_input :]
     del standard.attribute[:]
     standard.attribute.extend(
         attribute for attribute in proto.attribute if attribute.name in schema.attributes
@@ -349,7 +342,7 @@ def _guess(name: str, info: onnx.TypeProto) -> Guess:
             if kind
             else Guess()
         )
-    tensor = info.tensor_type if kind == "tensor_type" else info.sparse_tensor_type
+    tensor = tensor_type(info)
     dtype = dtype_name(tensor.elem_type, name) if tensor.elem_type else ""
     if not tensor.HasField("shape"):
         return Guess(dtype)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import onnx
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
@@ -46,7 +46,8 @@ ELEMENT_BITS = {
     "float6e2m3": 6,
     "float6e3m2": 6,
 }
-"""Bits per element; a string counts as an 8-byte reference, because its length is not known."""
+"""Bits per element, in the order of ONNX's numbers; a string counts as an 8-byte reference, because
+its length is not known."""
 
 PRECISIONS = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 """Precisions that a network can be replanned at, and the storage type that its floating tensors
@@ -55,10 +56,7 @@ then get."""
 REPLANNED = ("float32", "float16", "bfloat16", "double")
 """Types that a precision replaces; narrower floats are quantised formats and stay as they are."""
 
-DTYPE_NUMBERS: dict[str, int] = {
-    "float32" if name == "FLOAT" else name.lower(): number
-    for name, number in onnx.TensorProto.DataType.items()
-}
+DTYPE_NUMBERS = {name: number for number, name in enumerate(ELEMENT_BITS, 1)}
 """ONNX's number for each element type."""
 
 _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
@@ -67,7 +65,7 @@ _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
 def dtype_name(number: int, tensor: str) -> str:
     """Return the name of an ONNX element type; ``tensor`` names the tensor in errors."""
     name = _NAMES.get(number, "")
-    if name not in ELEMENT_BITS:
+    if not name:
         raise ModelError(
             f"tensor {tensor!r} has the unknown element type {number}: export the network with a"
             " supported type"
@@ -79,6 +77,12 @@ def stored_as(dtype: str, precision: str | None) -> str:
     """Return the type in which a tensor of type ``dtype`` is stored, if the network is planned at
     ``precision``."""
     return PRECISIONS[precision] if precision and dtype in REPLANNED else dtype
+
+
+def require_precision(precision: str | None) -> None:
+    """Raise `ModelError` if there is no precision of that name."""
+    if precision is not None and precision not in PRECISIONS:
+        raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
 
 
 def storage_bytes(count: int, dtype: str) -> int:
@@ -145,8 +149,9 @@ class Value:
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator of the file with its operands; ``None`` stands for an optional operand that is
-    absent or an output nobody needs."""
+    absent or an output nobody needs. ``cure`` is what helps against a damaged file."""
 
+    cure: ClassVar[str] = "export it again"
     name: str
     kind: str
     domain: str
@@ -163,7 +168,7 @@ class Node:
         """Return operand ``index``, which must be present."""
         value = self.optional(index)
         if value is None:
-            raise ModelError(f"operand {index} is missing: the file is damaged, export it again")
+            raise ModelError(f"operand {index} is missing: the file is damaged, {self.cure}")
         return value
 
     def shape(self, index: int) -> Shape:
@@ -210,6 +215,18 @@ class Work:
     elements: int = 0
     touched: Mapping[int, int] | None = None
     data: int = 0
+
+
+def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
+    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged
+    file has."""
+    for nest in nests:
+        if min(nest.extents) < 1:
+            raise ModelError(
+                "its operands' shapes leave a loop without rounds: the file is damaged, export it"
+                " again"
+            )
+    return Work(OpClass.PRODUCT, nests, elements, data=data)
 
 
 def describe(kind: str, name: str) -> str:

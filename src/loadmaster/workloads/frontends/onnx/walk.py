@@ -16,28 +16,17 @@ import onnx
 from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
-
-# Importing a family of operators registers its rules.
-from loadmaster.workloads.frontends.onnx import (  # noqa: F401
-    attention,
-    contrib,
-    einsum,
-    elementwise,
-    products,
-    quantised,
-    recurrent,
-)
 from loadmaster.workloads.frontends.onnx.control_flow import Expansion, expanded
-from loadmaster.workloads.frontends.onnx.division.table import Division
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
+from loadmaster.workloads.frontends.onnx.operators import is_view, work_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
     dependencies,
     nested_nodes,
     subgraphs,
 )
-from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.rules import Division
 from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, Shapes, unshaped
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
@@ -50,7 +39,6 @@ from loadmaster.workloads.frontends.onnx.types import (
     dtype_name,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
@@ -64,6 +52,8 @@ RANDOM = (
     "Bernoulli",
     "Multinomial",
 )
+_CONSTANT_TYPES = {"value_int": 7, "value_float": 1, "value_string": 8}
+"""Element types of constants that are attributes of a node."""
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 
@@ -258,23 +248,12 @@ class Walk:
                     name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims
                 )
             content = onnx.helper.get_attribute_value(attribute)
-            kind = {
-                "value_int": 7,
-                "value_ints": 7,
-                "value_float": 1,
-                "value_floats": 1,
-                "value_string": 8,
-                "value_strings": 8,
-            }
-            if attribute.name in kind:
-                many = attribute.name.endswith("s")
-                items = list(content) if many else [content]
-                return self.add_constant(
-                    name,
-                    onnx.helper.make_tensor(
-                        name, kind[attribute.name], [len(items)] if many else [], items
-                    ),
-                )
+            plain = attribute.name.removesuffix("s")
+            if plain in _CONSTANT_TYPES:
+                many = attribute.name != plain
+                items, dims = (list(content), [len(content)]) if many else ([content], [])
+                tensor = onnx.helper.make_tensor(name, _CONSTANT_TYPES[plain], dims, items)
+                return self.add_constant(name, tensor)
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
             " again"
@@ -347,7 +326,7 @@ class Walk:
         if not made:
             return Work(OpClass.CONTROL_FLOW if has_bodies else OpClass.UNKNOWN)
         try:
-            work = rule_of(node.domain, node.kind).work(node)
+            work = work_of(node)
             return (
                 Work(OpClass.CONTROL_FLOW)
                 if has_bodies and work.op_class is OpClass.UNKNOWN

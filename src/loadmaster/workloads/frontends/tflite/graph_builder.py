@@ -13,30 +13,23 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError, defect
+from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name, unique_names
-from loadmaster.workloads.frontends.frontend import labelled
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE
-from loadmaster.workloads.frontends.onnx.graph_builder import (
-    division_of,
-    operators,
-    tensors,
-)
-from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.frontend import Options, labelled
+from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of
+from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
-    PRECISIONS,
     Node,
     Shape,
     Value,
     Work,
     broadcast_shapes,
     describe,
+    require_precision,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
 from loadmaster.workloads.frontends.tflite.call import Call, Meaning
 from loadmaster.workloads.frontends.tflite.layouts import in_file_order
@@ -47,31 +40,21 @@ from loadmaster.workloads.frontends.tflite.model import (
     parse_model,
     read_file,
 )
-from loadmaster.workloads.frontends.tflite.operators import meaning_of
+from loadmaster.workloads.frontends.tflite.operators import BY_ELEMENT, POOLS, meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind, dominant_precision
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def _kinds(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_BROADCAST = _kinds(
-    """
-    ADD ADD_N SUB SQUARED_DIFFERENCE MUL SQUARE DIV FLOOR_DIV FLOOR_MOD POW MAXIMUM MINIMUM ATAN2
-    BITWISE_XOR RIGHT_SHIFT EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND
-    LOGICAL_OR LOGICAL_NOT SELECT_V2 ABS NEG SIGN EXP LOG SIN COS SQRT RSQRT CEIL FLOOR ROUND RELU
-    RELU6 RELU_N1_TO_1 RELU_0_TO_1 PRELU LEAKY_RELU ELU GELU HARD_SWISH LOGISTIC TANH CAST QUANTIZE
-    DEQUANTIZE FAKE_QUANT
-    """
-)
 _LIKE_FIRST = _kinds(
     """
     SOFTMAX LOG_SOFTMAX L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION CUMSUM REVERSE_SEQUENCE
     REVERSE_V2 DYNAMIC_UPDATE_SLICE ZEROS_LIKE
     """
 )
-_POOLS = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"})
 _NEVER_SCALAR = _kinds(
     """
     CONV_3D TRANSPOSE_CONV CONV_3D_TRANSPOSE FULLY_CONNECTED BATCH_MATMUL CONCATENATION PACK PAD
@@ -82,7 +65,7 @@ _NEVER_SCALAR = _kinds(
     """
 )
 """Operators without a scalar among their results."""
-_OF_IMAGES = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", *_POOLS})
+_OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
 def completed(call: Call) -> Call:
@@ -109,7 +92,7 @@ def _require_shape(value: Value) -> None:
 
 def _shape(call: Call) -> Shape:
     given = [value.shape for value in call.inputs if value]
-    if call.kind in _BROADCAST:
+    if call.kind in BY_ELEMENT:
         return broadcast_shapes(*given)
     if call.kind in _LIKE_FIRST:
         return call.operand(0).shape
@@ -122,22 +105,17 @@ def _windows_of(call: Call) -> Shape:
     """A result of a convolution or pooling: options are padding, strides of width and height, and
     for pooling the window's width and height, for convolutions dilations."""
     batch, *sizes, channels = call.operand(0).shape
-    if call.kind in _POOLS:
+    if call.kind in POOLS:
         taps, dilations = [call.option(4), call.option(3)], [1, 1]
     else:
-        first = 4 if call.kind == "CONV_2D" else 5
-        weight = call.operand(1).shape
-        taps, dilations = list(weight[1:3]), [call.option(first + more, 1) for more in (1, 0)]
-        channels = weight[0] if call.kind == "CONV_2D" else weight[3]
-    strides = [max(1, call.option(field)) for field in (2, 1)]
-    reach = (
-        [0, 0]
-        if not call.option(0, code="b")
-        else [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
-    )
+        plain = call.kind == "CONV_2D"
+        filters, *taps, last = call.operand(1).shape
+        dilations = [call.option(5 - plain + more, 1) for more in (1, 0)]
+        channels = filters if plain else last
+    valid = bool(call.option(0, code="b"))
     positions = [
-        -(-(size - more) // stride)
-        for size, more, stride in zip(sizes, reach, strides, strict=True)
+        -(-(size - valid * (tap - 1) * dilation) // max(1, call.option(field)))
+        for size, tap, dilation, field in zip(sizes, taps, dilations, (2, 1), strict=True)
     ]
     return (batch, *positions, channels)
 
@@ -181,20 +159,10 @@ def build_graph(
                 f"tensor {output!r} is an output of the network, but nothing writes it: convert the"
                 " model again"
             )
-    ops = operators(walk.steps, set(outputs))
-    used = tensors(ops, walk.values, (*inputs, *outputs))
-    return Graph(
-        name=name,
-        source=source,
-        precision=dominant_precision(ops, used),
-        ops=ops,
-        tensors=used,
-        inputs=inputs,
-        outputs=outputs,
-        batch=leading,
-        subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
-        notes=tuple(walk.notes),
+    network = WalkedNetwork(
+        walk.steps, walk.values, walk.subgraph_ops, inputs, outputs, leading, tuple(walk.notes)
     )
+    return graph_of(network, name, source)
 
 
 class _Walk:
@@ -225,21 +193,19 @@ class _Walk:
 
     def visit(self, operator: OperatorEntry, name: str) -> None:
         """Find an operator's work and register its results. Errors name the operator."""
-        try:
+        with labelled(describe(operator.kind, name)):
             inputs = tuple(self._operand(index) for index in operator.inputs)
             outputs = tuple(
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
-            call = completed(Call(operator.kind, operator.options, inputs, outputs))
-            step = self._step(operator, call, name)
+            call = completed(
+                Call(name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options)
+            )
+            step = self._step(operator, call)
             for value in step.node.outputs:
                 if value is not None:
                     self._add(value)
-        except ModelError as error:
-            raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
-        except Exception as error:
-            raise ModelError(defect(describe(operator.kind, name), error)) from error
         self.steps.append(step)
 
     def _add(self, value: Value) -> None:
@@ -285,32 +251,27 @@ class _Walk:
             )
         return self.values[name]
 
-    def _step(self, operator: OperatorEntry, call: Call, name: str) -> Step:
+    def _step(self, operator: OperatorEntry, call: Call) -> Step:
         if operator.bodies:
-            return self._control_flow(operator, call, name)
-        recurrent = recurrent_work(call)
-        if recurrent is not None:
-            states = tuple(
-                value for value in call.inputs if value and value.name in self._variables
-            )
-            return _plain_step(call, name, recurrent, states)
+            return self._control_flow(operator, call)
+        if (recurrent := recurrent_work(call)) is not None:
+            # Its states are updated in place.
+            inputs = (value for value in call.inputs if value and value.name in self._variables)
+            return Step(replace(call, outputs=(*call.outputs, *inputs)), recurrent)
         meaning = meaning_of(call) if call.outputs else None
-        if meaning is None:
-            return _plain_step(
-                call,
-                name,
-                Work(OpClass.MOVEMENT if operator.kind == "ASSIGN_VARIABLE" else OpClass.UNKNOWN),
-            )
-        return _translated_step(call, name, meaning)
+        if meaning is not None:
+            return _translated_step(call, meaning)
+        assigns = call.kind == "ASSIGN_VARIABLE"
+        return Step(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
-    def _control_flow(self, operator: OperatorEntry, call: Call, name: str) -> Step:
+    def _control_flow(self, operator: OperatorEntry, call: Call) -> Step:
         """An operator that runs subgraphs reads their weights, which are the same for all operators
         that run them."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
             found += self._weights_of(body)
-        return replace(_plain_step(call, name, Work(OpClass.CONTROL_FLOW)), outer=tuple(found))
+        return Step(call, Work(OpClass.CONTROL_FLOW), tuple(found))
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
         if body not in self._weights:
@@ -342,21 +303,10 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _plain_step(call: Call, name: str, work: Work, states: tuple[Value, ...] = ()) -> Step:
-    """An operator that is nothing in ONNX; ``states`` are updated in place."""
-    return Step(
-        Node(name, call.kind, "tflite", {}, call.inputs, (*call.outputs, *states)),
-        work,
-        (),
-        call.kind,
-        WHOLE,
-    )
-
-
-def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
+def _translated_step(call: Call, meaning: Meaning) -> Step:
     operands = tuple(None if laid is None else laid.value for laid in meaning.operands)
     node = Node(
-        name,
+        call.name,
         meaning.kind,
         "",
         meaning.attributes,
@@ -364,7 +314,7 @@ def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
         (meaning.result.value, *call.outputs[1:]),
     )
     work = _work(call, node)
-    division = in_file_order(division_of(node, work), meaning.operands, meaning.result)
+    division = in_file_order(division_of(node, work.op_class), meaning.operands, meaning.result)
     result = call.result
     if work.op_class is OpClass.SHAPE:
         result = replace(result, kind=TensorKind.WEIGHT)
@@ -383,23 +333,18 @@ def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
 def _work(call: Call, node: Node) -> Work:
     if call.kind in _SHAPE_KINDS:
         return Work(OpClass.SHAPE)
-    return Work(OpClass.VIEW) if is_view(node) else rule_of("", node.kind).work(node)
+    return Work(OpClass.VIEW) if is_view(node) else work_of(node)
 
 
-def load_tflite(
-    source: str, *, batch: int | None = None, precision: str | None = None, name: str | None = None
-) -> Graph:
-    """Read a network from a ``.tflite`` file; parameters and errors as in
+def load_tflite(source: str, options: Options) -> Graph:
+    """Read a network from a ``.tflite`` file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
     with labelled(source):
-        if precision is not None and precision not in PRECISIONS:
-            raise ModelError(
-                f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}"
-            )
+        require_precision(options.precision)
         return build_graph(
             parse_model(read_file(source)),
-            name=name or Path(source).stem or "network",
+            name=options.name or Path(source).stem or "network",
             source=source,
-            batch=batch,
-            precision=precision,
+            batch=options.batch,
+            precision=options.precision,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.types import Shape, Value
 from loadmaster.workloads.window import Window
 
@@ -54,7 +54,7 @@ def in_file_order(found: Division, operands: Sequence[Laid | None], result: Laid
     windows = {
         index: _windows(found.operands[index], laid.order, order)
         for index, laid in enumerate(operands)
-        if laid is not None and laid.order is not None and index in found.operands
+        if laid is not None and laid.order is not None and found.operands.get(index)
     }
     loops = (
         tuple(loop for _, loop in sorted(zip(order, found.loops, strict=True)))

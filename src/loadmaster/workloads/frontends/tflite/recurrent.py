@@ -7,11 +7,10 @@ Operands are those of TensorFlow Lite's kernels: a matrix for every gate, absent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.products import product
-from loadmaster.workloads.frontends.onnx.types import Work
+from loadmaster.workloads.frontends.onnx.types import Work, product
 from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.frontends.tflite.call import Call
 from loadmaster.workloads.graph import LoopNest
@@ -23,8 +22,14 @@ together."""
 
 def recurrent_work(call: Call) -> Work | None:
     """The work of a recurrent operator; None if it is no such one."""
-    rule = _RULES.get(call.kind)
-    return rule(call) if rule else None
+    if call.kind == "SVDF":
+        return _singular_value(call)
+    if call.kind not in _CELLS:
+        return None
+    if call.kind == "LSTM" and len(call.inputs) == _BASIC_CELL:
+        return _cell(call, (), (2,), False)
+    whole, stepwise, field = _CELLS[call.kind]
+    return _cell(call, whole, stepwise, field is not None and bool(call.option(field, code="b")))
 
 
 def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool) -> Work:
@@ -32,28 +37,16 @@ def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_ma
     operands by position."""
     steps, batch = _steps_and_batch(call, time_major)
     nests, elements = [], 0
-    for index in whole:
-        if (weight := call.optional(index)) is not None:
-            rows, width = _matrix(call, index)
-            nests.append(
-                LoopNest(
-                    k=rows, c=width, y=steps * batch, input=call.operand(0).name, weight=weight.name
-                )
-            )
+    for index in (*whole, *stepwise):
+        if (weight := call.optional(index)) is None:
+            continue
+        rows, width = _matrix(call, index)
+        nest = LoopNest(k=rows, c=width, y=batch, weight=weight.name)
+        if index in whole:
+            nests.append(replace(nest, y=steps * batch, input=call.operand(0).name))
             elements += GATE_STEPS * rows * steps * batch
-    for index in stepwise:
-        if (weight := call.optional(index)) is not None:
-            rows, width = _matrix(call, index)
-            nests.append(
-                LoopNest(
-                    k=rows,
-                    c=width,
-                    y=batch,
-                    repeats=steps,
-                    weight=weight.name,
-                    output=call.result.name,
-                )
-            )
+        else:
+            nests.append(replace(nest, repeats=steps, output=call.result.name))
     return product(*nests, elements=elements)
 
 
@@ -73,33 +66,6 @@ def _matrix(call: Call, index: int) -> tuple[int, int]:
             " convert the model again"
         )
     return shape[0], shape[1]
-
-
-def _long_short_term(call: Call) -> Work:
-    if len(call.inputs) == _BASIC_CELL:
-        return _cell(call, (), (2,), False)
-    return _cell(call, (1, 2, 3, 4), (5, 6, 7, 8, 16), False)
-
-
-def _sequence(call: Call) -> Work:
-    return _cell(call, (1, 2, 3, 4), (5, 6, 7, 8, 16), bool(call.option(3, code="b")))
-
-
-def _both_ways(call: Call) -> Work:
-    whole, stepwise = (1, 2, 3, 4, 18, 19, 20, 21), (5, 6, 7, 8, 16, 22, 23, 24, 25, 33)
-    return _cell(call, whole, stepwise, bool(call.option(4, code="b")))
-
-
-def _simple(call: Call) -> Work:
-    return _cell(call, (1,), (2,), False)
-
-
-def _simple_sequence(call: Call) -> Work:
-    return _cell(call, (1,), (2,), bool(call.option(0, code="b")))
-
-
-def _simple_both_ways(call: Call) -> Work:
-    return _cell(call, (1, 5), (2, 6), bool(call.option(0, code="b")))
 
 
 def _singular_value(call: Call) -> Work:
@@ -122,12 +88,18 @@ def _singular_value(call: Call) -> Work:
     return product(first, second)
 
 
-_RULES: dict[str, Callable[[Call], Work]] = {
-    "LSTM": _long_short_term,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence,
-    "BIDIRECTIONAL_SEQUENCE_LSTM": _both_ways,
-    "RNN": _simple,
-    "UNIDIRECTIONAL_SEQUENCE_RNN": _simple_sequence,
-    "BIDIRECTIONAL_SEQUENCE_RNN": _simple_both_ways,
-    "SVDF": _singular_value,
+_GATES = (1, 2, 3, 4), (5, 6, 7, 8, 16)
+_CELLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
+    "LSTM": (*_GATES, None),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (*_GATES, 3),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (
+        (1, 2, 3, 4, 18, 19, 20, 21),
+        (5, 6, 7, 8, 16, 22, 23, 24, 25, 33),
+        4,
+    ),
+    "RNN": ((1,), (2,), None),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": ((1,), (2,), 0),
+    "BIDIRECTIONAL_SEQUENCE_RNN": ((1, 5), (2, 6), 0),
 }
+"""The matrices of the input and those of the state by position, and the option that says whether
+steps come first."""

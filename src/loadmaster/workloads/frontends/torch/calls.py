@@ -80,14 +80,19 @@ RULES: dict[str, WorkRule] = {}
 """Rules for the work of operators, by name; each family registers its own."""
 
 
-def rule(*names: str) -> Callable[[WorkRule], WorkRule]:
-    """Register the decorated function for the operators ``names``."""
+def rule(names: str) -> Callable[[WorkRule], WorkRule]:
+    """Register the decorated function for the operators ``names``, which spaces separate."""
 
     def register(work: WorkRule) -> WorkRule:
-        RULES.update(dict.fromkeys(names, work))
+        RULES.update(dict.fromkeys(names.split(), work))
         return work
 
     return register
+
+
+def with_backward(names: str) -> str:
+    """Names of operators and of their gradients."""
+    return " ".join(f"{name} {name}_backward" for name in names.split())
 
 
 def product(*nests: LoopNest, elements: int = 0) -> Work:

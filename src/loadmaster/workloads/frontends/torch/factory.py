@@ -20,22 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.graph import Graph
 
 VERSION = (2, 13)
 """Release of torch whose traces are understood."""
 
 
-def load_factory(
-    spot: str,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    name: str | None = None,
-    training: bool = False,
-) -> Graph:
+def load_factory(spot: str, options: Options) -> Graph:
     """Capture the graph of an inference, or of a training step, of the module that
-    ``module.path:factory`` makes; ``dims`` are arguments of the factory by name.
+    ``module.path:factory`` makes; dimensions are arguments of the factory by name.
 
     Raises
     ------
@@ -44,35 +38,32 @@ def load_factory(
         cannot be traced.
     """
     label = f"torch:{spot}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            require_torch()
-            from loadmaster.workloads.frontends.torch.capture import capture
+    with _capturing(label):
+        from loadmaster.workloads.frontends.torch.capture import capture
 
-            return capture(
-                _called(_found(spot), batch, dims or {}),
-                training=training,
-                name=name or spot.rpartition(":")[2],
-                source=label,
-            )
-    except ModelError as error:
-        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+        factory = _called(_found(spot), options.batch, options.dims)
+        name = options.name or spot.rpartition(":")[2]
+        return capture(factory, training=options.training, name=name, source=label)
 
 
-def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool) -> Graph:
+def load_module(made: tuple[Any, ...], label: str, options: Options) -> Graph:
     """Capture a module and its inputs as a factory would return them; afterwards the module is as
     it was. Errors as `load_factory`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            require_torch()
-            from loadmaster.workloads.frontends.torch.capture import capture, unchanged
+    with _capturing(label):
+        from loadmaster.workloads.frontends.torch.capture import capture, unchanged
 
-            with unchanged(made[0]):
-                return capture(lambda: made, training=training, name=name, source=label)
-    except ModelError as error:
-        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+        with unchanged(made[0]):
+            name = options.name or label
+            return capture(lambda: made, training=options.training, name=name, source=label)
+
+
+@contextmanager
+def _capturing(label: str) -> Iterator[None]:
+    """Errors begin with a name, and torch, which must be there, warns of nothing."""
+    with labelled(label), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        require_torch()
+        yield
 
 
 def as_made(source: str, precision: str | None) -> None:
@@ -88,10 +79,8 @@ def factory_of(
     spot: str, batch: int | None = None, dims: Mapping[str, int] | None = None
 ) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
-    try:
+    with labelled(f"torch:{spot}"):
         return _called(_found(spot), batch, dims or {})
-    except ModelError as error:
-        raise ModelError(" ".join(f"torch:{spot}: {error}".split())) from error.__cause__
 
 
 def require_torch() -> None:

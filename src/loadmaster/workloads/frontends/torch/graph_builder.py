@@ -367,18 +367,18 @@ class Recording:
         work = _work(call, signature)
         touched = work.touched or {}
         reads: dict[str, int] = {}
-        found = division(call, work)
+        found, known_windows = division(call, work)
         windows: dict[str, tuple[Window, ...]] = {}
         for key, argument in call.arguments.items():
             if key in signature.overwritten or (call.name in SHAPE_ONLY and key == "self"):
                 continue
-            known = found.operands.get(key, ())
+            known = known_windows.get(key, ())
             for position, value in enumerate(_leaves(argument)):
                 if size := touched.get(key, value.bytes):
                     reads[value.name] = max(size, reads.get(value.name, 0))
                     own = (
                         in_storage(known[position], value, self._layouts[self._storage(value)])
-                        if position < len(known)
+                        if position < len(known) and len(known[position]) == len(value.shape)
                         else ()
                     )
                     # An operand that is read in two ways is needed as a whole.

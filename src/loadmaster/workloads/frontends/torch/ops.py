@@ -11,207 +11,113 @@ from loadmaster.workloads.frontends.operation_counts import (
     SOFTMAX_STEPS,
     fourier_steps,
 )
-from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, rule
+from loadmaster.workloads.frontends.torch.calls import (
+    Call,
+    Value,
+    Work,
+    WorkRule,
+    rule,
+    with_backward,
+)
 from loadmaster.workloads.graph import OpClass
 
-ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ALLOCATIONS = _names("empty empty_like new_empty empty_strided new_empty_strided empty_permuted")
 """Operators that allocate and write nothing: the tensor's lifetime begins with the kernel that
 writes it."""
-OVERWRITING = frozenset(
-    {
-        "copy",
-        "zero",
-        "fill",
-        "bernoulli",
-        "normal",
-        "uniform",
-        "random",
-        "exponential",
-        "cauchy",
-        "geometric",
-        "log_normal",
-    }
+OVERWRITING = _names(
+    "copy zero fill bernoulli normal uniform random exponential cauchy geometric log_normal"
 )
 """Operators that write in place without reading the old bytes."""
-RESIZING = frozenset({"resize", "resize_as", "set"})
+RESIZING = _names("resize resize_as set")
 """Operators that change the shape of their argument in place, and may give it another storage."""
-SHAPE_ONLY = frozenset(
-    {
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "rand_like",
-        "randn_like",
-        "randint_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "resize_as",
-    }
+SHAPE_ONLY = _names(
+    """
+    zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full
+    resize_as
+    """
 )
 """Operators that use the shape of their operand and none of its bytes."""
-SILENTLY_UPDATED = {
-    "native_batch_norm": ("running_mean", "running_var"),
-    "cudnn_batch_norm": ("running_mean", "running_var"),
-    "miopen_batch_norm": ("running_mean", "running_var"),
-}
+SILENTLY_UPDATED = dict.fromkeys(
+    _names("native_batch_norm cudnn_batch_norm miopen_batch_norm"), ("running_mean", "running_var")
+)
 """Arguments that are updated in place while training, although the operator's signature does not
 say so."""
 
 
+@rule(
+    """
+    native_dropout bernoulli rand randn rand_like randn_like normal uniform exponential randint
+    random add mul sub div lerp addcmul addcdiv fused_dropout rsub dropout masked_fill
+    masked_scatter polar addr softplus_backward log_sigmoid_forward mse_loss_backward
+    l1_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward
+    binary_cross_entropy_backward fake_quantize_per_tensor_affine_cachemask
+    fake_quantize_per_channel_affine_cachemask
+    """
+)
+@rule(
+    with_backward(
+        """
+        glu elu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid rrelu_with_noise
+        softshrink _prelu_kernel
+        """
+    )
+)
 def elementwise(call: Call) -> Work:
     """Count one operation for each element of the largest operand."""
     return Work(OpClass.ELEMENTWISE, elements=call.largest)
 
 
+def _per_element(steps: int) -> WorkRule:
+    """Count operations for each element of the largest operand."""
+    return lambda call: Work(OpClass.REDUCTION, elements=steps * call.largest)
+
+
 rule(
-    "native_dropout",
-    "bernoulli",
-    "rand",
-    "randn",
-    "rand_like",
-    "randn_like",
-    "normal",
-    "uniform",
-    "exponential",
-    "randint",
-    "random",
-)(elementwise)
+    """
+    sum mean amax amin aminmax max min argmax argmin any all prod var var_mean std std_mean norm
+    linalg_vector_norm cumsum cumprod logcumsumexp logsumexp count_nonzero topk sort median kthvalue
+    nll_loss_forward nll_loss2d_forward nll_loss_backward nll_loss2d_backward multi_margin_loss
+    multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward
+    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy
+    binary_cross_entropy_with_logits bincount histc nansum sum_to_size cummax cummin mode dist
+    multinomial trace linalg_cross max_pool2d_with_indices_backward
+    max_pool3d_with_indices_backward fractional_max_pool2d_backward fractional_max_pool3d_backward
+    """
+)(_per_element(1))
+# Pooling whose windows together are the whole operand.
 rule(
-    "add",
-    "mul",
-    "sub",
-    "div",
-    "lerp",
-    "addcmul",
-    "addcdiv",
-    "fused_dropout",
-    "rsub",
-    "glu",
-    "glu_backward",
-    "dropout",
-)(elementwise)
-rule("softplus_backward", "masked_fill", "masked_scatter", "polar", "addr")(elementwise)
-_ACTIVATIONS = (
-    "elu",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "log_sigmoid",
-    "rrelu_with_noise",
-    "softshrink",
-    "_prelu_kernel",
+    with_backward(
+        "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
+    )
+)(_per_element(1))
+rule("_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data")(
+    _per_element(SOFTMAX_STEPS)
 )
-rule(*_ACTIVATIONS, *(f"{name}_backward" for name in _ACTIVATIONS), "log_sigmoid_forward")(
-    elementwise
-)
-_LOSSES = (
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "soft_margin_loss",
-    "binary_cross_entropy",
-)
-rule(*(f"{name}_backward" for name in _LOSSES))(elementwise)
-rule("fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask")(
-    elementwise
-)
+rule(
+    """
+    _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update
+    _native_batch_norm_legit_functional _batch_norm_with_update_functional _batch_norm_no_update
+    batch_norm_backward
+    """
+)(_per_element(NORMALISATION_STEPS))
+rule(
+    with_backward(
+        "native_batch_norm native_layer_norm native_group_norm cudnn_batch_norm _fused_rms_norm"
+    )
+)(_per_element(NORMALISATION_STEPS))
 
 
 @rule(
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "aminmax",
-    "max",
-    "min",
-    "argmax",
-    "argmin",
-    "any",
-    "all",
-    "prod",
-    "var",
-    "var_mean",
-    "std",
-    "std_mean",
+    """
+    max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d
+    fractional_max_pool2d fractional_max_pool3d avg_pool2d_backward avg_pool3d_backward
+    """
 )
-@rule(
-    "norm",
-    "linalg_vector_norm",
-    "cumsum",
-    "cumprod",
-    "logcumsumexp",
-    "logsumexp",
-    "count_nonzero",
-    "topk",
-    "sort",
-    "median",
-    "kthvalue",
-)
-@rule(
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-    "nll_loss_backward",
-    "nll_loss2d_backward",
-    "multi_margin_loss",
-    "multi_margin_loss_backward",
-    "multilabel_margin_loss_forward",
-    "multilabel_margin_loss_backward",
-)
-@rule(*_LOSSES, "binary_cross_entropy_with_logits", "bincount", "histc", "nansum", "sum_to_size")
-@rule("cummax", "cummin", "mode", "dist", "multinomial", "trace", "linalg_cross")
-def _reduction(call: Call) -> Work:
-    return Work(OpClass.REDUCTION, elements=call.largest)
-
-
-@rule(
-    "_softmax",
-    "_log_softmax",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-    "_safe_softmax",
-)
-def _softmax(call: Call) -> Work:
-    return Work(OpClass.REDUCTION, elements=SOFTMAX_STEPS * call.largest)
-
-
-_NORMALISATIONS = (
-    "native_batch_norm",
-    "native_layer_norm",
-    "native_group_norm",
-    "cudnn_batch_norm",
-    "_fused_rms_norm",
-)
-
-
-@rule(
-    *_NORMALISATIONS,
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training",
-    "_batch_norm_with_update",
-)
-@rule(
-    "_native_batch_norm_legit_functional",
-    "_batch_norm_with_update_functional",
-    "_batch_norm_no_update",
-    "batch_norm_backward",
-)
-@rule(*(f"{name}_backward" for name in _NORMALISATIONS))
-def _normalisation(call: Call) -> Work:
-    return Work(OpClass.REDUCTION, elements=NORMALISATION_STEPS * call.largest)
-
-
-@rule(
-    "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"
-)
-@rule("fractional_max_pool2d", "fractional_max_pool3d")
-@rule("avg_pool2d_backward", "avg_pool3d_backward")
 def _pool(call: Call) -> Work:
     """Count an operation for every position of the window at every element of the smaller side."""
     window, dimensions = call.arguments["kernel_size"], len(call.results[0].shape) - 2
@@ -223,130 +129,35 @@ def _pool(call: Call) -> Work:
 
 
 @rule(
-    "max_pool2d_with_indices_backward",
-    "max_pool3d_with_indices_backward",
-    "_adaptive_avg_pool2d",
-    "_adaptive_avg_pool2d_backward",
+    """
+    clone copy _to_copy cat stack constant_pad_nd flip roll repeat tril triu scatter scatter_add
+    scatter_reduce index_put _index_put_impl index_add index_copy index_fill slice_backward
+    select_backward slice_scatter select_scatter diagonal_backward diagonal_scatter
+    as_strided_scatter embedding_dense_backward embedding_backward pixel_shuffle pixel_unshuffle
+    im2col col2im channel_shuffle unfold_backward tril_indices triu_indices affine_grid_generator
+    zeros ones full zeros_like ones_like full_like zero fill new_zeros new_ones new_full
+    scalar_tensor arange linspace eye lift_fresh lift_fresh_copy as_strided_copy
+    split_with_sizes_copy expand_copy randperm one_hot nonzero masked_select unique_dim diag_embed
+    put max_unpool2d max_unpool3d _embedding_bag_backward _embedding_bag_dense_backward
+    _unsafe_index_put _cat narrow_copy view_copy t_copy permute_copy
+    """
 )
 @rule(
-    "_adaptive_avg_pool3d",
-    "_adaptive_avg_pool3d_backward",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool2d_backward",
-    "adaptive_max_pool3d",
-    "adaptive_max_pool3d_backward",
-    "fractional_max_pool2d_backward",
-    "fractional_max_pool3d_backward",
+    with_backward(
+        """
+        reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+        replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+        _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+        upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+        _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d
+        """
+    )
 )
-def _whole_pool(call: Call) -> Work:
-    return Work(OpClass.REDUCTION, elements=call.largest)
-
-
-_RESAMPLING = (
-    *(f"{kind}_pad{d}d" for kind in ("reflection", "replication") for d in (1, 2, 3)),
-    *(f"{kind}{d}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3)),
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "upsample_bicubic2d",
-    "upsample_trilinear3d",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
-)
-
-
-@rule(
-    "clone",
-    "copy",
-    "_to_copy",
-    "cat",
-    "stack",
-    "constant_pad_nd",
-    "flip",
-    "roll",
-    "repeat",
-)
-@rule(
-    "tril",
-    "triu",
-    "scatter",
-    "scatter_add",
-    "scatter_reduce",
-    "index_put",
-    "_index_put_impl",
-    "index_add",
-    "index_copy",
-    "index_fill",
-)
-@rule(
-    "slice_backward",
-    "select_backward",
-    "slice_scatter",
-    "select_scatter",
-    "diagonal_backward",
-    "diagonal_scatter",
-    "as_strided_scatter",
-)
-@rule(
-    "embedding_dense_backward",
-    "embedding_backward",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "im2col",
-    "col2im",
-    "channel_shuffle",
-)
-@rule(*_RESAMPLING, *(f"{name}_backward" for name in _RESAMPLING))
-@rule("unfold_backward", "tril_indices", "triu_indices", "affine_grid_generator")
-@rule(
-    "zeros",
-    "ones",
-    "full",
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "zero",
-    "fill",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "scalar_tensor",
-)
-@rule(
-    "arange",
-    "linspace",
-    "eye",
-    "lift_fresh",
-    "lift_fresh_copy",
-    "as_strided_copy",
-    "split_with_sizes_copy",
-    "expand_copy",
-    "randperm",
-    "one_hot",
-)
-@rule(
-    "nonzero",
-    "masked_select",
-    "unique_dim",
-    "diag_embed",
-    "put",
-    "max_unpool2d",
-    "max_unpool3d",
-    "_embedding_bag_backward",
-    "_embedding_bag_dense_backward",
-    "_unsafe_index_put",
-    "_cat",
-    "narrow_copy",
-    "view_copy",
-    "t_copy",
-    "permute_copy",
-)
-def _movement(call: Call) -> Work:
+def _movement(_: Call) -> Work:
     return Work(OpClass.MOVEMENT)
 
 
-@rule("embedding", "index", "index_select", "gather", "take", "_unsafe_index", "take_along_dim")
+@rule("embedding index index_select gather take _unsafe_index take_along_dim")
 def _selection(call: Call) -> Work:
     """Count only the bytes that are selected."""
     table = "weight" if "weight" in call.arguments else "self"
@@ -355,33 +166,24 @@ def _selection(call: Call) -> Work:
     )
 
 
-@rule("_embedding_bag", "_embedding_bag_forward_only")
-def _bags(call: Call) -> Work:
-    """Rows that are selected, and summed."""
-    table = call.tensor("weight")
-    chosen = call.tensor("indices").count * table.shape[1]
-    touched = {"weight": min(table.bytes, chosen * table.itemsize)}
-    return Work(OpClass.REDUCTION, elements=chosen, touched=touched)
+def _rows(table: str, steps: int) -> WorkRule:
+    """Rows of a table that are selected, with operations for each of their elements."""
+
+    def work(call: Call) -> Work:
+        value = call.tensor(table)
+        chosen = call.tensor("indices").count * value.shape[1]
+        touched = {table: min(value.bytes, chosen * value.itemsize)}
+        return Work(OpClass.REDUCTION, elements=steps * chosen, touched=touched)
+
+    return work
 
 
-@rule("embedding_renorm")
-def _renormalised_rows(call: Call) -> Work:
-    """Rows that are selected, each divided by its norm."""
-    table = call.tensor("self")
-    chosen = call.tensor("indices").count * table.shape[1]
-    return Work(
-        OpClass.REDUCTION,
-        elements=NORM_STEPS * chosen,
-        touched={"self": min(table.bytes, chosen * table.itemsize)},
-    )
+rule("_embedding_bag _embedding_bag_forward_only")(_rows("weight", 1))
+rule("embedding_renorm")(_rows("self", NORM_STEPS))
+rule("_weight_norm_interface _weight_norm_interface_backward renorm")(_per_element(NORM_STEPS))
 
 
-@rule("_weight_norm_interface", "_weight_norm_interface_backward", "renorm")
-def _norms(call: Call) -> Work:
-    return Work(OpClass.REDUCTION, elements=NORM_STEPS * call.largest)
-
-
-@rule("bucketize", "searchsorted", "isin")
+@rule("bucketize searchsorted isin")
 def _searches(call: Call) -> Work:
     """A binary search for each element of the result; `isin` sorts what it looks in."""
     names = ("boundaries", "sorted_sequence", "test_elements")
@@ -390,7 +192,7 @@ def _searches(call: Call) -> Work:
     return Work(OpClass.REDUCTION, elements=call.results[0].count * length.bit_length())
 
 
-@rule("_cdist_forward", "_cdist_backward", "_pdist_forward", "_pdist_backward")
+@rule("_cdist_forward _cdist_backward _pdist_forward _pdist_backward")
 def _distances(call: Call) -> Work:
     """Difference, power and sum for each pair of rows and each of their columns."""
     rows = call.tensor("x1" if "x1" in call.arguments else "self")
@@ -398,7 +200,7 @@ def _distances(call: Call) -> Work:
     return Work(OpClass.REDUCTION, elements=NORM_STEPS * pairs.count * rows.shape[-1])
 
 
-@rule("_fft_c2c", "_fft_r2c", "_fft_c2r")
+@rule("_fft_c2c _fft_r2c _fft_c2r")
 def _transforms(call: Call) -> Work:
     """One transform for each position in the dimensions that are left."""
     whole = call.results[0] if call.name == "_fft_c2r" else call.tensor("self")

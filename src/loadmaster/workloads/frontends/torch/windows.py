@@ -1,34 +1,23 @@
 """Which part of each operand of a torch operator a part of its first result needs, in dimensions of
 the storage that the operand lies in.
 
-What is not listed here is not cut: it stays a job of its own.
+An operator divides as the one of ONNX that is like it. What is like none is not cut: it stays a job
+of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from loadmaster.workloads.frontends.onnx import types as onnx_types
+from loadmaster.workloads.frontends.onnx.operators import division_of
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows
 from loadmaster.workloads.frontends.torch.calls import Call, Value, Work
-from loadmaster.workloads.graph import OpClass
-from loadmaster.workloads.window import ALL, Window, identity
+from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.window import ALL, Window
 
-Windows = tuple[Window, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """How a call divides: ``axes`` of its first result, windows of ``operands`` by argument, and
-    the loop that each dimension is."""
-
-    axes: tuple[int, ...] = ()
-    operands: Mapping[str, Sequence[Windows]] = field(default_factory=dict)
-    loops: tuple[str, ...] = ()
-
-
-WHOLE = Division()
-_Rule = Callable[[Call], Division]
-_RULES: dict[str, _Rule] = {}
 _NOT_BY_POSITION = (
     "glu",
     "masked_scatter",
@@ -41,21 +30,189 @@ _NOT_BY_POSITION = (
 or make several results."""
 
 
-def _rule(*names: str) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
-        _RULES.update(dict.fromkeys(names, rule))
-        return rule
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """An operator of ONNX: its kind, attributes, and the arguments that are its operands."""
 
-    return register
+    kind: str
+    arguments: Sequence[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def node(self, call: Call, result: Value | None = None) -> onnx_types.Node:
+        """The node that does what a call does, with its first result or another."""
+        operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
+        inputs, made = tuple(map(_onnx_value, operands)), _onnx_value(result or call.results[0])
+        return onnx_types.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
-def division(call: Call, work: Work) -> Division:
-    """How a call divides; :data:`WHOLE` if that is not known."""
+def _onnx_value(value: Value | None) -> onnx_types.Value | None:
+    if value is None:
+        return None
+    return onnx_types.Value(
+        value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION
+    )
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def node_of(call: Call) -> onnx_types.Node:
+    """The node that does what a call of an operator does that is always like one of ONNX."""
+    meaning = _RULES[call.name](call)
+    assert meaning is not None
+    return meaning.node(call)
+
+
+def division(call: Call, work: Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
+    """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
+    rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
-        return WHOLE
-    pointwise = work.op_class is OpClass.ELEMENTWISE and not call.name.startswith(_NOT_BY_POSITION)
-    rule = _RULES.get(call.name, _elementwise if pointwise else None)
-    return rule(call) if rule else WHOLE
+        return WHOLE, {}
+    if rule:
+        meaning = rule(call)
+    elif work.op_class is OpClass.ELEMENTWISE and not call.name.startswith(_NOT_BY_POSITION):
+        tensors = [name for name, value in call.arguments.items() if isinstance(value, Value)]
+        meaning = Meaning("Sum", tensors)
+    else:
+        meaning = None
+    if meaning is None:
+        return WHOLE, {}
+    found = division_of(meaning.node(call), work.op_class)
+    windows: dict[str, Sequence[Windows]] = {}
+    index = 0
+    for name in meaning.arguments:
+        count = len(_listed(call.arguments.get(name)))
+        windows[name] = [found.operands.get(index + more, ()) for more in range(count)]
+        index += count
+    return found, windows
+
+
+_Rule = Callable[[Call], Meaning | None]
+_RULES: dict[str, _Rule] = {}
+
+
+def _rule(names: str, rule: _Rule) -> None:
+    _RULES.update(dict.fromkeys(names.split(), rule))
+
+
+def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
+    """An operator that is always the same in ONNX."""
+    meaning = Meaning(kind, arguments.split(), attributes)
+    return lambda _: meaning
+
+
+def _numbers(call: Call, name: str, rank: int, default: Sequence[int]) -> list[int]:
+    """One number for each spatial dimension."""
+    given = call.arguments.get(name)
+    numbers = list(default) if given in (None, []) else list(_listed(given))
+    return numbers * rank if len(numbers) == 1 else numbers
+
+
+def convolution(call: Call) -> Meaning:
+    """A convolution, transposed or not."""
+    rank = len(call.tensor("weight").shape) - 2
+    return Meaning(
+        "ConvTranspose" if call.arguments["transposed"] else "Conv",
+        ("input", "weight", "bias"),
+        {
+            "group": call.arguments["groups"],
+            "strides": _numbers(call, "stride", rank, [1]),
+            "dilations": _numbers(call, "dilation", rank, [1]),
+            "pads": 2 * _numbers(call, "padding", rank, [0]),
+        },
+    )
+
+
+def _pooling(call: Call) -> Meaning:
+    kernel = _numbers(call, "kernel_size", 2, [1])
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": _numbers(call, "stride", 2, kernel),
+        "pads": 2 * _numbers(call, "padding", 2, [0]),
+        "dilations": _numbers(call, "dilation", 2, [1]),
+    }
+    return Meaning("MaxPool", ["self"], attributes)
+
+
+def _batch_normalisation(call: Call) -> Meaning | None:
+    """Element by element, unless it takes mean and variance of what it reads."""
+    names = ("input", "weight", "bias", "running_mean", "running_var")
+    return None if call.arguments.get("training") else Meaning("BatchNormalization", names)
+
+
+def _reduction(call: Call) -> Meaning | None:
+    axes = call.arguments.get("dim")
+    attributes = {"axes": axes, "keepdims": bool(call.arguments.get("keepdim"))}
+    return None if axes in (None, []) else Meaning("ReduceMean", ["self"], attributes)
+
+
+def _concatenation(call: Call) -> Meaning | None:
+    ranks = {len(value.shape) for value in (*call.arguments["tensors"], call.results[0])}
+    attributes = {"axis": call.arguments.get("dim", 0)}
+    return Meaning("Concat", ["tensors"], attributes) if len(ranks) == 1 else None
+
+
+def _padding(call: Call) -> Meaning:
+    """Pairs of elements before and after, for the last dimension first."""
+    pads = list(call.arguments["pad"])
+    others = [0] * (len(call.results[0].shape) - len(pads) // 2)
+    both = [number for side in (0, 1) for number in (*others, *pads[side::2][::-1])]
+    return Meaning("Pad", ["self"], {"pads": both})
+
+
+def _enlarging(call: Call) -> Meaning | None:
+    """By whole factors: by others implementations round in their own ways."""
+    sizes = zip(call.tensor("self").shape, call.results[0].shape, strict=True)
+    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    whole = not any(after % before for before, after in sizes)
+    return Meaning("Resize", ["self"], attributes) if whole else None
+
+
+def _attention(call: Call) -> Meaning | None:
+    names = ("query", "key", "value")
+    heads = {call.tensor(name).shape[1] for name in names}
+    return Meaning("Attention", names) if len(heads) == 1 else None
+
+
+_rule("clone _to_copy", _like("Identity", "self"))
+_rule("convolution", lambda call: None if call.arguments["transposed"] else convolution(call))
+_rule("max_pool2d_with_indices avg_pool2d", _pooling)
+_rule("_adaptive_avg_pool2d", _like("ReduceMean", "self", axes=[-2, -1]))
+_rule(
+    "_softmax _log_softmax _safe_softmax",
+    lambda call: Meaning("Softmax", ["self"], {"axis": call.arguments["dim"]}),
+)
+_rule(
+    "native_layer_norm",
+    lambda call: Meaning(
+        "LayerNormalization", ["input"], {"axis": -len(call.arguments["normalized_shape"])}
+    ),
+)
+_rule(
+    """
+    _native_batch_norm_legit_no_training _batch_norm_no_update native_batch_norm cudnn_batch_norm
+    """,
+    _batch_normalisation,
+)
+_rule("mean sum amax amin", _reduction)
+_rule("cat", _concatenation)
+_rule("constant_pad_nd", _padding)
+_rule("upsample_nearest2d", _enlarging)
+_rule("mm bmm", _like("MatMul", "self mat2"))
+_rule("mv", _like("MatMul", "self vec"))
+_rule("dot", _like("MatMul", "self tensor"))
+_rule("vdot", _like("MatMul", "self other"))
+_rule("addmm", _like("Gemm", "mat1 mat2 self"))
+_rule("addmv", _like("Gemm", "mat vec self"))
+_rule("baddbmm", _like("Gemm", "batch1 batch2 self"))
+_rule(
+    """
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
+    _scaled_dot_product_efficient_attention
+    """,
+    _attention,
+)
 
 
 def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
@@ -163,210 +320,3 @@ def _placed(
         return Window(window.axis, window.numerator * step, 1, low, high) if exact else ALL
     shift = first // unit * window.denominator
     return replace(window, unit=unit, low=window.low + shift, high=window.high + shift)
-
-
-def _aligned(operand: Sequence[int], result: Sequence[int]) -> Windows | None:
-    """Windows of an operand that is broadcast to the result; None if it is not."""
-    shift = len(result) - len(operand)
-    if shift < 0 or any(
-        extent not in (1, result[axis + shift]) for axis, extent in enumerate(operand)
-    ):
-        return None
-    return tuple(
-        Window(axis + shift) if extent == result[axis + shift] else ALL
-        for axis, extent in enumerate(operand)
-    )
-
-
-def _elementwise(call: Call) -> Division:
-    shape = call.results[0].shape
-    operands: dict[str, Sequence[Windows]] = {}
-    for name, argument in call.arguments.items():
-        if isinstance(argument, Value) and (windows := _aligned(argument.shape, shape)) is not None:
-            operands[name] = [windows]
-    return Division(tuple(range(len(shape))), operands)
-
-
-@_rule("clone", "_to_copy")
-def _copy(call: Call) -> Division:
-    rank = len(call.results[0].shape)
-    return Division(tuple(range(rank)), {"self": [identity(rank)]})
-
-
-def _listed(values: Sequence[int] | int | None, rank: int, default: Sequence[int]) -> list[int]:
-    """One number for each spatial dimension."""
-    given = (
-        list(default)
-        if values is None or values == []
-        else [values]
-        if isinstance(values, int)
-        else list(values)
-    )
-    return given * rank if len(given) == 1 else given
-
-
-@_rule("convolution")
-def _convolution(call: Call) -> Division:
-    result, weight = call.results[0].shape, call.tensor("weight").shape
-    rank, groups = len(result) - 2, call.arguments["groups"]
-    numbers = [
-        _listed(call.arguments[name], rank, [0]) for name in ("stride", "dilation", "padding")
-    ]
-    if call.arguments["transposed"] or any(len(own) != rank for own in numbers):
-        return WHOLE
-    spatial = [
-        _taps(2 + axis, weight[2 + axis], *(own[axis] for own in numbers)) for axis in range(rank)
-    ]
-    channels = Window(1, 1, weight[0] // groups, unit=weight[1]) if groups > 1 else ALL
-    operands: dict[str, Sequence[Windows]] = {
-        "input": [(Window(0), channels, *spatial)],
-        "weight": [(Window(1), *(ALL for _ in weight[1:]))],
-        "bias": [(Window(1),)],
-    }
-    return Division(
-        tuple(range(len(result))), operands, ("batch", "channels", *("y" for _ in result[3:]), "x")
-    )
-
-
-def _taps(axis: int, taps: int, stride: int, dilation: int, pad: int) -> Window:
-    return Window(axis, stride, 1, -pad, (taps - 1) * dilation - pad)
-
-
-@_rule("max_pool2d_with_indices", "avg_pool2d")
-def _pooling(call: Call) -> Division:
-    kernel = _listed(call.arguments["kernel_size"], 2, [1])
-    strides = _listed(call.arguments.get("stride"), 2, kernel)
-    pads, dilations = (
-        _listed(call.arguments.get(name), 2, [default])
-        for name, default in (("padding", 0), ("dilation", 1))
-    )
-    rank = len(call.results[0].shape)
-    spatial = [_taps(rank - 2 + i, kernel[i], strides[i], dilations[i], pads[i]) for i in range(2)]
-    return Division(tuple(range(rank)), {"self": [(*identity(rank - 2), *spatial)]})
-
-
-@_rule("_adaptive_avg_pool2d")
-def _whole_pooling(call: Call) -> Division:
-    rank = len(call.results[0].shape)
-    return Division(tuple(range(rank - 2)), {"self": [(*identity(rank - 2), ALL, ALL)]})
-
-
-@_rule("_softmax", "_log_softmax", "_safe_softmax")
-def _softmax(call: Call) -> Division:
-    rank = len(call.results[0].shape)
-    along = call.arguments["dim"] % rank
-    windows = tuple(ALL if axis == along else Window(axis) for axis in range(rank))
-    return Division(tuple(axis for axis in range(rank) if axis != along), {"self": [windows]})
-
-
-@_rule("native_layer_norm")
-def _layer_normalisation(call: Call) -> Division:
-    rank = len(call.results[0].shape)
-    kept = rank - len(call.arguments["normalized_shape"])
-    return Division(
-        tuple(range(kept)), {"input": [(*identity(kept), *(ALL for _ in range(rank - kept)))]}
-    )
-
-
-@_rule(
-    "_native_batch_norm_legit_no_training",
-    "_batch_norm_no_update",
-    "native_batch_norm",
-    "cudnn_batch_norm",
-)
-def _batch_normalisation(call: Call) -> Division:
-    """Element by element, unless it takes mean and variance of what it reads."""
-    if call.arguments.get("training"):
-        return WHOLE
-    rank = len(call.results[0].shape)
-    channels = {name: [(Window(1),)] for name in ("weight", "bias", "running_mean", "running_var")}
-    return Division(tuple(range(rank)), {"input": [identity(rank)], **channels})
-
-
-@_rule("mean", "sum", "amax", "amin")
-def _reduction(call: Call) -> Division:
-    shape = call.first.shape
-    given = call.arguments.get("dim")
-    axes = (
-        {axis % len(shape) for axis in (given if isinstance(given, list) else [given])}
-        if given not in (None, [])
-        else set()
-    )
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    keeps = bool(call.arguments.get("keepdim"))
-    place = {axis: axis if keeps else number for number, axis in enumerate(kept)}
-    windows = tuple(ALL if axis in axes else Window(place[axis]) for axis in range(len(shape)))
-    return Division(tuple(place.values()), {"self": [windows]}) if axes else WHOLE
-
-
-@_rule("cat")
-def _concatenation(call: Call) -> Division:
-    rank, tensors = len(call.results[0].shape), call.arguments["tensors"]
-    axis, start = call.arguments.get("dim", 0) % rank, 0
-    operands: list[Windows] = []
-    for value in tensors:
-        if len(value.shape) != rank:
-            return WHOLE
-        operands.append(
-            tuple(
-                Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)
-            )
-        )
-        start += value.shape[axis]
-    return Division(tuple(range(rank)), {"tensors": operands})
-
-
-@_rule("constant_pad_nd")
-def _padding(call: Call) -> Division:
-    rank, pads = len(call.results[0].shape), list(call.arguments["pad"])
-    before = dict(enumerate(reversed([0] * (rank - len(pads) // 2) + pads[::2][::-1])))
-    windows = tuple(
-        Window(a, low=-before[rank - 1 - a], high=-before[rank - 1 - a]) for a in range(rank)
-    )
-    return Division(tuple(range(rank)), {"self": [windows]})
-
-
-@_rule("upsample_nearest2d")
-def _enlarging(call: Call) -> Division:
-    """By whole factors: by others implementations round in their own ways."""
-    data, result = call.tensor("self").shape, call.results[0].shape
-    if any(after % before for before, after in zip(data, result, strict=True)):
-        return WHOLE
-    windows = tuple(
-        Window(axis, 1, after // before)
-        for axis, (before, after) in enumerate(zip(data, result, strict=True))
-    )
-    return Division(tuple(range(len(result))), {"self": [windows]})
-
-
-def _product(call: Call, left: str, right: str, bias: str = "") -> Division:
-    rank = len(call.results[0].shape)
-    lead = identity(rank - 2)
-    operands: dict[str, Sequence[Windows]] = {
-        left: [(*lead, Window(rank - 2), ALL)],
-        right: [(*lead, ALL, Window(rank - 1))],
-    }
-    if bias and (windows := _aligned(call.tensor(bias).shape, call.results[0].shape)) is not None:
-        operands[bias] = [windows]
-    return Division(tuple(range(rank)), operands, (*("groups" for _ in lead), "y", "channels"))
-
-
-_rule("mm", "bmm")(lambda call: _product(call, "self", "mat2"))
-_rule("addmm")(lambda call: _product(call, "mat1", "mat2", "self"))
-_rule("baddbmm")(lambda call: _product(call, "batch1", "batch2", "self"))
-
-
-@_rule(
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-)
-def _attention(call: Call) -> Division:
-    """Heads and queries: a band of queries passes through scores, softmax and the weighted sum."""
-    if len({call.tensor(name).shape[1] for name in ("query", "key", "value")}) > 1:
-        return WHOLE
-    every = [(Window(0), Window(1), ALL, ALL)]
-    query: list[Windows] = [(Window(0), Window(1), Window(2), ALL)]
-    return Division(
-        (0, 1, 2), {"query": query, "key": every, "value": every}, ("groups", "groups", "y", "")
-    )

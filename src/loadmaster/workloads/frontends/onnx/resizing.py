@@ -5,30 +5,43 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, division_rule
+from loadmaster.workloads.frontends.onnx.movement import movement
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, divided, rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape
 from loadmaster.workloads.window import Window
 
+_HALF = Fraction(1, 2)
 
-@division_rule("Upsample", "Resize")
+
 def _resize(node: Node) -> Division:
     """The neighbours of every position: one, two or four along a dimension."""
     data, result = node.shape(0), node.result.shape
-    scales = _scales(node, data, result)
-    if scales is None or 0 in scales or node.attrs.get("antialias", 0) or len(data) != len(result):
+    scales, neighbours = _scales(node, data, result), _neighbours(node)
+    if (
+        scales is None
+        or neighbours is None
+        or 0 in scales
+        or node.attrs.get("antialias", 0)
+        or len(data) != len(result)
+    ):
         return WHOLE
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
         position = _position(node, before, after, scale)
-        neighbours = _neighbours(node)
-        if position is None or neighbours is None:
+        if position is None:
             return WHOLE
         windows.append(
             Window(axis)
             if before == after and scale == 1
             else _nearby(axis, before, after, position, neighbours)
         )
-    return Division(tuple(range(len(result))), {0: tuple(windows)})
+    return divided({0: tuple(windows)})
+
+
+def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
+    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
+    value: str = node.attrs.get(name, default if modern else before_opset_11)
+    return value
 
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
@@ -60,29 +73,23 @@ def _position(
     node: Node, before: int, after: int, scale: Fraction
 ) -> tuple[Fraction, Fraction] | None:
     """Slope and offset of the position in the operand as a function of the one in the result."""
-    half = Fraction(1, 2)
-    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
-    mode = node.attrs.get(
-        "coordinate_transformation_mode", "half_pixel" if modern else "asymmetric"
-    )
-    centred = (1 / scale, half / scale - half)
+    mode = _attribute(node, "coordinate_transformation_mode", "half_pixel", "asymmetric")
     if after == 1 and mode in ("pytorch_half_pixel", "align_corners"):
         return Fraction(0), Fraction(0)
-    if mode == "align_corners" and scale * before != after:
+    if mode == "align_corners":
         # Implementations differ in which corner it is that they align.
-        return None
-    known = {
-        "asymmetric": (1 / scale, Fraction(0)),
+        fits = scale * before == after
+        return (Fraction(before - 1, max(1, after - 1)), Fraction(0)) if fits else None
+    centred = _HALF / scale - _HALF
+    offsets = {
+        "asymmetric": Fraction(0),
         "half_pixel": centred,
         "pytorch_half_pixel": centred,
-        "tf_half_pixel_for_nn": (1 / scale, half / scale),
-        "align_corners": (Fraction(before - 1, max(1, after - 1)), Fraction(0)),
-        "half_pixel_symmetric": (
-            1 / scale,
-            half / scale - half + Fraction(before, 2) * (1 - Fraction(after) / (scale * before)),
-        ),
+        "tf_half_pixel_for_nn": _HALF / scale,
+        "half_pixel_symmetric": centred
+        + Fraction(before, 2) * (1 - Fraction(after) / (scale * before)),
     }
-    return known.get(mode)
+    return (1 / scale, offsets[mode]) if mode in offsets else None
 
 
 def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
@@ -93,15 +100,11 @@ def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
         return Fraction(0), Fraction(1), False
     if mode == "cubic":
         return Fraction(-1), Fraction(2), False
-    half = Fraction(1, 2)
-    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
-    rounding = node.attrs.get("nearest_mode", "round_prefer_floor" if modern else "floor")
-    shifts = {
-        "floor": (Fraction(0), False),
-        "ceil": (Fraction(0), True),
-        "round_prefer_ceil": (half, False),
-    }
-    shift, up = shifts.get(rounding, (-half, True))
+    rounding = _attribute(node, "nearest_mode", "round_prefer_floor", "floor")
+    shift = {"floor": Fraction(0), "ceil": Fraction(0), "round_prefer_ceil": _HALF}.get(
+        rounding, -_HALF
+    )
+    up = rounding not in ("floor", "round_prefer_ceil")
     return (shift, shift, up) if mode == "nearest" else None
 
 
@@ -120,3 +123,7 @@ def _nearby(
     low, high = int((offset + first) * whole) + more, int((offset + last) * whole) + more
     low = min(low, before * whole - 1 - (after - 1) * numerator)
     return Window(axis, numerator, whole, low, max(low, high, 0))
+
+
+rule("Upsample", movement, _resize, planning=(1,))
+rule("Resize", movement, _resize, planning=(1, 2, 3))

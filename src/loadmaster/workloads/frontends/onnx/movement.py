@@ -1,0 +1,226 @@
+"""Operators that only put elements elsewhere, or select some of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from loadmaster.workloads.frontends.onnx.elementwise import always, only_operand
+from loadmaster.workloads.frontends.onnx.rules import (
+    MICROSOFT,
+    NCHWC,
+    WHOLE,
+    Division,
+    Result,
+    Windows,
+    along,
+    divided,
+    rule,
+)
+from loadmaster.workloads.frontends.onnx.types import Node, Value, Work, storage_bytes
+from loadmaster.workloads.graph import OpClass
+from loadmaster.workloads.window import ALL, Window, identity
+
+CHANNEL_BLOCK = 8
+"""Channels in a block with 256-bit vectors; a file does not say which vectors it was optimised
+for."""
+
+
+def movement(_: Node) -> Work:
+    """Copy bytes, without arithmetic."""
+    return Work(OpClass.MOVEMENT)
+
+
+def part_of(value: Value, count: int) -> int:
+    """Return the bytes of ``count`` elements of a tensor, at most of all."""
+    return min(value.bytes, storage_bytes(count, value.stored))
+
+
+def _selection(node: Node) -> Work:
+    """Count only the bytes that are selected."""
+    taken = sum(value.count for value in node.outputs if value)
+    return Work(OpClass.MOVEMENT, touched={0: part_of(node.operand(0), taken)})
+
+
+def _same_shape(node: Node, source: Value) -> bool:
+    return source.shape == node.result.shape
+
+
+def _everywhere(node: Node, windows: Windows) -> Division:
+    """Any dimension of the result can be cut, whichever of them windows of the operand follow."""
+    return Division(tuple(range(len(node.result.shape))), {0: windows})
+
+
+def _transposed(node: Node) -> Division:
+    rank = len(node.result.shape)
+    order = node.integers("perm") or list(range(rank))[::-1]
+    return divided({0: tuple(Window(order.index(axis)) for axis in range(rank))}, copies=True)
+
+
+def _keeps_order(node: Node, source: Value) -> bool:
+    """Only axes of size one move. Weights can be laid out either way before the first inference."""
+    order = node.integers("perm") or list(range(len(source.shape)))[::-1]
+    moved = [axis for axis in order if source.shape[axis] > 1]
+    return source.constant or moved == sorted(moved)
+
+
+def _concatenated(node: Node) -> Division:
+    rank = len(node.result.shape)
+    axis = node.attrs.get("axis", 1) % rank
+    operands: dict[int, Windows] = {}
+    start = 0
+    for index, value in enumerate(node.inputs):
+        if value:
+            operands[index] = tuple(
+                Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)
+            )
+            start += value.shape[axis]
+    return divided(operands, copies=len(set(node.inputs)) == len(node.inputs))
+
+
+def _repeated(node: Node) -> Division:
+    """What is repeated is needed as a whole: where in it a piece begins is no linear function."""
+    data, result = node.shape(0), node.result.shape
+    shift = len(result) - len(data)
+    if shift < 0:
+        return WHOLE
+    sizes = enumerate(zip(data, result[shift:], strict=True), shift)
+    return _everywhere(node, tuple(Window(axis) if a == b else ALL for axis, (a, b) in sizes))
+
+
+def _padded(node: Node) -> Division:
+    """What is not constant repeats elements, and is needed as a whole along the dimensions that are
+    padded."""
+    data, rank = node.shape(0), len(node.result.shape)
+    given = node.integers("pads", 1) or node.integers("paddings")
+    axes = node.integers("axes", 3) if node.optional(3) else list(range(rank))
+    if not given or axes is None or len(given) != 2 * len(axes):
+        return WHOLE
+    if node.attrs.get("mode", "constant") != "constant":
+        return along(node, [a for a in range(rank) if data[a] != node.result.shape[a]])
+    before = {axis % rank: -pad for axis, pad in zip(axes, given, strict=False)}
+    pads = [before.get(axis, 0) for axis in range(rank)]
+    return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
+
+
+def _unpadded(node: Node, source: Value) -> bool:
+    return _same_shape(node, source) and not any(
+        node.integers("pads", 1) or node.integers("paddings") or [1]
+    )
+
+
+def _sliced(node: Node) -> Division:
+    """A piece reads what steps pass over, but for what lies before its first element and behind its
+    last; backwards it needs all."""
+    rank, data = len(node.result.shape), node.shape(0)
+    starts = node.integers("starts", 1)
+    axes = node.integers("axes", 3) or list(range(len(starts or ())))
+    steps = node.integers("steps", 4) or [1] * len(axes)
+    if starts is None or not len(starts) == len(axes) == len(steps):
+        return WHOLE
+    windows = list(identity(rank))
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        extent = data[axis % rank]
+        begin = min(max(start + extent if start < 0 else start, 0), extent)
+        windows[axis % rank] = Window(axis % rank, step, 1, begin, begin) if step > 0 else ALL
+    return _everywhere(node, tuple(windows))
+
+
+def _forward(node: Node, source: Value) -> bool:
+    """A slice of everything that does not run backwards."""
+    steps = node.integers("steps", 4) if node.optional(4) else []
+    return _same_shape(node, source) and steps is not None and all(step > 0 for step in steps)
+
+
+def _gathered(node: Node) -> Division:
+    """One element of a dimension, or some that follow one another; others are known only at run
+    time."""
+    indices, data = node.operand(1), node.shape(0)
+    chosen, axis = indices.integers(), node.attrs.get("axis", 0) % len(data)
+    # Indices below 0 count from the end.
+    places = [index + data[axis] if index < 0 else index for index in chosen or ()]
+    if (
+        not places
+        or len(indices.shape) > 1
+        or places != list(range(places[0], places[0] + len(places)))
+    ):
+        return WHOLE
+    first, kept = places[0], len(indices.shape)
+    here = Window(axis if kept else 0, kept, 1, first, first)
+    later = (Window(d - 1 + kept) for d in range(axis + 1, len(data)))
+    return divided({0: (*identity(axis), here, *later)})
+
+
+def _depth_to_space(node: Node) -> Division:
+    block = node.attrs["blocksize"]
+    return divided({0: (Window(0), ALL, Window(2, 1, block), Window(3, 1, block))})
+
+
+def _space_to_depth(node: Node) -> Division:
+    block = node.attrs["blocksize"]
+    blocks = (Window(axis, block, 1, 0, block - 1) for axis in (2, 3))
+    return divided({0: (Window(0), ALL, *blocks)})
+
+
+rule("Transpose", movement, _transposed, view=_keeps_order)
+rule("Concat", movement, _concatenated, view=only_operand)
+rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
+rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
+rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
+rule("Pad", movement, _padded, view=_unpadded, planning=(1, 2, 3))
+rule("DepthToSpace", movement, _depth_to_space)
+rule("SpaceToDepth", movement, _space_to_depth)
+rule(
+    """
+    AffineGrid Col2Im Compress GridSample MaxUnpool NonZero ReverseSequence Scatter ScatterElements
+    ScatterND TensorScatter
+    """,
+    movement,
+)
+rule("OneHot Range", movement, planning=(1,))
+rule("CenterCropPad", movement, planning=(1, 2, 3))
+rule("ConstantOfShape EyeLike", movement, planning=(0,))
+
+rule("Slice", _selection, _sliced, view=_forward, planning=(1, 2, 3, 4))
+rule("Gather", _selection, _gathered)
+rule("GatherElements GatherND", _selection)
+rule("Split", _selection, view=_same_shape, planning=(1,))
+
+
+def _joined_shape(node: Node) -> list[Result]:
+    """Operands come in threes (tensor, scale, zero point) after the result's scale and zero
+    point."""
+    parts = [node.shape(index) for index in range(2, len(node.inputs), 3)]
+    axis = node.attrs["axis"] % len(parts[0])
+    total = sum(part[axis] for part in parts)
+    return [(node.operand(2).dtype, (*parts[0][:axis], total, *parts[0][axis + 1 :]))]
+
+
+def _into_blocks(node: Node) -> list[Result]:
+    """Whole blocks of channels."""
+    batch, *rest = node.shape(0)
+    channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
+    padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
+    return [(node.operand(0).dtype, (batch, padded, *rest))]
+
+
+def _out_of_blocks(node: Node) -> list[Result]:
+    """An attribute says how many channels are real."""
+    batch, _, *shape = node.shape(0)
+    shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
+    return [(node.operand(0).dtype, (batch, *shape))]
+
+
+def _enlarged(node: Node) -> list[Result]:
+    sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
+    return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
+
+
+rule(
+    "QLinearConcat",
+    lambda node: replace(movement(node), data=2),
+    shapes=_joined_shape,
+    domain=MICROSOFT,
+)
+rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
+rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
+rule("Upsample", movement, shapes=_enlarged, domain=NCHWC)

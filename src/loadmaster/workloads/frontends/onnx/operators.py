@@ -1,0 +1,97 @@
+"""Looks up the rule of an operator, and applies it to a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+# Importing a family of operators registers its rules.
+from loadmaster.workloads.frontends.onnx import (  # noqa: F401
+    attention,
+    convolutions,
+    einsum,
+    elementwise,
+    movement,
+    products,
+    recurrent,
+    reductions,
+    resizing,
+)
+from loadmaster.workloads.frontends.onnx.rules import (
+    MICROSOFT,
+    NCHWC,
+    RULES,
+    WHOLE,
+    Division,
+    Rule,
+)
+from loadmaster.workloads.frontends.onnx.types import Node, Value, Work
+from loadmaster.workloads.graph import OpClass
+
+_UNKNOWN = Rule(lambda _: Work(OpClass.UNKNOWN))
+_UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
+
+
+def rule_of(domain: str, kind: str) -> Rule:
+    """Return the rule for an operator; an unknown one is planned with its true bytes and no
+    arithmetic. ONNX Runtime's domains have standard operators, too."""
+    own = RULES.get((domain, kind))
+    standard = domain in ("", "ai.onnx", MICROSOFT, NCHWC)
+    return own or (RULES.get(("", kind), _UNKNOWN) if standard else _UNKNOWN)
+
+
+def work_of(node: Node) -> Work:
+    """What a node does."""
+    return rule_of(node.domain, node.kind).work(_channels_first(node))
+
+
+def division_of(node: Node, op_class: OpClass) -> Division:
+    """How a node divides that does this kind of work; :data:`WHOLE` if that is not known, or if it
+    has several results."""
+    found = rule_of(node.domain, node.kind).division
+    results = [value for value in node.outputs if value is not None]
+    if (
+        found is None
+        or op_class in _UNCUT
+        or len(results) != 1
+        or not results[0].shape
+        # Rules take channels to come second.
+        or node.domain == NCHWC
+        or has_channels_last(node)
+    ):
+        return WHOLE
+    return found(node)
+
+
+def is_view(node: Node) -> bool:
+    """Whether the only output that is needed holds the same bytes in the same order as the first
+    operand."""
+    test = rule_of(node.domain, node.kind).view
+    source = node.optional(0)
+    needed = [value for value in node.outputs if value is not None]
+    if test is None or source is None or len(needed) != 1 or needed[0] is not node.outputs[0]:
+        return False
+    return source.count == needed[0].count and test(node, source)
+
+
+def has_channels_last(node: Node) -> bool:
+    """Whether a variant of a standard operator has its channels in the last dimension."""
+    return (
+        node.domain == MICROSOFT
+        and rule_of(node.domain, node.kind).shapes is None
+        and (node.kind.startswith("Nhwc") or bool(node.attrs.get("channels_last")))
+    )
+
+
+def moved_channels(value: Value) -> Value:
+    """A value whose last dimension becomes dimension 1."""
+    return replace(value, shape=(value.shape[0], value.shape[-1], *value.shape[1:-1]))
+
+
+def _channels_first(node: Node) -> Node:
+    """The node as if its first operand and its results had their channels in dimension 1."""
+    if not has_channels_last(node):
+        return node
+    outputs = tuple(value and moved_channels(value) for value in node.outputs)
+    return replace(
+        node, inputs=(moved_channels(node.operand(0)), *node.inputs[1:]), outputs=outputs
+    )

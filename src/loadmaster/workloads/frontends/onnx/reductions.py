@@ -1,0 +1,232 @@
+"""Operators that take some dimensions together: softmax, normalisations, reductions, running
+sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loadmaster.workloads.frontends.onnx.elementwise import elementwise
+from loadmaster.workloads.frontends.onnx.movement import part_of
+from loadmaster.workloads.frontends.onnx.rules import (
+    MICROSOFT,
+    WHOLE,
+    Division,
+    Result,
+    WorkRule,
+    along,
+    divided,
+    rule,
+    same_as,
+    variant,
+)
+from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
+from loadmaster.workloads.graph import OpClass
+from loadmaster.workloads.window import ALL, Window, identity
+
+
+def _per_element(steps: int) -> WorkRule:
+    """Count operations for each element of the first operand."""
+    return lambda node: Work(OpClass.REDUCTION, elements=steps * node.operand(0).count)
+
+
+_reduction = _per_element(1)
+_softmax = _per_element(SOFTMAX_STEPS)
+_normalisation = _per_element(NORMALISATION_STEPS)
+
+
+def _reduced(node: Node, given: Iterable[int]) -> Division:
+    """How a reduction over some axes divides, or over all if there are none."""
+    rank = len(node.shape(0))
+    axes = {axis % rank for axis in given} or set(range(rank))
+    kept = [axis for axis in range(rank) if axis not in axes]
+    if node.attrs.get("keepdims", 1):
+        places = {axis: axis for axis in kept}
+    else:
+        places = {axis: place for place, axis in enumerate(kept)}
+    return divided({0: tuple(Window(places[a]) if a in places else ALL for a in range(rank))})
+
+
+def _over_axes(node: Node) -> Division:
+    axes = node.integers("axes", 1)
+    return WHOLE if axes is None and node.optional(1) is not None else _reduced(node, axes or ())
+
+
+def _over_planes(node: Node) -> Division:
+    return along(node, range(2, len(node.result.shape)))
+
+
+def _by_channel(node: Node) -> Division:
+    """Spatial dimensions together; other operands have a number for each channel."""
+    found = _over_planes(node)
+    found.operands.update((i, (Window(1),)) for i in range(1, len(node.inputs)))
+    return found
+
+
+def _softmax_axes(node: Node) -> Division:
+    """Along one axis from opset 13 on; before, over all dimensions from the axis on together."""
+    rank, modern = len(node.result.shape), node.opset == 0 or node.opset >= 13
+    axis = node.attrs.get("axis", -1 if modern else 1) % rank
+    return along(node, [axis] if modern else range(axis, rank))
+
+
+def _running(node: Node) -> Division:
+    axis = node.integers("axis", 1)
+    return along(node, axis) if axis else WHOLE
+
+
+def _by_moments(node: Node) -> Division:
+    rank = len(node.result.shape)
+    return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
+
+
+def _by_group(node: Node) -> Division:
+    """A group of channels is normalised together; scale and bias have a number for each channel, or
+    before opset 21 for each group."""
+    shape, groups = node.result.shape, node.attrs["num_groups"]
+    if shape[1] % groups:
+        return WHOLE
+    each = shape[1] // groups
+    rest = (ALL for _ in shape[2:])
+    scales = {
+        i: (Window(1) if node.shape(i)[0] == shape[1] else Window(1, 1, each),) for i in (1, 2)
+    }
+    return divided({0: (Window(0), Window(1, 1, each, unit=each), *rest)} | scales, steps={1: each})
+
+
+def _by_layer(node: Node) -> Division:
+    rank = len(node.result.shape)
+    return along(node, range(node.attrs.get("axis", -1) % rank, rank))
+
+
+def _with_sum(node: Node) -> Division:
+    found = along(node, [-1])
+    if node.shape(1) == node.result.shape:
+        found.operands[1] = found.operands[0]
+    return found
+
+
+def _skip_shapes(node: Node) -> list[Result]:
+    """Result, two statistics that inference leaves empty, and the residual sum."""
+    first = node.operand(0)
+    statistics = (first.dtype, (*first.shape[:-1], 1))
+    return [(first.dtype, first.shape), statistics, statistics, (first.dtype, first.shape)]
+
+
+def _local_response(node: Node) -> Work:
+    """A sum of squares over ``size`` channels at every element."""
+    return Work(
+        OpClass.REDUCTION,
+        elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
+    )
+
+
+def _near_channels(node: Node) -> Division:
+    first, _, *rest = identity(len(node.result.shape))
+    size = node.attrs["size"]
+    return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
+
+
+def _region_pool(node: Node) -> Work:
+    """Four neighbours for each sample of each output."""
+    samples = max(1, node.attrs.get("sampling_ratio", 1)) ** 2
+    return Work(OpClass.REDUCTION, elements=4 * samples * node.result.count)
+
+
+def _summed_embeddings(node: Node) -> Work:
+    """Rows of three tables (word, position, segment), summed and normalised."""
+    rows = {
+        index: part_of(node.operand(index), node.result.count)
+        for index in (2, 3, 4)
+        if node.optional(index)
+    }
+    steps = NORMALISATION_STEPS * node.result.count
+    return Work(OpClass.REDUCTION, elements=steps, touched=rows, data=2)
+
+
+def _embedding_shapes(node: Node) -> list[Result]:
+    """The sum of embeddings, where each sentence ends, and the sum before it is normalised; in the
+    type of the tables, or of the scales of quantised ones."""
+    quantised = node.kind.startswith("Q")
+    total = (node.operand(8 if quantised else 2).dtype, (*node.shape(0), node.shape(2)[-1]))
+    ends = ("int32", node.shape(0)[:1])
+    return [total, ends] if quantised else [total, ends, total]
+
+
+def _mean_shape(node: Node) -> list[Result]:
+    """Axes are an attribute; without it all are reduced."""
+    shape = node.shape(0)
+    axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
+    one = (1,) if node.attrs.get("keepdims", 1) else ()
+    sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
+    return [(node.operand(0).dtype, tuple(size for part in sizes for size in part))]
+
+
+def _by_pairs(node: Node) -> Work:
+    """As elementwise, but an element needs its partner too: it cannot run on each as it is made."""
+    return Work(OpClass.REDUCTION, elements=elementwise(node).elements)
+
+
+def _rotated(node: Node) -> Division:
+    """Pairs of a head's elements are turned together, so that heads stay whole. Angles are looked
+    up where positions are given."""
+    rank, width = len(node.result.shape), node.shape(0)[-1]
+    heads, last = node.attrs.get("num_heads", 0), ALL
+    if node.domain == MICROSOFT or node.optional(3) is not None:
+        return along(node, [-1])
+    steps: dict[int, int] = {}
+    if rank == 3 and heads and width % heads == 0:
+        steps = {2: width // heads}
+        last = Window(2, 1, steps[2], unit=steps[2])
+    angles = {i: (Window(0), Window(rank - 2), ALL) for i in (1, 2)}
+    return divided({0: (*identity(rank - 1), last)} | angles, steps=steps)
+
+
+rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
+rule("SoftmaxCrossEntropyLoss", _softmax)
+rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
+rule("InstanceNormalization", _normalisation, _by_channel)
+rule("GroupNormalization", _normalisation, _by_group)
+rule("MeanVarianceNormalization", _normalisation, _by_moments)
+rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
+rule("LRN", _local_response, _near_channels)
+rule(
+    """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare
+    """,
+    _reduction,
+    _over_axes,
+    planning=(1,),
+)
+rule("ArgMax ArgMin", _reduction, lambda node: _reduced(node, [node.attrs.get("axis", 0)]))
+rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
+rule("CumSum CumProd", _reduction, _running, planning=(1,))
+rule("TopK", _reduction, planning=(1,))
+rule(
+    "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
+    _reduction,
+)
+rule("MaxRoiPool RoiAlign", _region_pool)
+rule("Multinomial", _by_pairs)
+rule("RotaryEmbedding", _by_pairs, _rotated)
+
+variant("SimplifiedLayerNormalization", like="RMSNormalization", domain="")
+rule(
+    "SkipLayerNormalization SkipSimplifiedLayerNormalization",
+    _normalisation,
+    _with_sum,
+    shapes=_skip_shapes,
+    domain=MICROSOFT,
+)
+rule("RotaryEmbedding", _by_pairs, _rotated, shapes=same_as(0), domain=MICROSOFT)
+rule("GroupNorm", _normalisation, shapes=same_as(0), domain=MICROSOFT)
+rule("QLinearSoftmax", _softmax, shapes=same_as(0), domain=MICROSOFT)
+rule("QLinearReduceMean", _reduction, shapes=_mean_shape, domain=MICROSOFT)
+rule(
+    "EmbedLayerNormalization QEmbedLayerNormalization",
+    _summed_embeddings,
+    shapes=_embedding_shapes,
+    domain=MICROSOFT,
+)
+variant("QLinearGlobalAveragePool", like="GlobalAveragePool")
