@@ -80,22 +80,6 @@ def with_sums_for(name: str) -> Plan:
     return edit(SUMMED, "jobs", named(name), reads=(*STRANGER.reads, mine))
 
 
-def without_summed_windows() -> Plan:
-    """The operators of a chain do not say over what they sum."""
-    info = SUMMED.networks[0]
-    operators = tuple(
-        replace(
-            o,
-            operands=tuple(
-                replace(n, windows=tuple(replace(w, summed=False) for w in n.windows))
-                for n in o.operands
-            ),
-        )
-        for o in info.operators
-    )
-    return replace(SUMMED, networks=(replace(info, operators=operators),))
-
-
 def owning(first: int, last: int) -> Plan:
     """A piece that is said to own rows from so many after where it begins to own until so many
     after where it ends."""
@@ -186,7 +170,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     # Work.
     "missing tile": (
         without_job("aux/pool#1@0", "aux/y#1"),
-        {"complete", "work"},
+        {"complete", "part", "work"},
         "operator 'pool' is not done once",
     ),
     "tile done twice": (job("aux/pool#1@0", tile=0), {"complete"}, "the tiles 0 of 2, 0 of 2"),
@@ -428,6 +412,31 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "and not which part it makes",
     ),
     "owned part beyond the shape": (owning(0, 99), {"range"}, "what it owns"),
+    "write that is a part": (
+        edit(
+            AGAIN,
+            "jobs",
+            named(OWNER.name),
+            writes=tuple(replace(x, ranges=OWNER.owns) for x in OWNER.writes),
+        ),
+        {"range"},
+        f"job '{OWNER.name}' writes a part of",
+    ),
+    "operand that is read twice": (
+        edit(AGAIN, "jobs", named(OWNER.name), reads=(*OWNER.reads, OWNER.reads[0])),
+        {"read", "stream"},
+        f"job '{OWNER.name}': the boxes that it reads of 'x' overlap",
+    ),
+    "operand that no piece reads": (
+        edit(
+            AGAIN,
+            "jobs",
+            lambda job: job.operators == OWNER.operators,
+            reads=tuple(x for x in OWNER.reads if "/w_" not in x.tensor),
+        ),
+        {"dataflow", "stream", "tile"},
+        f"no piece of operator '{OWNER.operators[0]}' reads 'w_{OWNER.operators[0]}'",
+    ),
     "recomputed for nobody": (
         recomputing_plan(more=1),
         {"recomputed"},
@@ -877,31 +886,31 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "the energy is said to be",
     ),
     # Sums in parts.
-    "terms that there are not": (summing(0, 10**6), {"sum"}, f"job '{LAST.name}' takes the part"),
-    "sums of an operator that has none": (
-        without_summed_windows(),
-        {"sum"},
-        "its operator does not say over what it sums",
+    "terms that others of its operator do not have": (
+        summing(0, 10**6),
+        {"chain", "piece"},
+        f"the pieces of operator '{LAST.operators[0]}' with the terms of their sums are",
     ),
+    "terms that are none": (summing(0, -(10**6)), {"range"}, f"job '{LAST.name}' takes the part"),
     "sums that do not begin": (
         edit(SUMMED, "tensors", named(BEFORE.name), summed=(1, 2)),
-        {"sum"},
+        {"range"},
         f"tensor '{BEFORE.name}': [1, 2]",
     ),
     "term left out": (
         summing(1, 0),
-        {"chain"},
-        f"job '{LAST.name}' sums from {LAST.summed[0] + 1} on",
+        {"chain", "piece"},
+        f"the pieces of operator '{LAST.operators[0]}' with the terms of their sums are",
     ),
     "term taken twice": (
         summing(-1, 0),
-        {"chain", "window"},
-        f"job '{LAST.name}' sums from {LAST.summed[0] - 1} on",
+        {"chain", "piece"},
+        f"the pieces of operator '{LAST.operators[0]}' with the terms of their sums overlap",
     ),
     "last term left out": (
         summing(0, -1),
         {"chain", "piece"},
-        f"sum up to {LAST.summed[1] - 1} of {LAST.summed[1]}",
+        f"the pieces of operator '{LAST.operators[0]}' with the terms of their sums are",
     ),
     "sums of other terms": (
         edit(SUMMED, "tensors", named(BEFORE.name), summed=(0, BEFORE.summed[1] + 1)),

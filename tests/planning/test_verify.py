@@ -219,7 +219,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3
     ).map(tuple),
     "tuple[PlannedOperand, ...]": st.lists(
-        st.builds(PlannedOperand, st.sampled_from(NAMES), st.sampled_from(NAMES), INTEGERS),
+        st.builds(
+            PlannedOperand,
+            st.sampled_from(NAMES),
+            st.sampled_from(NAMES),
+            INTEGERS,
+            st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
+        ),
         max_size=2,
     ).map(tuple),
 }

@@ -215,6 +215,7 @@ def verify_against(
         },
         {"operator": lambda: operators(plan, models)},
         {"tensor": lambda: tensors(plan, models), "fusion": work.fusions, "cut": work.cuts},
+        {"box": work.boxes},
         {"work": work.amounts},
     )
     for stage in stages:

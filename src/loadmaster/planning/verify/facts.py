@@ -105,6 +105,22 @@ class Facts:
         return {tensor.name: tensor for tensor in self.plan.tensors}
 
     @cached_property
+    def stored(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
+        """Tensors by network, storage and mini-batch, but for partial sums; weights have mini-batch
+        -1."""
+        found = defaultdict(list)
+        for tensor in (each for each in self.plan.tensors if not each.summed):
+            batch = -1 if tensor.kind == "weight" else tensor.mini_batch
+            found[tensor.network, tensor.storage, batch].append(tensor)
+        return found
+
+    def parts(self, network: str, storage: str, mini_batch: int) -> list[PlannedTensor]:
+        """All tensors that hold a storage for a mini-batch."""
+        return self.stored.get((network, storage, mini_batch), []) + self.stored.get(
+            (network, storage, -1), []
+        )
+
+    @cached_property
     def jobs(self) -> dict[str, PlannedJob]:
         """Jobs by name."""
         return {job.name: job for job in self.plan.jobs}

@@ -18,10 +18,10 @@ from loadmaster.core.units import (
     format_seconds,
 )
 from loadmaster.planning.plan_records import LinkSegment, PlannedJob, Rate
+from loadmaster.planning.verify.boxes import volume
 from loadmaster.planning.verify.columns import distinct, spans_of
 from loadmaster.planning.verify.energy import fj
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
-from loadmaster.planning.verify.pieces import volume
 from loadmaster.targets.hardware import Memory
 
 

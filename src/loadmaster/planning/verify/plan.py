@@ -16,7 +16,6 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify import (
-    chains,
     dataflow,
     energy,
     figures,
@@ -40,7 +39,7 @@ RULES: tuple[dict[str, Check], ...] = (
     {"name": records.names},
     {"reference": records.references},
     {"time": records.times},
-    {"range": pieces.ranges, "sum": chains.sound},
+    {"range": pieces.ranges},
     {
         "complete": records.completeness,
         "producer": records.producers,
@@ -51,9 +50,9 @@ RULES: tuple[dict[str, Check], ...] = (
         "dataflow": dataflow.dataflow,
         "piece": pieces.pieces,
         "part": pieces.parts,
-        "chain": chains.chains,
-        "window": pieces.reads,
-        "recomputed": chains.recomputed,
+        "chain": pieces.chains,
+        "read": pieces.reads,
+        "recomputed": pieces.recomputed,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "lifetime": memory.lifetimes,
