@@ -597,7 +597,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "cycle": (
         job("net/conv@1", after=("net/fc@0", "net/fc@1")),
         {"order", "cycle"},
-        "wait for one another: job 'net/conv@1', job 'net/fc@1'",
+        "wait for one another: job 'net/fc@1', job 'net/conv@1'",
     ),
     "producer by time alone": (
         job("net/fc@0", after=()),

@@ -247,44 +247,31 @@ class Work:
             group, nests = self.group(job), self._nests(job)
             reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
-            own = (
-                job.name,
-                job.network,
-                job.mini_batch,
-                group.main.kind,
-                job.operators,
-                nests,
-                job.elements,
-                group.main.bits,
-            )
             jobs.append(
                 Job(
-                    *own,
+                    job.name,
+                    job.network,
+                    job.mini_batch,
+                    group.main.kind,
+                    job.operators,
+                    nests,
+                    job.elements,
+                    group.main.bits,
                     reads,
                     writes,
                     after,
-                    job.tile,
-                    job.tiles,
-                    job.ranges,
-                    job.owns,
-                    job.summed,
                 )
             )
         tensors = tuple(
-            replace(
-                TensorInstance(
-                    t.name,
-                    t.network,
-                    t.storage,
-                    t.mini_batch,
-                    t.bytes,
-                    t.kind,
-                    t.is_output,
-                    producer[t.name],
-                ),
-                shape=t.shape,
-                ranges=t.ranges,
-                summed=t.summed,
+            TensorInstance(
+                t.name,
+                t.network,
+                t.storage,
+                t.mini_batch,
+                t.bytes,
+                t.kind,
+                t.is_output,
+                producer[t.name],
             )
             for t in self.plan.tensors
         )

@@ -39,22 +39,6 @@ def joined(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - first, count)
 
 
-def distinct(values: Ints) -> Ints:
-    """Values by size, each once: of large numbers sooner than by :func:`numpy.unique`."""
-    ranked = np.sort(values)
-    return ranked[np.append(True, ranked[1:] != ranked[:-1])] if len(ranked) else ranked
-
-
-def among(values: Ints, known: Ints) -> Mask:
-    """Whether each value is among the known ones."""
-    if not len(known):
-        return np.zeros(len(values), dtype=np.bool_)
-    ranked = np.sort(known)
-    return np.asarray(
-        ranked[np.minimum(np.searchsorted(ranked, values), len(ranked) - 1)] == values
-    )
-
-
 @dataclass(frozen=True)
 class Operands:
     """What every job reads and then writes, job after job: the job, the tensor, the shared memory,
@@ -213,7 +197,7 @@ class Columns:
         own = self.allocations
         key = self._key(own.tensor, own.place)
         order = np.lexsort((own.end, own.start, key))
-        instants = distinct(own.start)
+        instants = np.unique(own.start)
         return (
             order,
             instants,

@@ -166,6 +166,8 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
             yield f"{label} does not read {quoted(storage)}, which its operators need"
             continue
         parts = facts.parts(job.network, storage, job.mini_batch)
+        if len(parts) == 1 and not read[storage][0].ranges:
+            continue
         shape = parts[0].shape
         if any(part.shape != shape for part in parts):
             # Other checks report that.

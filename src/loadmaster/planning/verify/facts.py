@@ -7,9 +7,10 @@ come after the checks of these.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -185,26 +186,17 @@ class Facts:
         }
 
     @cached_property
-    def turns(self) -> list[tuple[str | int, int]]:
-        """For every job its core and how many run before it there; every copy counts as a core of
-        its own."""
-        turns: list[tuple[str | int, int]] = [(step, 0) for step in range(len(self.steps))]
-        for core, order in self.core_orders.items():
-            for place, step in enumerate(order):
-                turns[step] = core, place
-        return turns
-
-    @cached_property
     def lanes(self) -> tuple[Ints, Ints]:
-        """The same as arrays, with numbers for cores."""
-        number = {core.name: i for i, core in enumerate(self.plan.target.cores)}
-        copies = len(number) + np.arange(len(self.copies))
-        core = np.fromiter(
-            (number[job.core] for job in self.plan.jobs), np.int64, len(self.plan.jobs)
+        """For every step the number of its core and how many run before it there; every copy counts
+        as a core of its own."""
+        copies = len(self.plan.jobs) + np.arange(len(self.copies))
+        core, turn = (
+            np.concatenate([np.zeros_like(self.columns.jobs[0]), copies]),
+            np.zeros(len(self.steps), dtype=np.int64),
         )
-        return np.concatenate([core, copies]), np.fromiter(
-            (turn for _, turn in self.turns), np.int64, len(self.turns)
-        )
+        for number, order in enumerate(self.core_orders.values()):
+            core[order], turn[order] = number, np.arange(len(order))
+        return core, turn
 
     @cached_property
     def waits(self) -> tuple[Ints, Ints]:
@@ -234,33 +226,12 @@ class Facts:
         return before
 
     @cached_property
-    def topological(self) -> list[int]:
-        """Steps, each after its predecessors; those on or behind a cycle are left out."""
-        start, end = self.step_times
-        order = np.lexsort((end, start))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        before, after = self.edges
-        # Almost always the order of times is one of the steps.
-        return (
-            order.tolist() if bool((rank[before] < rank[after]).all()) else self._without_cycles()
-        )
-
-    def _without_cycles(self) -> list[int]:
-        waiting = [len(before) for before in self.predecessors]
-        followers: list[list[int]] = [[] for _ in self.steps]
-        for i, before in enumerate(self.predecessors):
-            for predecessor in before:
-                followers[predecessor].append(i)
-        order = deque(i for i, count in enumerate(waiting) if count == 0)
-        done = []
-        while order:
-            done.append(order.popleft())
-            for follower in followers[done[-1]]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    order.append(follower)
-        return done
+    def topological(self) -> tuple[list[int], list[int]]:
+        """Steps, each after its predecessors; or none, and some that wait for one another."""
+        try:
+            return list(TopologicalSorter(dict(enumerate(self.predecessors))).static_order()), []
+        except CycleError as error:
+            return [], error.args[1]
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -281,19 +252,6 @@ class Facts:
         for i, allocation in enumerate(self.plan.allocations):
             groups[allocation.memory].append(i)
         return groups
-
-    @cached_property
-    def places(self) -> dict[tuple[str, str], list[int]]:
-        """Allocations of every (tensor, memory) by start."""
-        places = defaultdict(list)
-        for i in sorted(range(len(self.spans)), key=self.spans.__getitem__):
-            places[self.plan.allocations[i].tensor, self.plan.allocations[i].memory].append(i)
-        return places
-
-    @cached_property
-    def place_starts(self) -> dict[tuple[str, str], list[int]]:
-        """When those allocations start."""
-        return {key: [self.spans[i][0] for i in group] for key, group in self.places.items()}
 
     @cached_property
     def uses(self) -> Uses:

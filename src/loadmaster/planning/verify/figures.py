@@ -19,7 +19,7 @@ from loadmaster.core.units import (
 )
 from loadmaster.planning.plan_records import LinkSegment, PlannedJob, Rate
 from loadmaster.planning.verify.boxes import volume
-from loadmaster.planning.verify.columns import distinct, spans_of
+from loadmaster.planning.verify.columns import spans_of
 from loadmaster.planning.verify.energy import fj
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
 from loadmaster.targets.hardware import Memory
@@ -74,7 +74,7 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
     bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
     rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
     start, end = spans_of(segments)
-    every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
+    every = np.unique(np.concatenate([moves.start[over], moves.end[over], start, end]))
     measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
         (moves.bytes[over].astype(np.float64), format_bytes),
         (moves.bytes[over] / bandwidth, format_seconds),

@@ -3,18 +3,16 @@ it."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import accumulate
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints, Mask
+from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.plan_records import PlannedAllocation
-from loadmaster.planning.verify.columns import UNKNOWN, among, distinct
+from loadmaster.planning.verify.columns import UNKNOWN
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, span, when
 
 
@@ -80,8 +78,6 @@ def overlaps(facts: Facts) -> Iterator[str]:
     out. O(n log n).
     """
     for group in facts.groups.values():
-        if _in_turn(facts, group):
-            continue
         lasting = (
             i
             for i in group
@@ -106,93 +102,29 @@ def doubles(facts: Facts) -> Iterator[str]:
 def tiles(facts: Facts) -> Iterator[str]:
     """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of
     jobs that the core runs then."""
-    given, needed, buffered = _tile_keys(facts)
-    # Almost always both are the same, and no tile need be looked at alone.
-    if not among(given, needed).all():
-        yield from _idle_tiles(facts)
-    if not among(needed[buffered], given).all():
-        yield from _missing_tiles(facts)
-
-
-def _in_turn(facts: Facts, group: list[int]) -> bool:
-    """Whether all that begin together end together, before others begin, and lie one above the
-    other, as tiles of job after job do."""
-    start, end, low, high = (column[group] for column in facts.boxes)
-    lasting = np.flatnonzero((low < high) & (start < end))
-    order = lasting[np.lexsort((low[lasting], start[lasting]))]
-    before, after = order[:-1], order[1:]
-    above = (end[before] == end[after]) & (high[before] <= low[after])
-    return bool(np.where(start[before] == start[after], above, end[before] <= start[after]).all())
-
-
-def _tile_keys(facts: Facts) -> tuple[Ints, Ints, Mask]:
-    """Numbers for the tiles that are there, and for those that are there just as long as the jobs
-    whose operands they are.
-
-    Equal numbers stand for one core, tensor and lifetime. Last, of which of the latter the core has
-    a buffer.
-    """
-    own, operands, shared = facts.columns.allocations, facts.columns.operands, len(facts.memories)
-    private = own.place >= shared
-    cores = {core.name: shared + number for number, core in enumerate(facts.plan.target.cores)}
-    core = np.array([cores[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
+    own, operands = facts.columns.allocations, facts.columns.operands
+    places = facts.columns.place_number
+    core = np.array([places[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
     start, end = (side[operands.job] for side in facts.columns.jobs)
-    lives = np.stack(
-        [np.concatenate([own.start[private], start]), np.concatenate([own.end[private], end])]
-    )
-    instants = distinct(lives.ravel())
-    begin, over = np.searchsorted(instants, lives)
-    where = np.concatenate([own.place[private], core])
-    # Two numbers for each tile, as one would not fit 64 bits.
-    lifetime = begin * len(instants) + over
-    life = np.searchsorted(distinct(lifetime), lifetime)
-    key = (
-        np.concatenate([own.tensor[private], operands.tensor]) * (shared + len(cores)) + where
-    ) * (life.max(initial=0) + 1) + life
-    buffered = np.array(
-        [False] * shared + [core.buffer > 0 for core in facts.plan.target.cores], dtype=np.bool_
-    )[core]
-    count = int(private.sum())
-    return key[:count], key[count:], buffered
-
-
-def _idle_tiles(facts: Facts) -> Iterator[str]:
-    """Tiles that no job needs."""
-    uses: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for core, order in facts.core_orders.items():
-        for i in order:
-            _, start, end, _ = facts.steps[i]
-            for operand in (*facts.plan.jobs[i].reads, *facts.plan.jobs[i].writes):
-                uses[core, operand.tensor].append((start, end))
-    for memory in sorted(facts.groups.keys() - facts.memories.keys()):
-        for i in facts.groups[memory]:
-            allocation = facts.plan.allocations[i]
-            if not _used(uses[memory, allocation.tensor], *facts.spans[i]):
-                yield (
-                    f"{_label(allocation)} is of no use: no job on that core has the tensor as an"
-                    " operand at that time"
-                )
-
-
-def _missing_tiles(facts: Facts) -> Iterator[str]:
-    """Operands without a tile that lasts as long as the job; buffers of no bytes have none."""
-    # Of the tiles of one tensor, by start: the latest end up to each.
-    ends = {
-        key: list(accumulate((facts.spans[i][1] for i in group), max))
-        for key, group in facts.places.items()
-        if key[1] not in facts.memories
-    }
-    for core in facts.plan.target.cores:
-        for i in facts.core_orders.get(core.name, ()) if core.buffer else ():
-            job, step = facts.plan.jobs[i], facts.steps[i]
-            for tensor in dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes)):
-                key = (tensor, core.name)
-                at = bisect_right(facts.place_starts.get(key, ()), step.start) - 1
-                if at < 0 or ends[key][at] < step.end:
-                    yield (
-                        f"{step.label} has no tile of {quoted(tensor)} in {core.name} over"
-                        f" {span(job.start, job.end)}"
-                    )
+    held = facts.columns.held(operands.tensor, core, start, end)
+    spare = own.place >= len(facts.memories)
+    spare[held[held != NOWHERE]] = False
+    for i in np.flatnonzero(spare).tolist():
+        used = (operands.tensor == own.tensor[i]) & (core == own.place[i])
+        used &= (start < max(own.end[i], own.start[i] + 1)) & (end > own.start[i] - (start == end))
+        if not used.any():
+            yield (
+                f"{_label(facts.plan.allocations[i])} is of no use: no job on that core has the"
+                " tensor as an operand at that time"
+            )
+    buffered = np.array([facts.capacities[name] > 0 for name in places])[core]
+    for row in np.flatnonzero(buffered & (held == NOWHERE)).tolist():
+        job = facts.plan.jobs[operands.job[row]]
+        yield (
+            f"job {quoted(job.name)} has no tile of"
+            f" {quoted(facts.plan.tensors[operands.tensor[row]].name)} in {job.core} over"
+            f" {span(job.start, job.end)}"
+        )
 
 
 def inputs(facts: Facts) -> Iterator[str]:
@@ -338,10 +270,3 @@ def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
 
 def _share_addresses(one: PlannedAllocation, two: PlannedAllocation) -> bool:
     return one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes
-
-
-def _used(runs: list[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether a core runs something at some time of [start, end), of starts and ends of jobs in
-    their order."""
-    latest = bisect_left(runs, (max(start, end - 1) + 1,)) - 1
-    return latest >= 0 and (runs[latest][1] > start or runs[latest][0] == start)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from loadmaster.core.arrays import Ints, Mask
-from loadmaster.planning.verify.columns import among, distinct, joined
+from loadmaster.planning.verify.columns import joined
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, when
 
 
@@ -26,15 +26,8 @@ def orders(facts: Facts) -> Iterator[str]:
 
 def cycles(facts: Facts) -> Iterator[str]:
     """No step waits for itself, through ``after`` lists and the order on each core."""
-    stuck = set(range(len(facts.steps))).difference(facts.topological)
-    if stuck:
-        # Every stuck step has a stuck predecessor, so walking back must come round.
-        path: dict[int, None] = {}
-        step = min(stuck)
-        while step not in path:
-            path[step] = None
-            step = next(before for before in facts.predecessors[step] if before in stuck)
-        names = [facts.steps[i].label for i in list(path)[list(path).index(step) :]]
+    # The last of the cycle is the first again.
+    if names := [facts.steps[step].label for step in facts.topological[1][1:]]:
         yield (
             "these wait for one another: "
             + ", ".join(names[:4])
@@ -105,7 +98,7 @@ def races(facts: Facts) -> Iterator[str]:
 
 def _steps_of(facts: Facts, mask: Mask) -> tuple[Ints, Ints]:
     """Pairs of an allocation and a step of those uses, each once; by allocation, then step."""
-    pairs = distinct(facts.uses.held[mask] * len(facts.steps) + facts.uses.step[mask])
+    pairs = np.unique(facts.uses.held[mask] * len(facts.steps) + facts.uses.step[mask])
     return pairs // len(facts.steps), pairs % len(facts.steps)
 
 
@@ -135,7 +128,7 @@ def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
     reports.
     """
     missing = np.zeros(len(before), dtype=np.bool_)
-    if len(facts.topological) < len(facts.steps):
+    if facts.topological[1]:
         return missing
     rest = np.flatnonzero(~_plainly_ordered(facts, before, after))
     asked = defaultdict(set)
@@ -157,7 +150,7 @@ def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]
             followers[predecessor] += 1
     missing = set()
     lines: dict[int, int] = {}
-    for step in facts.topological:
+    for step in facts.topological[0]:
         ancestors = 0
         for predecessor in facts.predecessors[step]:
             ancestors |= lines[predecessor]
@@ -178,7 +171,7 @@ def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
     (core, turn), (first, second), steps = facts.lanes, facts.edges, len(facts.steps)
     plain = np.asarray((core[before] == core[after]) & (turn[before] < turn[after]))
     others = np.flatnonzero(~plain)
-    plain[others] = among(before[others] * steps + after[others], first * steps + second)
+    plain[others] = np.isin(before[others] * steps + after[others], first * steps + second)
     return plain
 
 
