@@ -6,7 +6,7 @@ Each is built on first use, in O(n log n).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -102,8 +102,8 @@ class Columns:
         every = list(chain.from_iterable(sides))
         return Operands(
             np.repeat(np.arange(len(sides)) // 2, counts),
-            _numbers(self.tensor_number, map(attrgetter("tensor"), every), len(every)),
-            _numbers(self.place_number, map(attrgetter("memory"), every), len(every)),
+            _numbers(self.tensor_number, every, "tensor"),
+            _numbers(self.place_number, every, "memory"),
             np.fromiter(map(attrgetter("bytes"), every), np.int64, len(every)),
             np.repeat(np.arange(len(sides)) % 2 == 1, counts),
         )
@@ -113,11 +113,11 @@ class Columns:
         """What moves."""
         every = self.plan.transfers
         return Transfers(
-            _numbers(self.tensor_number, map(attrgetter("tensor"), every), len(every)),
-            _numbers(self.place_number, map(attrgetter("source"), every), len(every)),
-            _numbers(self.place_number, map(attrgetter("destination"), every), len(every)),
+            _numbers(self.tensor_number, every, "tensor"),
+            _numbers(self.place_number, every, "source"),
+            _numbers(self.place_number, every, "destination"),
             np.fromiter(map(attrgetter("bytes"), every), np.int64, len(every)),
-            _numbers(self.job_number, map(attrgetter("job"), every), len(every)),
+            _numbers(self.job_number, every, "job"),
             *spans_of(every),
         )
 
@@ -130,8 +130,8 @@ class Columns:
             for name in ("offset", "bytes")
         )
         return Allocations(
-            _numbers(self.tensor_number, map(attrgetter("tensor"), every), len(every)),
-            _numbers(self.place_number, map(attrgetter("memory"), every), len(every)),
+            _numbers(self.tensor_number, every, "tensor"),
+            _numbers(self.place_number, every, "memory"),
             *spans_of(every),
             low,
             low + size,
@@ -152,9 +152,7 @@ class Columns:
     @cached_property
     def producer(self) -> Ints:
         """The job that makes each tensor."""
-        return _numbers(
-            self.job_number, map(attrgetter("producer"), self.plan.tensors), len(self.plan.tensors)
-        )
+        return _numbers(self.job_number, self.plan.tensors, "producer")
 
     def held(self, tensor: Ints, place: Ints, start: Ints, end: Ints) -> Ints:
         """The allocation that holds each tensor at a place over all of [start, end): of those that
@@ -208,5 +206,6 @@ class Columns:
         return tensor * len(self.place_number) + place
 
 
-def _numbers(number: Mapping[str, int], names: Iterable[str], count: int) -> Ints:
-    return np.fromiter(map(number.get, names, repeat(UNKNOWN)), np.int64, count)
+def _numbers(number: Mapping[str, int], records: Sequence[Any], field: str) -> Ints:
+    names = map(attrgetter(field), records)
+    return np.fromiter(map(number.get, names, repeat(UNKNOWN)), np.int64, len(records))

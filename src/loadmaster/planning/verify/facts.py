@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints, Mask, UInt64s
+from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
 from loadmaster.planning.verify.columns import UNKNOWN, Columns, spans_of
@@ -186,19 +186,6 @@ class Facts:
         }
 
     @cached_property
-    def lanes(self) -> tuple[Ints, Ints]:
-        """For every step the number of its core and how many run before it there; every copy counts
-        as a core of its own."""
-        copies = len(self.plan.jobs) + np.arange(len(self.copies))
-        core, turn = (
-            np.concatenate([np.zeros_like(self.columns.jobs[0]), copies]),
-            np.zeros(len(self.steps), dtype=np.int64),
-        )
-        for number, order in enumerate(self.core_orders.values()):
-            core[order], turn[order] = number, np.arange(len(order))
-        return core, turn
-
-    @cached_property
     def waits(self) -> tuple[Ints, Ints]:
         """Pairs of a step that ``after`` names and the step that waits for it, step after step."""
         names = [step.after for step in self.steps]
@@ -236,14 +223,8 @@ class Facts:
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Lifetime of every allocation in picoseconds."""
-        return list(zip(*(side.tolist() for side in self.boxes[:2]), strict=True))
-
-    @cached_property
-    def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
-        """The same as arrays, start and end, and of every allocation the first byte and the one
-        after the last."""
         own = self.columns.allocations
-        return own.start, own.end, own.low, own.high
+        return list(zip(own.start.tolist(), own.end.tolist(), strict=True))
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:

@@ -73,14 +73,18 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
     over = (moves.source == place) | (moves.destination == place)
     bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
     rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
+    rates /= PICOSECONDS
     start, end = spans_of(segments)
+    bends = np.append(0, np.stack([start, end], axis=1))
     every = np.unique(np.concatenate([moves.start[over], moves.end[over], start, end]))
     measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
         (moves.bytes[over].astype(np.float64), format_bytes),
         (moves.bytes[over] / bandwidth, format_seconds),
     )
     for (amount, shown), rate in zip(measures, rates.T, strict=True):
-        area, rounding = _areas(rate, start, end, every)
+        steps = np.stack([np.zeros(len(rate)), (end - start) * rate], axis=1)
+        area = np.interp(every, bends, np.cumsum(np.append(0, steps)))
+        rounding = _moved_by(every - 1, start, rate)
         most, least = (_moved_by(every, side[over], amount) for side in (moves.start, moves.end))
         begun = np.append(0, most[:-1])
         slack = (most[-1] if len(most) else 0) * 1e-6
@@ -97,20 +101,6 @@ def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
     order = np.argsort(times, kind="stable")
     total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
     return np.asarray(total[np.searchsorted(times[order], every, "right")])
-
-
-def _areas(rate: Floats, start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
-    """For each of the sorted instants: what a curve in order, of so much a second, comes to by
-    then, and what a picosecond of each segment is."""
-    rate = rate / PICOSECONDS
-    moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
-    at = np.searchsorted(np.maximum.accumulate(end), every, "right")
-    # Of the segment that has not ended, if it has begun, a part has moved.
-    start, rate = np.append(start, np.iinfo(np.int64).max), np.append(rate, 0.0)
-    begun = start[at] < every
-    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[
-        at
-    ] + np.where(begun, rate[at], 0.0)
 
 
 Key = tuple[str, int]
@@ -416,9 +406,9 @@ def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
 def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before
     those that start."""
-    start, end, low, high = (column[group] for column in facts.boxes)
-    lasting = start < end
-    size = (high - low)[lasting]
+    own = facts.columns.allocations
+    start, end, lasting = own.start[group], own.end[group], (own.start < own.end)[group]
+    size = (own.high - own.low)[group][lasting]
     # Where sums may not fit 64 bits, as Python's whole numbers.
     size = size.astype(np.int64 if float(size.sum(dtype=np.float64)) < WHOLE_LIMIT else object)
     order = np.argsort(np.concatenate([end[lasting], start[lasting]]), kind="stable")

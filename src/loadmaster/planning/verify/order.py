@@ -68,7 +68,6 @@ def races(facts: Facts) -> Iterator[str]:
 
     Each allocation is compared with the latest earlier ones that had any of its bytes. Those before
     them need no look: the users of each come before the writers of the next, who are users of it.
-    Of the users on one core, the last speaks for all.
     """
     uses = facts.uses
     (user_of, user), (writer_of, writer) = (
@@ -81,7 +80,6 @@ def races(facts: Facts) -> Iterator[str]:
     pairs = np.array(
         [pair for group in groups for pair in _reuses(facts, group)], dtype=np.int64
     ).reshape(-1, 2)
-    user_of, user = _last_on_cores(facts, user_of, user)
     owner, row = joined(*_range_of(user_of, pairs[:, 0]))
     one, two, before = pairs[owner, 0], pairs[owner, 1], user[row]
     owner, row = joined(*_range_of(writer_of, two))
@@ -102,17 +100,6 @@ def _steps_of(facts: Facts, mask: Mask) -> tuple[Ints, Ints]:
     return pairs // len(facts.steps), pairs % len(facts.steps)
 
 
-def _last_on_cores(facts: Facts, allocation: Ints, user: Ints) -> tuple[Ints, Ints]:
-    """Of the users of every allocation the last on each core, and all copies among them."""
-    core, turn = facts.lanes
-    order = np.lexsort((turn[user], core[user], allocation))
-    allocation, user = allocation[order], user[order]
-    last = np.append(
-        (allocation[1:] != allocation[:-1]) | (core[user[1:]] != core[user[:-1]]), True
-    )[: len(user)]
-    return allocation[last], user[last]
-
-
 def _range_of(column: Ints, values: Ints) -> tuple[Ints, Ints]:
     """Of a sorted column, where the rows of each value begin, and how many there are."""
     first = np.searchsorted(column, values)
@@ -122,33 +109,16 @@ def _range_of(column: Ints, values: Ints) -> tuple[Ints, Ints]:
 def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
     """For pairs of steps, whether the first is no ancestor of the second.
 
-    Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per
-    step says whether the first of a pair is its ancestor, kept while a follower still needs it:
-    O(edges x such firsts / 64). Nothing is said if the order has a cycle, which :func:`cycles`
-    reports.
+    A bit of one integer per step says whether the first of a pair is its ancestor, kept while a
+    follower still needs it: O(edges x such firsts / 64). Nothing is said if the order has a cycle,
+    which :func:`cycles` reports.
     """
-    missing = np.zeros(len(before), dtype=np.bool_)
-    if facts.topological[1]:
-        return missing
-    rest = np.flatnonzero(~_plainly_ordered(facts, before, after))
+    pairs, missing = list(zip(before.tolist(), after.tolist(), strict=True)), set()
     asked = defaultdict(set)
-    for one, two in zip(before[rest].tolist(), after[rest].tolist(), strict=True):
+    for one, two in pairs:
         asked[two].add(one)
-    strangers = _strangers(facts, asked) if asked else set()
-    missing[rest] = [
-        pair in strangers for pair in zip(before[rest].tolist(), after[rest].tolist(), strict=True)
-    ]
-    return missing
-
-
-def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]:
-    """Pairs of a step and one before it that is asked for, but is no ancestor of it."""
-    bits = {before: 1 << i for i, before in enumerate(sorted(set().union(*asked.values())))}
-    followers = [0] * len(facts.steps)
-    for predecessors in facts.predecessors:
-        for predecessor in predecessors:
-            followers[predecessor] += 1
-    missing = set()
+    bits = {step: 1 << i for i, step in enumerate(np.unique(before).tolist())}
+    followers = np.bincount(facts.edges[0], minlength=len(facts.steps)).tolist()
     lines: dict[int, int] = {}
     for step in facts.topological[0]:
         ancestors = 0
@@ -157,22 +127,10 @@ def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]
             followers[predecessor] -= 1
             if not followers[predecessor]:
                 del lines[predecessor]
-        missing |= {
-            (before, step) for before in asked.get(step, ()) if not ancestors & bits[before]
-        }
+        missing |= {(one, step) for one in asked.get(step, ()) if not ancestors & bits[one]}
         if followers[step]:
             lines[step] = ancestors | bits.get(step, 0)
-    return missing
-
-
-def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
-    """Whether steps wait for others by name, or come later on the same core; no step comes before
-    itself."""
-    (core, turn), (first, second), steps = facts.lanes, facts.edges, len(facts.steps)
-    plain = np.asarray((core[before] == core[after]) & (turn[before] < turn[after]))
-    others = np.flatnonzero(~plain)
-    plain[others] = np.isin(before[others] * steps + after[others], first * steps + second)
-    return plain
+    return np.array([pair in missing for pair in pairs], dtype=np.bool_)
 
 
 def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:
