@@ -427,16 +427,6 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"read", "stream"},
         f"job '{OWNER.name}': the boxes that it reads of 'x' overlap",
     ),
-    "operand that no piece reads": (
-        edit(
-            AGAIN,
-            "jobs",
-            lambda job: job.operators == OWNER.operators,
-            reads=tuple(x for x in OWNER.reads if "/w_" not in x.tensor),
-        ),
-        {"dataflow", "stream", "tile"},
-        f"no piece of operator '{OWNER.operators[0]}' reads 'w_{OWNER.operators[0]}'",
-    ),
     "recomputed for nobody": (
         recomputing_plan(more=1),
         {"recomputed"},

@@ -170,7 +170,7 @@ class Group:
                 )
                 own = (
                     along or (op is self.main and shape == (nest.k,)) or read.tensor == nest.weight
-                )
+                ) and nest.input not in read.part_of
                 (apart if own else together).add(self.model.storage(read.tensor))
         return frozenset(apart - together)
 

@@ -14,8 +14,8 @@ from loadmaster.workloads.job import NetworkInfo
 
 
 def dataflow(facts: Facts) -> Iterator[str]:
-    """Every job reads all that its operators need, writes all that others need of them, and touches
-    nothing else.
+    """Every job reads all that its operators need, but for pieces, writes all that others need of
+    them, and touches nothing else.
 
     Inputs and outputs are there, and nothing is written in vain. What a job needs are the storages
     that its operators read and do not write. O(accesses of operators x jobs that cover them).
@@ -24,7 +24,6 @@ def dataflow(facts: Facts) -> Iterator[str]:
     yield from _origins(facts, flows)
     yield from _ends(facts, flows)
     yield from _vain(facts, flows)
-    by_pieces: dict[tuple[str, int, tuple[str, ...]], set[str]] = defaultdict(set)
     for job in facts.plan.jobs:
         part = flows[job.network].part(job.operators)
         read, strays = _by_storage(facts, job, job.reads, part.needed)
@@ -32,17 +31,10 @@ def dataflow(facts: Facts) -> Iterator[str]:
             f"job {quoted(job.name)} reads {quoted(name)}, which none of its operators reads"
             for name in strays
         )
-        if job.ranges:
-            by_pieces[job.network, job.mini_batch, job.operators].update(read)
-        else:
+        # What a piece needs follows from the model's windows, which may be nothing.
+        if not job.ranges:
             yield from _incomplete(facts, job, part.needed, read)
         yield from _results(facts, job, part)
-    for (network, batch, operators), found in by_pieces.items():
-        for storage in sorted(flows[network].part(operators).needed - found):
-            yield (
-                f"network {quoted(network)}, mini-batch {batch}: no piece of operator"
-                f" {quoted(operators[0])} reads {quoted(storage)}, which it needs"
-            )
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,8 @@ class Pieces:
         """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
         and the box."""
         needed = self._needed(number, access.tensor, tile)
+        if not volume(needed):
+            return []
         found = list[tuple[int, int, Ranges]]()
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
         if grid is not None and (one := grid.holder(needed, tile)) is not None:
