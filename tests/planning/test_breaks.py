@@ -768,7 +768,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "lying traffic": (
         entry("traffic", "dram", value=1.0, lower_bound=0.0),
         {"traffic"},
-        "the traffic of dram is said to be 1 bytes",
+        "the traffic of dram in bytes is said to be 1, but is",
     ),
     "traffic below its bound": (
         entry("traffic", "dram", lower_bound=1e9),
@@ -778,7 +778,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "lying peak": (
         entry("memory", "scratchpad", peak=4095),
         {"memory"},
-        "the peak of scratchpad is said to be 4095 bytes, but is 4096",
+        "the peak of scratchpad in bytes is said to be 4095, but is 4096",
     ),
     "lying need": (
         entry("memory", "scratchpad", lower_bound=4095),
@@ -793,7 +793,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "release at another time": (
         timed(19, 30),
         {"release"},
-        "mini-batch 1 of network 'net' is said to be released at 20.0 us, but is at 19.0",
+        "the release of mini-batch 1 of network 'net' is said to be 20.0 us, but is 19.0",
     ),
     "timing of nobody": (
         replace(SHARED, timings=(NetworkTiming("ned", 0.0, None),)),
@@ -818,12 +818,12 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "lying end of a mini-batch": (
         mini_batch("net", 1, end=us(39)),
         {"latency"},
-        "said to end at 39.0 us, but its last job or copy ends at 40.0 us",
+        "the end of mini-batch 1 of network 'net' is said to be 39.0 us, but is 40.0 us",
     ),
     "lying latency": (
         mini_batch("net", 1, latency=us(39)),
         {"latency"},
-        "is said to take 39.0 us, but takes 40.0 us",
+        "the latency of mini-batch 1 of network 'net' is said to be 39.0 us, but is 40.0 us",
     ),
     "mini-batch that is left out": (
         replace(SHARED, mini_batches=SHARED.mini_batches[1:]),

@@ -17,7 +17,7 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedJob, Rate
+from loadmaster.planning.plan_records import LinkSegment, PlannedJob
 from loadmaster.planning.verify.boxes import volume
 from loadmaster.planning.verify.columns import spans_of
 from loadmaster.planning.verify.energy import fj
@@ -115,12 +115,9 @@ def releases(facts: Facts) -> Iterator[str]:
     release = {}
     for batch in plan.mini_batches:
         release[batch.network, batch.number] = ps(batch.release)
+        what = f"the release of {_label((batch.network, batch.number))}"
         due = batch.number * periods.get(batch.network, 0)
-        if ps(batch.release) != due:
-            yield (
-                f"{_label((batch.network, batch.number))} is said to be released at"
-                f" {when(ps(batch.release))}, but is at {when(due)}"
-            )
+        yield from _same(what, ps(batch.release), due, when)
     for job in plan.jobs:
         if ps(job.start) < release.get((job.network, job.mini_batch), 0):
             yield (
@@ -167,18 +164,10 @@ def latencies(facts: Facts) -> Iterator[str]:
     for batch in plan.mini_batches:
         key = batch.network, batch.number
         end = ends.get(key, ps(batch.end))
-        if ps(batch.end) != end:
-            yield (
-                f"{_label(key)} is said to end at {when(ps(batch.end))}, but its last job or copy"
-                f" ends at {when(end)}"
-            )
+        yield from _same(f"the end of {_label(key)}", ps(batch.end), end, when)
         latency = end - ps(batch.release)
         longest[batch.network] = max(longest[batch.network], latency)
-        if ps(batch.latency) != latency:
-            yield (
-                f"{_label(key)} is said to take {when(ps(batch.latency))}, but takes"
-                f" {when(latency)}"
-            )
+        yield from _same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
         deadline = deadlines.get(batch.network)
         if batch.missed != (deadline is not None and latency > ps(deadline)):
             yield (
@@ -187,11 +176,7 @@ def latencies(facts: Facts) -> Iterator[str]:
             )
     for name, found in longest.items():
         stated = plan.metrics.latency[name]
-        if ps(stated.value) != found:
-            yield (
-                f"the latency of network {quoted(name)} is said to be {when(ps(stated.value))}, but"
-                f" is {when(found)}"
-            )
+        yield from _same(f"the latency of network {quoted(name)}", ps(stated.value), found, when)
         if stated.lower_bound > stated.value:
             yield (
                 f"the latency of network {quoted(name)}, {when(found)}, is said to be at least"
@@ -306,28 +291,32 @@ def rates(facts: Facts) -> Iterator[str]:
     seconds = facts.makespan / PICOSECONDS
     operations = 2 * sum(map(_owned_work, facts.plan.jobs))
     least = metrics.makespan.lower_bound
-    yield from _rate("the throughput", metrics.throughput, operations / seconds if seconds else 0.0)
-    yield from _bound("the throughput", metrics.throughput, operations / least if least else None)
     inferences = sum(network.batch * network.mini_batches for network in facts.plan.networks)
-    yield from _rate(
-        "the inferences per second",
-        metrics.inferences_per_second,
-        inferences / seconds if seconds else 0.0,
-    )
-    yield from _bound(
-        "the inferences per second",
-        metrics.inferences_per_second,
-        inferences / least if least else None,
-    )
+    amounts: list[tuple[str, Rate, float, float]] = [
+        ("the throughput", metrics.throughput, operations, math.inf),
+        ("the inferences per second", metrics.inferences_per_second, inferences, math.inf),
+    ]
     for core, stated in metrics.utilisation.items():
         busy = math.fsum(facts.plan.jobs[i].compute for i in facts.core_orders.get(core, ()))
-        used = busy / seconds if seconds else 0.0
-        yield from _rate(f"the utilisation of {core}", stated, used)
-        yield from _bound(
-            f"the utilisation of {core}",
-            stated,
-            max(used, min(1.0, busy / least)) if least else None,
-        )
+        amounts.append((f"the utilisation of {core}", stated, busy, 1.0))
+    for what, stated, amount, most in amounts:
+        found = amount / seconds if seconds else 0.0
+        if not math.isclose(stated.value, found, rel_tol=1e-9):
+            yield (
+                f"{what} is said to be {format_rate(stated.value, '')}, but is"
+                f" {format_rate(found, '')}, {stated.value - found:+.3g} apart"
+            )
+        if stated.value > stated.upper_bound * (1 + 1e-9):
+            yield (
+                f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
+            )
+        # A bound of nothing says nothing.
+        due = max(found, min(most, amount / least)) if least else stated.upper_bound
+        if not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
+            yield (
+                f"{what} is said to be at most {stated.upper_bound:.9g}, but in the makespan's"
+                f" bound it would be {due:.9g}"
+            )
 
 
 def traffic(facts: Facts) -> Iterator[str]:
@@ -338,11 +327,7 @@ def traffic(facts: Facts) -> Iterator[str]:
             for transfer in facts.plan.transfers
             if name in (transfer.source, transfer.destination)
         )
-        if stated.value != moved:
-            yield (
-                f"the traffic of {name} is said to be {stated.value:.17g} bytes, its transfers move"
-                f" {moved}"
-            )
+        yield from _same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
         if stated.lower_bound > stated.value * (1 + 1e-9):
             yield (
                 f"the traffic of {name}, {stated.value:.17g} bytes, is said to be at least"
@@ -365,11 +350,7 @@ def memory_use(facts: Facts) -> Iterator[str]:
             "capacity": facts.capacities[name],
         }
         for figure, value in found.items():
-            if getattr(stated, figure) != value:
-                yield (
-                    f"the {figure} of {name} is said to be {getattr(stated, figure)} bytes, but is"
-                    f" {value}"
-                )
+            yield from _same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
 
 
 def _least(seconds: float) -> int:
@@ -384,23 +365,12 @@ def _apart(facts: Facts, stated: int) -> str:
     return f"{when(abs(facts.makespan - stated))} {relation}, at {when(facts.makespan)}"
 
 
-def _rate(what: str, stated: Rate, found: float) -> Iterator[str]:
-    if not math.isclose(stated.value, found, rel_tol=1e-9):
-        yield (
-            f"{what} is said to be {format_rate(stated.value, '')}, but is"
-            f" {format_rate(found, '')}, {stated.value - found:+.3g} apart"
-        )
-    if stated.value > stated.upper_bound * (1 + 1e-9):
-        yield f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
-
-
-def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
-    """Bounds of rates are what is reached in the makespan's bound, if that says anything."""
-    if due is not None and not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
-        yield (
-            f"{what} is said to be at most {stated.upper_bound:.9g}, but in the makespan's bound it"
-            f" would be {due:.9g}"
-        )
+def _same(
+    what: str, said: float, found: float, shown: Callable[[float], str] = str
+) -> Iterator[str]:
+    """A figure is what it is found to be."""
+    if said != found:
+        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:

@@ -131,36 +131,32 @@ def inputs(facts: Facts) -> Iterator[str]:
     """Tensors that no job produces lie in main memory from time 0."""
     main = facts.plan.target.main.name
     given = np.flatnonzero(facts.columns.producer == UNKNOWN)
-    for number in given[_in_main(facts, given, 0, 0) == NOWHERE].tolist():
-        yield (
-            f"tensor {quoted(facts.plan.tensors[number].name)} has no producer and is not in {main}"
-            " at the start"
-        )
+    for tensor in _not_in_main(facts, given, 0, 0):
+        yield f"tensor {tensor} has no producer and is not in {main} at the start"
 
 
 def weights(facts: Facts) -> Iterator[str]:
     """Weights keep their place in main memory to the end, so that the next run finds them there."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array(
-        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.kind == "weight"],
-        dtype=np.int64,
-    )
-    for number in own[_in_main(facts, own, 0, end) == NOWHERE].tolist():
-        name = quoted(facts.plan.tensors[number].name)
+    own = np.flatnonzero([tensor.kind == "weight" for tensor in facts.plan.tensors])
+    for weight in _not_in_main(facts, own, 0, end):
         yield (
-            f"weight {name} is not at one place of {main} from the start to the end, {when(end)},"
-            " for the next run"
+            f"weight {weight} is not at one place of {main} from the start to the end,"
+            f" {when(end)}, for the next run"
         )
+
+
+def _not_in_main(facts: Facts, tensors: Ints, start: int, end: int) -> Iterator[str]:
+    """Names of those of some tensors that no allocation in main memory holds all that time."""
+    for number in tensors[_in_main(facts, tensors, start, end) == NOWHERE].tolist():
+        yield quoted(facts.plan.tensors[number].name)
 
 
 def outputs(facts: Facts) -> Iterator[str]:
     """Outputs of the networks lie in main memory at the end, written by their producer or a
     copy."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array(
-        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.is_output],
-        dtype=np.int64,
-    )
+    own = np.flatnonzero([tensor.is_output for tensor in facts.plan.tensors])
     held = _in_main(facts, own, end, end)
     there = np.append(facts.initial, False)
     there[facts.deliveries[0]] = True
