@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -17,9 +18,8 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedJob
+from loadmaster.planning.plan_records import LinkSegment, PlannedJob, PlannedTransfer, Rate
 from loadmaster.planning.verify.boxes import volume
-from loadmaster.planning.verify.columns import spans_of
 from loadmaster.planning.verify.energy import fj
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
 from loadmaster.targets.hardware import Memory
@@ -29,7 +29,7 @@ def curves(facts: Facts) -> Iterator[str]:
     """Curves of link use are in order, never above what the link can carry, and agree with the
     transfers at all times. O(n log n)."""
     for name, segments in facts.plan.links.items():
-        start, end = spans_of(segments)
+        start, end = _spans(segments)
         for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
             one, two = segments[number : number + 2]
             yield (
@@ -62,30 +62,40 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         )
 
 
+def _spans(records: Sequence[LinkSegment | PlannedTransfer]) -> tuple[Ints, Ints]:
+    """Start and end of every record, in picoseconds."""
+    spans = [(ps(record.start), ps(record.end)) for record in records]
+    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    return start, end
+
+
 def _astray(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
     than those that have begun: in bytes, or in seconds of the link's time.
 
     A millionth of all, and a picosecond's worth of every segment up to then, may go in rounding.
     """
-    moves, place = facts.columns.transfers, facts.columns.place_number[name]
     memory, segments = facts.memories[name], facts.plan.links[name]
-    over = (moves.source == place) | (moves.destination == place)
-    bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
+    moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
+    begins, ends = _spans(moves)
+    sizes = np.array([move.bytes for move in moves], dtype=np.float64)
+    bandwidth = np.array(
+        [memory.read_bandwidth if move.source == name else memory.write_bandwidth for move in moves]
+    )
     rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
     rates /= PICOSECONDS
-    start, end = spans_of(segments)
+    start, end = _spans(segments)
     bends = np.append(0, np.stack([start, end], axis=1))
-    every = np.unique(np.concatenate([moves.start[over], moves.end[over], start, end]))
+    every = np.unique(np.concatenate([begins, ends, start, end]))
     measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
-        (moves.bytes[over].astype(np.float64), format_bytes),
-        (moves.bytes[over] / bandwidth, format_seconds),
+        (sizes, format_bytes),
+        (sizes / bandwidth, format_seconds),
     )
     for (amount, shown), rate in zip(measures, rates.T, strict=True):
         steps = np.stack([np.zeros(len(rate)), (end - start) * rate], axis=1)
         area = np.interp(every, bends, np.cumsum(np.append(0, steps)))
         rounding = _moved_by(every - 1, start, rate)
-        most, least = (_moved_by(every, side[over], amount) for side in (moves.start, moves.end))
+        most, least = (_moved_by(every, side, amount) for side in (begins, ends))
         begun = np.append(0, most[:-1])
         slack = (most[-1] if len(most) else 0) * 1e-6
         astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
@@ -376,10 +386,9 @@ def _same(
 def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before
     those that start."""
-    own = facts.columns.allocations
-    start, end, lasting = own.start[group], own.end[group], (own.start < own.end)[group]
-    size = (own.high - own.low)[group][lasting]
-    # Where sums may not fit 64 bits, as Python's whole numbers.
-    size = size.astype(np.int64 if float(size.sum(dtype=np.float64)) < WHOLE_LIMIT else object)
-    order = np.argsort(np.concatenate([end[lasting], start[lasting]]), kind="stable")
-    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
+    changes = []
+    for i in group:
+        (start, end), size = facts.spans[i], facts.plan.allocations[i].bytes
+        if start < end:
+            changes += [(start, size), (end, -size)]
+    return max(accumulate(size for _, size in sorted(changes)), default=0)

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
 
-import numpy as np
-
-from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.plan_records import PlannedTransfer
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
@@ -40,19 +37,16 @@ def operands(facts: Facts) -> Iterator[str]:
 def streams(facts: Facts) -> Iterator[str]:
     """As long as a job runs, exactly the bytes of its operands move between their memories and its
     core; nothing waits for one of these transfers, so that they have no names."""
-    moves, (start, end) = facts.columns.transfers, facts.columns.jobs
-    served = np.flatnonzero(moves.job >= 0)
-    own = moves.job[served]
-    amiss = (moves.start[served] != start[own]) | (moves.end[served] != end[own])
-    for number in served[amiss].tolist():
-        transfer = facts.plan.transfers[number]
-        job = facts.jobs[transfer.job]
-        yield (
-            f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job"
-            f" over {span(job.start, job.end)}"
-        )
     for transfer in facts.plan.transfers:
-        if transfer.job and (transfer.name or transfer.after):
+        if not transfer.job:
+            continue
+        job = facts.jobs[transfer.job]
+        if (ps(transfer.start), ps(transfer.end)) != (ps(job.start), ps(job.end)):
+            yield (
+                f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the"
+                f" job over {span(job.start, job.end)}"
+            )
+        if transfer.name or transfer.after:
             yield f"{transfer_label(transfer)} is part of a job, and has a name or waits of its own"
     due, moved = Counter[Way](), Counter[Way]()
     for job in facts.plan.jobs:
@@ -113,8 +107,8 @@ def bandwidths(facts: Facts) -> Iterator[str]:
     """
     for memory in facts.memories.values():
         needs = _needs(facts, memory)
-        for late, at in _late(*needs[:3], facts.makespan * 1e-9):
-            transfer = facts.plan.transfers[needs[3][at]]
+        for late, at in _late(needs, facts.makespan * 1e-9):
+            transfer = facts.plan.transfers[needs[at][3]]
             yield (
                 f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)},"
                 f" which ends at {when(ps(transfer.end))}"
@@ -135,25 +129,30 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
     return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
 
 
-def _needs(facts: Facts, memory: Memory) -> tuple[Ints, Ints, Floats, Ints]:
+def _needs(facts: Facts, memory: Memory) -> list[tuple[int, int, float, int]]:
     """When transfers over a link start and end, picoseconds of its time that each needs, and which
     it is; by these."""
-    moves, place = facts.columns.transfers, facts.columns.place_number[memory.name]
-    ways = ((moves.source, memory.read_bandwidth), (moves.destination, memory.write_bandwidth))
-    parts = [
-        (np.flatnonzero((ends == place) & (moves.bytes > 0)), bandwidth) for ends, bandwidth in ways
-    ]
-    number = np.concatenate([own for own, _ in parts])
-    need = np.concatenate([moves.bytes[own] / bandwidth * PICOSECONDS for own, bandwidth in parts])
-    order = np.lexsort((number, need, moves.end[number], moves.start[number]))
-    number = number[order]
-    return moves.start[number], moves.end[number], need[order], number
+    return sorted(
+        (
+            ps(transfer.start),
+            ps(transfer.end),
+            transfer.bytes / bandwidth * PICOSECONDS,
+            number,
+        )
+        for number, transfer in enumerate(facts.plan.transfers)
+        for place, bandwidth in (
+            (transfer.source, memory.read_bandwidth),
+            (transfer.destination, memory.write_bandwidth),
+        )
+        if place == memory.name and transfer.bytes
+    )
 
 
-def _late(start: Ints, end: Ints, need: Floats, slack: float) -> Iterator[tuple[float, int]]:
+def _late(
+    needs: Sequence[tuple[int, int, float, int]], slack: float
+) -> Iterator[tuple[float, int]]:
     """Serve transfers, given by start, earliest end first; of each busy stretch by how many
     picoseconds the first is late, and its row."""
-    needs = list(zip(start.tolist(), end.tolist(), need.tolist(), strict=True))
     clock, arrived, stretch, reported = 0.0, 0, 0, False
     waiting: list[tuple[int, int, float]] = []
     while waiting or arrived < len(needs):

@@ -1,8 +1,8 @@
 """The verifier of finished plans: naive checks that share nothing with the engines that make them.
 
 Nothing here may import more than the nouns (the plan, the target, units), and every check works
-from the plan's own records. Each is a sweep in O(n log n), but for reachability in the order of
-what is not ordered plainly, which is O(edges x steps / 64).
+from the plan's own records. Each is a sweep in O(n log n), but for reachability in the order,
+which is O(edges x steps / 64).
 """
 
 from __future__ import annotations

@@ -10,11 +10,8 @@ from dataclasses import fields
 from itertools import chain, pairwise
 from typing import Any
 
-import numpy as np
-
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
-from loadmaster.planning.verify.columns import spans_of
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Core
 
@@ -143,19 +140,18 @@ def times(facts: Facts) -> Iterator[str]:
         *plan.transfers,
         *chain(*plan.links.values()),
     ]
-    for number in np.flatnonzero(np.greater(*spans_of(timed))).tolist():
-        record = timed[number]
-        yield (
-            f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at"
-            f" {format_seconds(record.start)}"
-        )
-    start, end = facts.columns.jobs
-    for number in np.flatnonzero(end - start < [ps(job.compute) for job in plan.jobs]).tolist():
-        job = plan.jobs[number]
-        yield (
-            f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its"
-            f" {format_seconds(job.compute)} of arithmetic"
-        )
+    for record in timed:
+        if ps(record.end) < ps(record.start):
+            yield (
+                f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at"
+                f" {format_seconds(record.start)}"
+            )
+    for job in plan.jobs:
+        if ps(job.end) - ps(job.start) < ps(job.compute):
+            yield (
+                f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its"
+                f" {format_seconds(job.compute)} of arithmetic"
+            )
 
 
 def compute(facts: Facts) -> Iterator[str]:
