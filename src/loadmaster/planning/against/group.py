@@ -97,6 +97,15 @@ class Group:
         )
 
     @cached_property
+    def sees_all(self) -> bool:
+        """Whether every operand is seen as an array of as many elements as its storage has."""
+        return all(
+            math.prod(seen) == self.model.elements(storage)
+            for storage, uses in self.uses.items()
+            for seen, _ in uses
+        )
+
+    @cached_property
     def summed(self) -> int:
         """The extent of what the only loop nest sums over, if it is not grouped and both factors
         say where they have it; else 0."""
@@ -193,23 +202,18 @@ def reshaped(box: Box, old: Sequence[int], new: Sequence[int]) -> Box:
     Dimensions fall into runs of as many elements on both sides, as short as can be; in each run a
     part lies between two positions.
     """
-    result = [(0, 1)] * len(new)
-    left, right = [i for i, n in enumerate(old) if n > 1], [i for i, n in enumerate(new) if n > 1]
-    while left or right:
-        mine, its = [left.pop(0)], [right.pop(0)]
-        while (a := math.prod(old[i] for i in mine)) != (b := math.prod(new[i] for i in its)):
-            (mine if a < b else its).append((left if a < b else right).pop(0))
-        low = high = 0
-        for i in mine:
-            low, high = low * old[i] + box[i][0], high * old[i] + box[i][1] - 1
-        for place, i in enumerate(its):
-            inner = math.prod(new[k] for k in its[place + 1 :])
-            result[i] = (low // inner, high // inner + 1)
-            if low // inner != high // inner:
-                for k in its[place + 1 :]:
-                    result[k] = (0, new[k])
-                break
-            low, high = low % inner, high % inner
+    inner, steps = ([math.prod(shape[d + 1 :]) for d in range(len(shape))] for shape in (old, new))
+    common = {math.prod(old), *inner} & {math.prod(new), *steps}
+    result = []
+    for step, extent in zip(steps, new, strict=True):
+        least = max(size for size in common if size <= step)
+        most = min(size for size in common if size >= step * extent)
+        run = [(ends, size) for ends, size in zip(box, inner, strict=True) if least <= size < most]
+        low = sum(first * size for (first, _), size in run)
+        high = sum((last - 1) * size for (_, last), size in run)
+        # Behind a dimension of which several are needed, all of every other is.
+        crossed = low // (step * extent) != high // (step * extent)
+        result.append((0, extent) if crossed else (low // step % extent, high // step % extent + 1))
     return tuple(result)
 
 

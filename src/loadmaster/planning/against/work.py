@@ -92,7 +92,8 @@ class Work:
                 continue
             group, label = self.group(job), f"job {quoted(job.name)}"
             nests = group.main.nests
-            if any(nest.repeats != 1 for nest in nests) or not group.makes_one:
+            can_be_cut = group.makes_one and (group.sees_all or not job.ranges)
+            if any(nest.repeats != 1 for nest in nests) or not can_be_cut:
                 yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
             elif not job.ranges:
                 if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:

@@ -235,28 +235,18 @@ def completeness(facts: Facts) -> Iterator[str]:
     for job in facts.plan.jobs:
         for operator in job.operators:
             done[job.network, job.mini_batch][operator].append((job.tile, job.tiles))
-    batches = defaultdict(set)
-    for name, batch in done:
-        batches[name].add(batch)
     for network in facts.plan.networks:
-        here = batches[network.name]
-        for batch in sorted(here):
-            yield from _covered(
-                f"network {quoted(network.name)}, mini-batch {batch}",
-                tuple(operator.name for operator in network.operators),
-                done[network.name, batch],
-            )
+        label = f"network {quoted(network.name)}"
+        here = sorted(batch for name, batch in done if name == network.name)
+        operators = [operator.name for operator in network.operators]
+        for batch in here:
+            where = f"{label}, mini-batch {batch}"
+            yield from _covered(where, operators, done[network.name, batch])
         if network.operators and len(here) < network.mini_batches:
             missing = next(batch for batch in range(network.mini_batches) if batch not in here)
-            yield (
-                f"network {quoted(network.name)}: no job does mini-batch {missing} of"
-                f" {network.mini_batches}"
-            )
-        yield from (
-            f"network {quoted(network.name)} has no mini-batch {batch}"
-            for batch in here
-            if batch >= network.mini_batches
-        )
+            yield f"{label}: no job does mini-batch {missing} of {network.mini_batches}"
+        if here and here[-1] >= network.mini_batches:
+            yield f"{label} has no mini-batch {here[-1]}"
 
 
 def producers(facts: Facts) -> Iterator[str]:
@@ -388,7 +378,7 @@ def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
 
 
 def _covered(
-    where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]
+    where: str, operators: Sequence[str], done: dict[str, list[tuple[int, int]]]
 ) -> Iterator[str]:
     """Operators of one mini-batch against the (tile, tiles) of the jobs that do them."""
     for operator in operators:
