@@ -33,16 +33,6 @@ class Model:
         """Place of every operator in the order."""
         return {name: number for number, name in enumerate(self.operators)}
 
-    @cached_property
-    def channels(self) -> dict[str, int]:
-        """Output channels of the loop nest that makes a storage."""
-        return {
-            self.storage(write.tensor): op.nests[0].k
-            for op in self.operators.values()
-            if op.nests
-            for write in op.writes
-        }
-
     def tensor(self, name: str) -> Tensor:
         """A tensor, which may be a view."""
         return self.graph.tensors[name]

@@ -382,12 +382,11 @@ class Work:
         if job.ranges:
             return found
         shape, box = self._boxes_read(job).get(storage, ((), ()))
-        if job.tiles > 1 and storage in group.divided:
-            one = self._tensors[next(iter(found))].ranges == () if found else True
-            if one or box != whole(shape):
-                first, last = self._channels(job, group) or (0, 0)
-                channels = group.main.nests[0].k
-                touched = touched * last // channels - touched * first // channels
+        divides = job.tiles > 1 and storage in group.divided
+        if divides and (len(found) == 1 or box != whole(shape)):
+            first, last = self._channels(job, group) or (0, 0)
+            channels = group.main.nests[0].k
+            touched = touched * last // channels - touched * first // channels
         total = max(1, sum(found.values()))
         return {name: -(-touched * size // total) for name, size in found.items()}
 

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -44,6 +44,7 @@ class Use(NamedTuple):
     held: int | None
 
 
+@lru_cache(maxsize=2**16)
 def ps(seconds: float) -> int:
     """Picoseconds, in which times compare exactly."""
     return round(seconds * PICOSECONDS)
