@@ -132,36 +132,36 @@ class Facts:
         return max((ps(each.end) for each in chain[Timed](plan.jobs, plan.transfers)), default=0)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def tasks(self) -> list[Timed]:
         """All jobs, in the plan's order, then all copies."""
-        jobs = [(f"job {quoted(job.name)}", job) for job in self.plan.jobs]
-        copies = [(f"copy {quoted(copy.name)}", copy) for copy in self.copies]
+        return [*self.plan.jobs, *self.copies]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The same as steps."""
         return tuple(
-            Step(label, ps(step.start), ps(step.end), step.after)
-            for label, step in chain[tuple[str, Timed]](jobs, copies)
+            Step(
+                f"{'job' if isinstance(task, PlannedJob) else 'copy'} {quoted(task.name)}",
+                ps(task.start),
+                ps(task.end),
+                task.after,
+            )
+            for task in self.tasks
         )
 
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        return {
-            name: i
-            for i, name in enumerate(
-                (*(job.name for job in self.plan.jobs), *(copy.name for copy in self.copies))
-            )
-        }
+        return {task.name: i for i, task in enumerate(self.tasks)}
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
         """Steps of every core in the order in which it runs them: by start, then end, then place in
         the plan's list."""
         orders = defaultdict(list)
-        for i, job in enumerate(self.plan.jobs):
-            orders[job.core].append(i)
-        return {
-            core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i))
-            for core, order in orders.items()
-        }
+        for i in sorted(range(len(self.plan.jobs)), key=lambda i: self.steps[i][1:3]):
+            orders[self.plan.jobs[i].core].append(i)
+        return orders
 
     @cached_property
     def predecessors(self) -> list[list[int]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -29,13 +29,12 @@ def curves(facts: Facts) -> Iterator[str]:
     """Curves of link use are in order, never above what the link can carry, and agree with the
     transfers at all times. O(n log n)."""
     for name, segments in facts.plan.links.items():
-        start, end = _spans(segments)
-        for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
-            one, two = segments[number : number + 2]
-            yield (
-                f"the curve of link {name} has {span(one.start, one.end)} before"
-                f" {span(two.start, two.end)}"
-            )
+        for one, two in pairwise(segments):
+            if ps(one.end) > ps(two.start):
+                yield (
+                    f"the curve of link {name} has {span(one.start, one.end)} before"
+                    f" {span(two.start, two.end)}"
+                )
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
         yield from _astray(facts, name)
