@@ -13,12 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.planning.test_mutations import network, planned, with_records
-from tests.support.cut_networks import convolutions, cut_network
+from tests.planning.test_mutations import (
+    boxes_of_pieces,
+    network,
+    planned,
+    with_box,
+    with_records,
+)
+from tests.support.cut_networks import convolutions, cut_network, recomputing_plan
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
 from tests.support.networks import GraphBuilder, npu
 from tests.support.onnx_builder import constant, model
+from tests.support.summed_networks import network as summed_network
+from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
@@ -332,15 +340,11 @@ def half_the_work(plan: Plan) -> Iterator[Plan]:
 
 def bytes_for_nothing(plan: Plan) -> Iterator[Plan]:
     """One byte of every operand that is read moves."""
-    reads = {(j.name, x.tensor) for j in plan.jobs for x in j.reads if not j.ranges}
+    reads = {(j.name, x.tensor) for j in plan.jobs for x in j.reads}
     changed = with_records(
         plan,
         "jobs",
-        lambda j: (
-            j
-            if j.ranges
-            else replace(j, reads=tuple(replace(x, bytes=min(1, x.bytes)) for x in j.reads))
-        ),
+        lambda j: replace(j, reads=tuple(replace(x, bytes=min(1, x.bytes)) for x in j.reads)),
     )
     yield with_records(
         changed,
@@ -456,35 +460,13 @@ def operators_merged(plan: Plan) -> Iterator[Plan]:
         )
 
 
-def windows_narrower(plan: Plan) -> Iterator[Plan]:
-    """Convolutions in pieces are said to need no rows beyond those that they make."""
-
-    def narrow(record: Any) -> Any:
-        operands = tuple(
-            replace(
-                n,
-                windows=tuple(
-                    replace(w, behind=0, reach=0) if w.axis is not None else w for w in n.windows
-                ),
-            )
-            for n in record.operands
-        )
-        return replace(record, operands=operands)
-
-    if any(operator.operands for info in plan.networks for operator in info.operators):
-        yield with_records(
-            plan, "networks", lambda n: replace(n, operators=tuple(narrow(o) for o in n.operators))
-        )
-
-
 def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
     """Channels are said to lie along another dimension of as many elements."""
 
     def turned(record: Any) -> Any:
-        outer, channels, inner, first, last = record.channels or (1,) * 5
         return (
-            replace(record, channels=(inner, channels, outer, first, last))
-            if outer != inner
+            replace(record, shape=record.shape[::-1], ranges=record.ranges[::-1])
+            if len(record.ranges) == 3
             else record
         )
 
@@ -533,12 +515,11 @@ FORGERIES: dict[Forgery, tuple[str, ...]] = {
     precision_relabelled: ("chain",),
     scalars_for_nothing: ("pieces", "tiles", "batches"),
     half_the_work: ("chain",),
-    bytes_for_nothing: ("tiles", "batches", "chain"),
+    bytes_for_nothing: ("pieces", "tiles", "batches", "chain"),
     frugal_cores: ("pieces", "tiles", "chain"),
     slower_cores: ("tiles", "batches"),
     operators_gone: ("chain",),
     operators_merged: ("chain",),
-    windows_narrower: ("pieces",),
     channels_elsewhere: ("tiles",),
     bounds_raised: ("pieces", "tiles"),
     moved_sources: ("pieces", "copies", "chain"),
@@ -573,6 +554,87 @@ def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
 def test_the_file_alone_does_not_show_them(forge: Forgery) -> None:
     """Else these forgeries would not prove that the model is needed."""
     assert not verify(mended(next(forge(chain()[1]))))
+
+
+# Boxes that pieces read: the file shows that they fit one another, the model which they must be.
+
+
+def reads_dropped(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Each piece leaves out one thing that it reads, with its transfers and tiles."""
+    for job, operand, _, _ in boxes_of_pieces(plan):
+        reads = tuple(x for x in job.reads if x is not operand)
+        changed = with_records(
+            plan, "jobs", lambda j, w=job, r=reads: replace(j, reads=r) if j is w else j
+        )
+        own, tile = (job.name, operand.tensor), (job.core, operand.tensor, job.start)
+        transfers = tuple(t for t in plan.transfers if (t.job, t.tensor) != own)
+        kept = tuple(a for a in plan.allocations if (a.memory, a.tensor, a.start) != tile)
+        yield (
+            f"{job.name} without {operand.tensor}",
+            mended(replace(changed, transfers=transfers, allocations=kept)),
+        )
+
+
+def boxes_moved(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Each box that a piece reads is an element shorter or longer, where the tensor has it."""
+    for job, operand, box, held in boxes_of_pieces(plan):
+        for axis, ((first, last), (low, high)) in enumerate(zip(box, held, strict=True)):
+            for moved in (
+                (first - 1, last),
+                (first + 1, last),
+                (first, last - 1),
+                (first, last + 1),
+            ):
+                if low <= moved[0] < moved[1] <= high:
+                    ranges = (*box[:axis], moved, *box[axis + 1 :])
+                    yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
+
+
+def sums_shortened(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """The last pieces of all chains of an operator leave out the last term."""
+    for operators in {job.operators for job in plan.jobs if job.summed}:
+        end = max(job.summed[1] for job in plan.jobs if job.operators == operators and job.summed)
+
+        def less(job: PlannedJob, own: Any = operators, end: int = end) -> PlannedJob:
+            ends = job.operators == own and job.summed and job.summed[1] == end
+            return replace(job, summed=(job.summed[0], end - 1)) if ends else job
+
+        if any(job.summed[1:] == (end,) and job.summed[0] < end - 1 for job in plan.jobs):
+            yield operators[0], with_records(plan, "jobs", less)
+
+
+@cache
+def in_pieces(kind: str) -> tuple[list[Graph], Plan]:
+    """Plans of pieces: some recompute rows, some add to the sums of others."""
+    if kind == "sums":
+        return [summed_network(4)[1]], summed_plan()
+    if kind == "recomputed":
+        return [convolutions(rows=24, strides=(1, 1, 1), skip=False)], recomputing_plan()
+    return forged(kind)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (reads_dropped, "pieces"),
+        (reads_dropped, "sums"),
+        (boxes_moved, "pieces"),
+        (boxes_moved, "recomputed"),
+        (boxes_moved, "sums"),
+        (sums_shortened, "sums"),
+    ],
+)
+def test_pieces_that_read_other_boxes_than_they_need_are_found(
+    change: Callable[[Plan], Iterator[tuple[str, Plan]]], kind: str
+) -> None:
+    own, plan = in_pieces(kind)
+    needs_the_model = 0
+    for what, changed in change(plan):
+        if not verify(changed):
+            needs_the_model += 1
+            rules = {violation.rule for violation in verify_against(changed, own, plan.target)}
+            assert rules in ({"box"}, {"cut"}), what
+    assert needs_the_model, "a test that changes nothing proves nothing"
 
 
 # The other way round: another model.

@@ -4,7 +4,6 @@ from dataclasses import fields, replace
 from math import inf, isclose, nan
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,17 +145,16 @@ def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(
     tasks: list[tuple[int, int, int]],
 ) -> None:
     unit = 10**6
-    start, end, work = np.array(
-        sorted((at * unit, (at + life) * unit, work * unit) for at, life, work in tasks),
-        dtype=np.int64,
-    ).T
-    needs = list(zip(start.tolist(), end.tolist(), work.tolist(), strict=True))
-    stretches = [(begin, over) for begin, _, _ in needs for _, over, _ in needs if begin < over]
+    needs = sorted(
+        (at * unit, (at + life) * unit, float(work * unit), number)
+        for number, (at, life, work) in enumerate(tasks)
+    )
+    stretches = [(begin, over) for begin, *_ in needs for _, over, *_ in needs if begin < over]
     expected = any(
         sum(need[2] for need in needs if begin <= need[0] and need[1] <= over) > over - begin
         for begin, over in stretches
     )
-    assert bool(list(_late(start, end, work.astype(np.float64), 0.0))) == expected
+    assert bool(list(_late(needs, 0.0))) == expected
 
 
 @given(st.data())
@@ -219,7 +217,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3
     ).map(tuple),
     "tuple[PlannedOperand, ...]": st.lists(
-        st.builds(PlannedOperand, st.sampled_from(NAMES), st.sampled_from(NAMES), INTEGERS),
+        st.builds(
+            PlannedOperand,
+            st.sampled_from(NAMES),
+            st.sampled_from(NAMES),
+            INTEGERS,
+            st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
+        ),
         max_size=2,
     ).map(tuple),
 }

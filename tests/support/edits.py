@@ -207,7 +207,9 @@ def with_readers(*reads: tuple[str, ...]) -> Plan:
         plan = plus(
             plan, "jobs", replace(user, operators=("use",), after=("aux/pool#0@0", "aux/pool#1@0"))
         )
-        plan = plus(plan, "tensors", tensor(f"aux/z#{tile}", 64, name, is_output=True))
+        made = tensor(f"aux/z#{tile}", 64, name, is_output=True)
+        made = made if count > 1 else replace(made, shape=(), ranges=())
+        plan = plus(plan, "tensors", made)
         plan = plus(
             plan, "allocations", place(f"aux/z#{tile}", "dram", 9216 + 64 * tile, 64, 40, 50)
         )
@@ -228,3 +230,14 @@ def without_result() -> Plan:
     last = next(record for record in plan.jobs if record.name == "n/s@0")
     plan = job("n/s@0", job("n/p@0", plan, writes=()), reads=last.reads[1:], after=("n/q@0",))
     return streamed(plan)
+
+
+def without_layout(plan: Plan) -> Plan:
+    """The plan that does not say how the channels of what is cut over them lie."""
+    return replace(
+        plan,
+        tensors=tuple(
+            replace(t, shape=t.shape[1:2], ranges=t.ranges[1:2]) if len(t.ranges) == 3 else t
+            for t in plan.tensors
+        ),
+    )

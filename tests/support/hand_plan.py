@@ -42,11 +42,14 @@ def us(microseconds: float) -> float:
 def tensor(
     name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False
 ) -> PlannedTensor:
-    """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile`` of the first
-    mini-batch."""
+    """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile``: one of two
+    tiles over channels in the first mini-batch."""
     network, _, rest = name.partition("/")
     storage, _, batch = rest.split("#")[0].partition("@")
-    return PlannedTensor(name, network, storage, int(batch or 0), size, kind, is_output, producer)
+    tile = rest.partition("#")[2]
+    place = ((2,), ((int(tile), int(tile) + 1),)) if tile else ((), ())
+    own = (name, network, storage, int(batch or 0), size, kind, is_output, producer)
+    return PlannedTensor(*own, *place)
 
 
 def job(

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import constant, model, node
 
-from loadmaster.planning.verify.pieces import renamed
+from loadmaster.planning.against.group import reshaped as reshaped_to_check
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.window import (
@@ -348,7 +348,7 @@ def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensi
         held = np.arange(24).reshape(target)[tuple(slice(a, b) for a, b in found)]
         assert set(numbers.ravel().tolist()) <= set(held.ravel().tolist())
         if volume(each):
-            assert list(found) == renamed(each, shape, target)
+            assert tuple(found) == reshaped_to_check(each, shape, target)
             assert shape != target or list(found) == list(map(tuple, each))
 
 

@@ -37,7 +37,7 @@ from loadmaster.planning.plan_records import (
     Rate,
 )
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import MiniBatch, NetworkTiming, Workload
+from loadmaster.workloads.job import MiniBatch, NetworkTiming, Ranges, Workload
 
 
 class Outcome:
@@ -240,7 +240,7 @@ def _network_notes(workload: Workload) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class _Access:
     """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of
-    the private buffer.
+    the private buffer, and the box.
 
     ``memories`` are those that it reads the tensor from, or writes it to.
     """
@@ -250,6 +250,7 @@ class _Access:
     moved: int
     tile: int
     memories: tuple[str, ...]
+    ranges: Ranges
 
 
 class _Writer:
@@ -299,7 +300,15 @@ class _Writer:
             for row in self._placement.used[:, rows].T.tolist()
         ]
         names = [tensors[number].name for number in tensor[rows].tolist()]
-        columns = (names, write[rows].tolist(), moved[kept].tolist(), tile[kept].tolist(), memories)
+        ranges = [use.ranges for job in self._workload.jobs for use in (*job.reads, *job.writes)]
+        columns = (
+            names,
+            write[rows].tolist(),
+            moved[kept].tolist(),
+            tile[kept].tolist(),
+            memories,
+            [ranges[row] for row in rows.tolist()],
+        )
         made = iter(records_of(_Access, len(rows), *columns))
         return [
             list(islice(made, count))
@@ -365,6 +374,7 @@ class _Writer:
                 len(self._uses),
                 *columns,
                 [access.moved for _, access, _ in self._uses],
+                [access.ranges for _, access, _ in self._uses],
             )
         )
         for job in self._by_time:

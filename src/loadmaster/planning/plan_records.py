@@ -14,7 +14,7 @@ from loadmaster.core.shown import DisplayMixin
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of plan files."""
 
 
@@ -51,10 +51,10 @@ class PlannedTensor:
 
     ``storage`` is its name in the network, and a plan lists the tiles of one storage in their
     order; ``producer`` is the name of the job that writes it, empty if it exists from the start. A
-    tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for what is whole,
-    and for tiles over output channels of operators whose ranges are not known. Such a tile says in
-    ``channels`` (outer, channels, inner, first, last): of the storage as an array of outer x
-    channels x inner elements it holds the channels [first, last).
+    tile holds the box ``ranges`` of the storage as an array of ``shape``: for every dimension the
+    first element and the one after the last. ``ranges`` are empty for what is whole. Tiles over
+    output channels see the storage as an array of outer x channels x inner elements, or of channels
+    alone where it is not known how these lie.
 
     What has ``summed`` is no tile of the storage: it holds partial sums for the elements
     ``ranges``, over the range [first, last) of what its operator sums over, each as wide as an
@@ -71,18 +71,19 @@ class PlannedTensor:
     producer: str
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
-    channels: tuple[int, ...] = ()
     summed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperand:
-    """A job's access to a tensor: the memory where it finds or leaves it, and the bytes that cross
-    the core's port."""
+    """A job's access to a tensor: the memory where it finds or leaves it, the bytes that cross the
+    core's port, and the box ``ranges`` of the tensor's storage that it takes from there; empty for
+    all that the tensor holds."""
 
     tensor: str
     memory: str
     bytes: int
+    ranges: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from loadmaster.core.arguments import validate_arguments
@@ -26,16 +26,13 @@ from loadmaster.planning.against.work import Rebuilt, Work
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import Goal, goal_of
-from loadmaster.planning.plan_records import PlannedJob, PlanRecord
+from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.verify.facts import ps, quoted
 from loadmaster.planning.verify.plan import tell, verify
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
-
-Key = tuple[str, str, int]
-"""Core, tensor, picosecond at which a job starts."""
 
 
 class Costs:
@@ -75,41 +72,24 @@ class Costs:
                 )
 
     def bytes(self) -> Iterator[str]:
-        """Jobs read and write the tensors that they must, and as many bytes of each as cross the
-        core's port."""
+        """Jobs read and write as many bytes of each tensor as cross the core's port."""
         for number, job in enumerate(self._rebuilt.planned):
-            for write, operands in ((False, job.reads), (True, job.writes)):
-                due = {
-                    name: size
-                    for (name, writes), size in self._moved[number].items()
-                    if writes == write
-                }
-                verb = "write" if write else "read"
-                yield from (
-                    f"job {quoted(job.name)} does not {verb} {quoted(name)}, of which it needs"
-                    f" {due[name]} bytes"
-                    for name in sorted(due.keys() - {operand.tensor for operand in operands})
-                )
+            for verb, operands in (("read", job.reads), ("write", job.writes)):
                 for operand in operands:
-                    if operand.bytes != due.get(operand.tensor, 0):
-                        says = f"{verb}s {operand.bytes} bytes of {quoted(operand.tensor)}"
+                    due = self._moved[number][operand.tensor, verb == "write"]
+                    if operand.bytes != due:
                         yield (
-                            f"job {quoted(job.name)} {says}, on {job.core} it must {verb}"
-                            f" {due.get(operand.tensor, 0)}"
+                            f"job {quoted(job.name)} {verb}s {operand.bytes} bytes of"
+                            f" {quoted(operand.tensor)}, on {job.core} it must {verb} {due}"
                         )
 
     def tiles(self) -> Iterator[str]:
         """Private buffers hold the tiles that go with those bytes."""
-        stated: dict[Key, Counter[int]] = defaultdict(Counter)
-        for allocation in self._plan.allocations:
-            if allocation.memory in self._core:
-                stated[allocation.memory, allocation.tensor, ps(allocation.start)][
-                    allocation.bytes
-                ] += 1
+        stated = {(a.memory, a.tensor, ps(a.start), a.bytes) for a in self._plan.allocations}
         buffers = {core.name: core.buffer for core in self._plan.target.cores}
         for number, job in enumerate(self._rebuilt.planned):
             for name, size in self._tiles[number].items() if buffers[job.core] else ():
-                if size not in stated[job.core, name, ps(job.start)]:
+                if (job.core, name, ps(job.start), size) not in stated:
                     yield (
                         f"job {quoted(job.name)}: the tile of {quoted(name)} in {job.core} takes"
                         f" {size} bytes, the plan says otherwise"
@@ -123,12 +103,9 @@ class Costs:
             table.operand_write.tolist(),
         )
         for row, (number, tensor, write) in enumerate(zip(*columns, strict=True)):
-            core, name = self._core[self._planned(number).core], tensors[tensor].name
+            core, name = self._core[self._rebuilt.planned[number].core], tensors[tensor].name
             self._moved[number][name, write] += int(table.moved[row, core])
             self._tiles[number][name] += int(table.tile[row, core])
-
-    def _planned(self, number: int) -> PlannedJob:
-        return self._rebuilt.planned[number]
 
 
 _ROUNDING = 1e-12
@@ -215,6 +192,7 @@ def verify_against(
         },
         {"operator": lambda: operators(plan, models)},
         {"tensor": lambda: tensors(plan, models), "fusion": work.fusions, "cut": work.cuts},
+        {"box": work.boxes},
         {"work": work.amounts},
     )
     for stage in stages:

@@ -81,19 +81,20 @@ class Role(StrEnum):
     """Outside the loop nests: each byte moves exactly once."""
 
 
+Ranges = tuple[tuple[int, ...], ...]
+"""First element and the one after the last, for every dimension of something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A job's use of one tensor instance: ``bytes`` is the least that it moves, ``nest`` the loop
-    nest it belongs to."""
+    """A job's use of the box ``ranges`` of one tensor instance, empty for all that it holds:
+    ``bytes`` is the least that it moves, ``nest`` the loop nest it belongs to."""
 
     tensor: str
     bytes: int
     role: Role = Role.ONCE
     nest: int = -1
-
-
-Ranges = tuple[tuple[int, ...], ...]
-"""First element and the one after the last, for every dimension of something."""
+    ranges: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,9 @@ class TensorInstance:
     mini-batch is 0.
 
     ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1
-    for none. A part of a storage holds the elements ``ranges`` of its ``shape``; of what is whole,
-    or cut over channels, both are empty. A part over ``channels`` says (outer, channels, inner,
-    first, last): of the storage as an array of outer x channels x inner elements it holds the
-    channels [first, last). Of what is summed up in parts, ``summed`` says that a tensor is no part
-    of the storage, but holds its sums over the range [first, last) of what is summed.
+    for none. It holds the box ``ranges`` of the storage as an array of ``shape``; all of it where
+    that is empty. Of what is summed up in parts, ``summed`` says that a tensor is no part of the
+    storage, but holds its sums over the range [first, last) of what is summed.
     """
 
     name: str
@@ -119,7 +118,6 @@ class TensorInstance:
     producer: int = -1
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
-    channels: tuple[int, ...] = ()
     summed: tuple[int, ...] = ()
 
 
@@ -168,49 +166,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class OperandWindow:
-    """Elements along one dimension of an operand that elements [first, last) along dimension
-    ``axis`` of the result need; None: all.
-
-    They are ``unit`` times [floor((first x stride + ahead - behind) / divide), floor(((last - 1) x
-    stride + ahead - behind + reach) / divide) + 1), clipped to the dimension. If the operator sums
-    over the dimension (``summed``), a piece of a chain needs the range that it sums.
-    """
-
-    axis: int | None
-    stride: int = 1
-    divide: int = 1
-    ahead: int = 0
-    behind: int = 0
-    reach: int = 0
-    unit: int = 1
-    summed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperandNeeds:
-    """What an operator in pieces needs of a storage that it reads as an array of ``shape``; without
-    windows all of it."""
-
-    tensor: str
-    shape: tuple[int, ...]
-    windows: tuple[OperandWindow, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorInfo:
     """An operator that some job must cover, and the tensors, by their names in the network, that it
-    reads and writes.
-
-    Of an operator in pieces also the ``shape`` of its result, and what parts of the result need of
-    every operand.
-    """
+    reads and writes; of an operator in pieces also the ``shape`` of its result."""
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     shape: tuple[int, ...] = ()
-    operands: tuple[OperandNeeds, ...] = ()
 
 
 @dataclass(frozen=True)

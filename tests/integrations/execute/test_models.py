@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.support.command_line import run
+from tests.support.edits import without_layout
 from tests.support.efforts import SEPARATE
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import absent, constant, info, model, node, save
@@ -218,7 +219,7 @@ def test_the_command_says_what_differs(tmp_path: Path) -> None:
     nodes = ["[product] y = MatMul(x, w)"]
     path = save(tmp_path, model(nodes, {"x": (4, 64)}, ["y"], [weight("w", 64, 64)]), "net.onnx")
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
-    untold = replace(plan, tensors=tuple(replace(each, channels=()) for each in plan.tensors))
+    untold = without_layout(plan)
     assert lm.verify(untold) == ()
     code, _, said = invoke(untold.save(tmp_path / "plan.json"), "--run", path)
     assert code == 1

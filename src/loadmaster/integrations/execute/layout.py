@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import starmap
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from loadmaster.integrations.execute.model import SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS
 from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.job import Ranges
 
 Memories = dict[str, Array]
 
@@ -37,8 +41,7 @@ class Layout:
         for each in plan.allocations:
             self._stays[each.tensor, each.memory].append(each)
             if each.memory in self._used:
-                end = each.offset + each.bytes
-                self._used[each.memory] = max(self._used[each.memory], end)
+                self._used[each.memory] = max(self._used[each.memory], each.offset + each.bytes)
 
     def _width(self, tensor: PlannedTensor) -> int:
         value = self._models[tensor.network].values[tensor.storage]
@@ -50,8 +53,10 @@ class Layout:
     def turned(self, network: str, weight: str) -> Step | None:
         """The transposition as whose result a weight lies in parts: plans take a weight to be laid
         out as its reader needs it."""
-        in_channels = any(part.channels for part in self.parts[network, weight, 0])
-        return self._models[network].turns.get(weight) if in_channels else None
+        model, parts = self._models[network], self.parts[network, weight, 0]
+        if all(part.shape == model.values[weight].shape for part in parts):
+            return None
+        return model.turns.get(weight)
 
     def memories(self, byte: int) -> Memories:
         """Memories as long as the plan uses them, full of a byte."""
@@ -62,15 +67,13 @@ class Layout:
     def view(self, array: Array, tensor: PlannedTensor) -> Array:
         """The part of its storage that a tensor holds. Raises `PlanError` if the plan does not
         tell."""
-        if tensor.ranges:
-            return array.reshape(tensor.shape)[tuple(slice(*each) for each in tensor.ranges)]
-        if tensor.channels:
-            *shape, first, last = tensor.channels
-            return array.reshape(shape)[:, first:last]
-        if len(self.parts[tensor.network, tensor.storage, tensor.mini_batch]) > 1:
-            text = f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
-            raise PlanError(f"{text} tell which: plan again with another --cut")
-        return array
+        if math.prod(tensor.shape) != array.size:
+            raise PlanError(
+                f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
+                " tell which: plan again with another --cut"
+            )
+        seen = array.reshape(tensor.shape)
+        return seen[tuple(starmap(slice, tensor.ranges))] if tensor.ranges else seen
 
     def bytes_at(
         self, memories: Memories, tensor: str, memory: str, start: float, end: float
@@ -83,10 +86,13 @@ class Layout:
                 return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
         raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
 
-    def load(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
-        """Take a tensor's elements from its bytes."""
-        part = self.view(array, tensor)
+    def load(self, data: Array, array: Array, tensor: PlannedTensor, ranges: Ranges = ()) -> None:
+        """Take a tensor's elements, or a box of them, from its bytes."""
+        found = np.empty_like(array)
+        part = self.view(found, tensor)
         part[...] = data[: part.nbytes].view(part.dtype).reshape(part.shape)
+        box = replace(tensor, ranges=ranges or tensor.ranges)
+        self.view(array, box)[...] = self.view(found, box)
 
     def store(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
         """Put a tensor's elements into its bytes, of which none is kept."""

@@ -106,8 +106,9 @@ class SourceModel:
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         graph = model.graph
-        made = {name for node in graph.node for name in node.output}
-        made -= {each.name for each in graph.output}
+        made = {name for node in graph.node for name in node.output} - {
+            each.name for each in graph.output
+        }
         written = [name for each in self.network.operators for name in each.writes if name in made]
         graph.output.extend(self._typed(written))
         # Sizes are those that the network was planned with, not the file's.

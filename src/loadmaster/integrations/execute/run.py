@@ -159,9 +159,10 @@ def run_plan(
         executor = _Executor(plan, models, generator)
         for number in range(orders):
             outputs: list[OutputCheck] = []
-            where = f"order {number + 1} of seed {seed}"
-            texts = list(executor.run(number, outputs))
-            violations += [Violation("run", f"{where}: {text}") for text in texts]
+            violations += [
+                Violation("run", f"order {number + 1} of seed {seed}: {text}")
+                for text in executor.run(number, outputs)
+            ]
             if violations:
                 break
     return Execution(
@@ -191,7 +192,7 @@ class _Executor:
     def run(self, number: int, outputs: list[OutputCheck]) -> Iterator[str]:
         """Run everything in an order, and say what differs: results of the first job of which
         they do, and outputs."""
-        byte, layout, wrong = FILLS[number % len(FILLS)], self.layout, ""
+        byte, layout, wrong = FILLS[number % len(FILLS)], self.layout, False
         memories = layout.memories(byte)
         doing = "the plan"
         try:
@@ -201,8 +202,8 @@ class _Executor:
                 if isinstance(task, PlannedJob):
                     found = self._run_job(task, memories, byte)
                     if found and not wrong:
-                        wrong = f"job {doing} makes other elements than the whole model: {found}"
-                        yield wrong
+                        wrong = True
+                        yield f"job {doing} makes other elements than the whole model: {found}"
                     continue
                 source, destination = (
                     layout.bytes_at(memories, task.tensor, memory, task.start, task.end)[
@@ -221,13 +222,14 @@ class _Executor:
     def _provide(self, memories: Memories) -> None:
         """Put weights and inputs where they are at first."""
         layout = self.layout
-        for tensor in (each for each in self._plan.tensors if not each.producer):
+        for tensor in self._plan.tensors:
+            if tensor.producer:
+                continue
             name, model = tensor.storage, self._models[tensor.network]
             array = self._inputs[tensor.network, tensor.mini_batch].get(name)
             if array is None:
                 turned = layout.turned(tensor.network, name)
                 array = model.constant(turned.node.result.name if turned else name)
-            array = array.reshape(model.values[name].shape)
             layout.store(layout.bytes_at(memories, tensor.name, self._main, 0, 0), array, tensor)
 
     def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> str:
@@ -238,9 +240,8 @@ class _Executor:
         for operand in job.reads:
             tensor = layout.tensors[operand.tensor]
             array = work.array(tensor.storage, bool(tensor.summed))
-            layout.load(
-                layout.bytes_at(memories, tensor.name, operand.memory, *times), array, tensor
-            )
+            data = layout.bytes_at(memories, tensor.name, operand.memory, *times)
+            layout.load(data, array, tensor, operand.ranges)
         written = [layout.tensors[operand.tensor] for operand in job.writes]
         ends = not any(tensor.summed for tensor in written)
         shape = model.steps[job.operators[0]].node.result.shape
@@ -279,9 +280,10 @@ class _Executor:
                         layout.bytes_at(memories, tensor.name, self._main, end, end), found, tensor
                     )
                 difference, tolerance, text = differences(found.reshape(its.shape), its)
-                kind = str(its.dtype)
                 outputs.append(
-                    OutputCheck(network, batch, name, kind, its.size, difference, tolerance)
+                    OutputCheck(
+                        network, batch, name, str(its.dtype), its.size, difference, tolerance
+                    )
                 )
                 if text:
                     yield (

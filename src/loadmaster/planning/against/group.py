@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from loadmaster.planning.against.model import Model
+from loadmaster.planning.verify.boxes import Box, hull, volume
 from loadmaster.workloads.graph import Op
-from loadmaster.workloads.job import OperandNeeds, OperandWindow
+from loadmaster.workloads.window import ALL, SUMMED, Window
+
+Use = tuple[tuple[int, ...], tuple[Window, ...]]
+"""The shape in which an operator reads a storage, and its windows."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Operators that run as one job, whole or in pieces: ``needs`` of what comes from outside, by
-    storage."""
+    """Operators that run as one job, whole or in pieces."""
 
     model: Model
     names: tuple[str, ...]
@@ -48,14 +51,33 @@ class Group:
         return {storage: size for storage, size in all_of.items() if storage not in self.made}
 
     @cached_property
-    def needs(self) -> dict[str, list[OperandNeeds]]:
-        """What parts of the result need of each storage from outside."""
-        found: dict[str, list[OperandNeeds]] = defaultdict(list)
-        for op in self.ops:
-            for operand in self.model.needs(op):
-                if operand.tensor not in self.made:
-                    found[operand.tensor].append(operand)
+    def uses(self) -> dict[str, list[Use]]:
+        """Every way in which the operators read each storage, their own results among them."""
+        found: dict[str, list[Use]] = defaultdict(list)
+        for access in (access for op in self.ops for access in op.reads if access.bytes):
+            storage = self.model.storage(access.tensor)
+            seen = self.model.tensor(storage if access.of_storage else access.tensor).shape
+            found[storage].append((seen, access.windows or (ALL,) * len(seen)))
         return found
+
+    def needed(self, storage: str, box: Box, terms: Sequence[int]) -> Box | None:
+        """The box of a storage that a part of the result needs, or a piece that takes some terms of
+        its sum; None for nothing.
+
+        A piece that does not take the last terms needs nothing but what is summed.
+        """
+        found, shape = list[Box](), self.model.tensor(storage).shape
+        for seen, windows in self.uses[storage]:
+            if not terms or terms[1] == self.summed or SUMMED in windows:
+                part = tuple(
+                    (terms[0], terms[1])
+                    if terms and window == SUMMED
+                    else _range(window, box, extent)
+                    for window, extent in zip(windows, seen, strict=True)
+                )
+                if volume(part):
+                    found.append(part if seen == shape else reshaped(part, seen, shape))
+        return hull(found) if found else None
 
     def operands_with(self, storage: str) -> set[str]:
         """Operands of loop nests that a storage is a part of."""
@@ -75,6 +97,15 @@ class Group:
         )
 
     @cached_property
+    def sees_all(self) -> bool:
+        """Whether every operand is seen as an array of as many elements as its storage has."""
+        return all(
+            math.prod(seen) == self.model.elements(storage)
+            for storage, uses in self.uses.items()
+            for seen, _ in uses
+        )
+
+    @cached_property
     def summed(self) -> int:
         """The extent of what the only loop nest sums over, if it is not grouped and both factors
         say where they have it; else 0."""
@@ -84,15 +115,15 @@ class Group:
             for name in (nest.input, nest.weight)
         }
         found = {
-            tuple(n for n, w in zip(o.shape, o.windows, strict=True) if w.summed)
-            for f in factors
-            for o in self.needs.get(f, [])
+            tuple(n for n, window in zip(*use, strict=True) if window == SUMMED)
+            for factor in factors
+            for use in self.uses.get(factor, [])
         }
         extents = {(nest.c,) for nest in self.main.nests}
         divides = (
             len(self.main.nests) == 1
             and self.main.nests[0].groups == 1
-            and factors <= self.needs.keys()
+            and factors <= self.uses.keys() - self.made.keys()
         )
         return self.main.nests[0].c if divides and found == extents else 0
 
@@ -108,9 +139,13 @@ class Group:
 
     @cached_property
     def result_channels(self) -> tuple[int, ...]:
-        """Elements outside, along and inside the output channels: second in a convolution's result,
-        last in a matrix product's."""
-        return _around(self.shape, self._channel_axis)
+        """Elements outside, along and inside the output channels of all results: second in a
+        convolution's, last in a matrix product's; channels alone where that is not known."""
+        nest, axis = self.main.nests[0], self._channel_axis
+        fused = (write.tensor for op in self.ops[1:] for write in op.writes)
+        as_many = all(self.model.elements(name) == math.prod(self.shape) for name in fused)
+        known = as_many and self.shape[axis : axis + 1] == (nest.k,)
+        return _around(self.shape, axis) if known else (nest.k,)
 
     @cached_property
     def _channel_axis(self) -> int:
@@ -119,12 +154,11 @@ class Group:
     def operand_channels(self, storage: str) -> set[tuple[int, ...]]:
         """The same of an operand, for every way in which it is read and each dimension that goes
         with the output channels."""
-        channels = OperandWindow(self._channel_axis)
-        return {
-            _around(needs.shape, d)
-            for needs in self.needs.get(storage, ())
-            for d, window in enumerate(needs.windows)
-            if window == channels
+        return {(self.main.nests[0].k,)} | {
+            _around(shape, d)
+            for shape, windows in self.uses.get(storage, ())
+            for d, window in enumerate(windows)
+            if window == Window(self._channel_axis)
         }
 
     @cached_property
@@ -145,9 +179,42 @@ class Group:
                 )
                 own = (
                     along or (op is self.main and shape == (nest.k,)) or read.tensor == nest.weight
-                ) and not (op is self.main and nest.input in read.part_of)
+                ) and nest.input not in read.part_of
                 (apart if own else together).add(self.model.storage(read.tensor))
         return frozenset(apart - together)
+
+
+def _range(window: Window, box: Box, extent: int) -> tuple[int, int]:
+    """Elements of an operand's dimension that a part of the result needs."""
+    if window.axis < 0:
+        return 0, extent
+    first, last = box[window.axis]
+    scale, divide, unit = window.numerator, window.denominator, window.unit
+    begin = max(0, min((first * scale + window.low) // divide * unit, extent))
+    end = (((last - 1) * scale + window.high) // divide + 1) * unit
+    return begin, max(begin, min(end, extent))
+
+
+def reshaped(box: Box, old: Sequence[int], new: Sequence[int]) -> Box:
+    """The smallest part of an array of shape ``new`` that holds a part of shape ``old``, element
+    after element the same array.
+
+    Dimensions fall into runs of as many elements on both sides, as short as can be; in each run a
+    part lies between two positions.
+    """
+    inner, steps = ([math.prod(shape[d + 1 :]) for d in range(len(shape))] for shape in (old, new))
+    common = {math.prod(old), *inner} & {math.prod(new), *steps}
+    result = []
+    for step, extent in zip(steps, new, strict=True):
+        least = max(size for size in common if size <= step)
+        most = min(size for size in common if size >= step * extent)
+        run = [(ends, size) for ends, size in zip(box, inner, strict=True) if least <= size < most]
+        low = sum(first * size for (first, _), size in run)
+        high = sum((last - 1) * size for (_, last), size in run)
+        # Behind a dimension of which several are needed, all of every other is.
+        crossed = low // (step * extent) != high // (step * extent)
+        result.append((0, extent) if crossed else (low // step % extent, high // step % extent + 1))
+    return tuple(result)
 
 
 def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:

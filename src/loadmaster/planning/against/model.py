@@ -10,9 +10,7 @@ from functools import cached_property
 
 from loadmaster.core.names import unique_names
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.job import OperandNeeds, OperandWindow
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import SUMMED, Window
 
 _FREE = (OpClass.VIEW, OpClass.SHAPE)
 
@@ -35,16 +33,6 @@ class Model:
         """Place of every operator in the order."""
         return {name: number for number, name in enumerate(self.operators)}
 
-    @cached_property
-    def channels(self) -> dict[str, int]:
-        """Output channels of the loop nest that makes a storage."""
-        return {
-            self.storage(write.tensor): op.nests[0].k
-            for op in self.operators.values()
-            if op.nests
-            for write in op.writes
-        }
-
     def tensor(self, name: str) -> Tensor:
         """A tensor, which may be a view."""
         return self.graph.tensors[name]
@@ -66,18 +54,6 @@ class Model:
             if access.bytes:
                 found[storage] = max(access.bytes, found.get(storage, 0))
         return found
-
-    def needs(self, op: Op) -> tuple[OperandNeeds, ...]:
-        """What parts of an operator's result need of its operands, as plans say it."""
-        accesses = [access for access in op.reads if access.bytes]
-        return tuple(
-            OperandNeeds(
-                self.storage(a.tensor),
-                self.tensor(self.storage(a.tensor) if a.of_storage else a.tensor).shape,
-                tuple(_plain(window) for window in a.windows),
-            )
-            for a in accesses
-        )
 
     @cached_property
     def needed(self) -> frozenset[str]:
@@ -134,19 +110,4 @@ def models_of(graphs: Sequence[Graph]) -> tuple[Model, ...]:
     names = unique_names(graph.name for graph in graphs)
     return tuple(
         Model(name, without_updates(graph)) for name, graph in zip(names, graphs, strict=True)
-    )
-
-
-def _plain(window: Window) -> OperandWindow:
-    if window.axis < 0:
-        return OperandWindow(None, summed=window == SUMMED)
-    ahead, behind = max(0, window.low), max(0, -window.low)
-    return OperandWindow(
-        window.axis,
-        window.numerator,
-        window.denominator,
-        ahead,
-        behind,
-        window.high - window.low,
-        window.unit,
     )

@@ -11,22 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 
 from loadmaster.planning.against.group import Group
 from loadmaster.planning.against.model import Model
-from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
+from loadmaster.planning.plan_records import PlannedJob, PlanRecord
+from loadmaster.planning.verify.boxes import Box, held, hull, is_within, taken, text, volume, whole
 from loadmaster.planning.verify.facts import quoted
-from loadmaster.planning.verify.pieces import (
-    adds_only,
-    common_elements,
-    needed_part,
-    owned_bytes,
-    owned_parts,
-    renamed,
-    sum_extent,
-    volume,
-)
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, Ranges, Role, TensorInstance, Workload
 
@@ -56,19 +46,7 @@ class Work:
         self._models = {model.name: model for model in models}
         self._rank = {model.name: number for number, model in enumerate(models)}
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
-        self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
         self._tensors = {tensor.name: tensor for tensor in plan.tensors}
-        self._owns = owned_parts(plan)
-        self._operators = {
-            (network.name, operator.name): operator
-            for network in plan.networks
-            for operator in network.operators
-        }
-        self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
-        for tensor in (each for each in plan.tensors if not each.summed):
-            self._stored[
-                tensor.network, tensor.storage, 0 if tensor.kind == "weight" else tensor.mini_batch
-            ].append(tensor)
 
     def group(self, job: PlannedJob) -> Group:
         """The operators of a job."""
@@ -114,7 +92,8 @@ class Work:
                 continue
             group, label = self.group(job), f"job {quoted(job.name)}"
             nests = group.main.nests
-            if any(nest.repeats != 1 for nest in nests) or not group.makes_one:
+            can_be_cut = group.makes_one and (group.sees_all or not job.ranges)
+            if any(nest.repeats != 1 for nest in nests) or not can_be_cut:
                 yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
             elif not job.ranges:
                 if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:
@@ -125,11 +104,13 @@ class Work:
             else:
                 if job.summed and (
                     self.plan.target.main.in_place
-                    or group.summed != sum_extent(self._operators[job.network, job.operators[0]])
+                    or not group.summed
+                    or job.summed[1] > group.summed
+                    or self._adds_only(job) != (job.summed[1] < group.summed)
                 ):
                     yield (
                         f"{label} takes a part of the sum of {quoted(job.operators[0])}, which"
-                        " cannot be cut on this machine"
+                        " cannot be cut so on this machine"
                     )
                 for axis, (first, last) in enumerate(job.ranges):
                     if last - first < group.shape[axis] and not _whole_steps(
@@ -139,11 +120,68 @@ class Work:
                             f"{label} is cut along dimension {axis} of {quoted(job.operators[0])},"
                             " where that cannot be cut so"
                         )
-        yield from self._channels_of_tensors()
 
-    def _channels_of_tensors(self) -> Iterator[str]:
-        """Channels of tensors are those of the operator that writes them, or of one that reads them
-        in tiles."""
+    def boxes(self) -> Iterator[str]:
+        """Pieces read just what their part of the result needs, and tiles over channels all or the
+        channels of their own. O(reads + operands of operators x pieces)."""
+        due = self._channel_arrays()
+        for tensor in self.plan.tensors:
+            known = self._models[tensor.network].tensor(tensor.storage).shape
+            if tensor.ranges and tensor.shape not in due.get(tensor.name, {known}):
+                yield (
+                    f"tensor {quoted(tensor.name)} is said to hold channels along which"
+                    f" {quoted(tensor.storage)} is not cut"
+                )
+        for job in self.plan.jobs:
+            group, read = self.group(job), self._boxes_read(job)
+            for storage in group.uses if job.ranges else ():
+                yield from self._needs(job, group, storage, read.get(storage))
+            for storage, (shape, box) in read.items() if job.tiles > 1 and not job.ranges else ():
+                if box != whole(shape) and storage not in group.divided:
+                    yield (
+                        f"job {quoted(job.name)} reads {text(box)} of {quoted(storage)}, of which"
+                        " all of its channels need all"
+                    )
+
+    def _needs(
+        self, job: PlannedJob, group: Group, storage: str, read: tuple[Sequence[int], Box] | None
+    ) -> Iterator[str]:
+        """What a piece reads of a storage against what its part of the result needs."""
+        needed = group.needed(storage, job.ranges, job.summed)
+        shape, found = read or ((), None)
+        if storage in group.made:
+            seen = group.model.tensor(storage).shape
+            if needed and (seen != group.shape or not is_within(needed, job.ranges)):
+                yield (
+                    f"job {quoted(job.name)} needs more of {quoted(storage)} than the part of it"
+                    " that it makes"
+                )
+            return
+        if needed is not None and shape != group.model.tensor(storage).shape:
+            # Of parts over channels a piece reads all.
+            needed = whole(shape)
+        if found != needed:
+            says = "nothing" if found is None else text(found)
+            due = "nothing" if needed is None else text(needed)
+            yield (
+                f"job {quoted(job.name)} reads {says} of {quoted(storage)}, where its part of the"
+                f" result needs {due}"
+            )
+
+    def _boxes_read(self, job: PlannedJob) -> dict[str, tuple[Sequence[int], Box]]:
+        """The box of each storage that a job reads, and the shape that it is a box of."""
+        found: dict[str, tuple[Sequence[int], Box]] = {}
+        for operand in job.reads:
+            tensor = self._tensors[operand.tensor]
+            if not tensor.summed:
+                box = taken(operand, tensor)
+                _, before = found.get(tensor.storage, ((), box))
+                found[tensor.storage] = tensor.shape, hull([before, box])
+        return found
+
+    def _channel_arrays(self) -> dict[str, set[tuple[int, ...]]]:
+        """As which arrays tensors may be cut over channels, of which an operator in tiles writes or
+        reads some."""
         due: dict[str, set[tuple[int, ...]]] = defaultdict(set)
         for job in self.plan.jobs:
             if job.tiles > 1 and not job.ranges:
@@ -151,16 +189,11 @@ class Work:
                 for operand in job.writes:
                     due[operand.tensor].add(group.result_channels)
                 for operand in job.reads:
-                    if not self._tensors[operand.tensor].producer:
-                        due[operand.tensor] |= group.operand_channels(
-                            self._tensors[operand.tensor].storage
-                        )
-        for tensor in self.plan.tensors:
-            if tensor.channels and tensor.channels[:3] not in due[tensor.name]:
-                yield (
-                    f"tensor {quoted(tensor.name)} is said to hold channels along which"
-                    f" {quoted(tensor.storage)} is not cut"
-                )
+                    tensor = self._tensors[operand.tensor]
+                    if not tensor.producer:
+                        due[operand.tensor] |= group.operand_channels(tensor.storage)
+                        due[operand.tensor].add(group.model.tensor(tensor.storage).shape)
+        return due
 
     def amounts(self) -> Iterator[str]:
         """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces
@@ -215,44 +248,31 @@ class Work:
             group, nests = self.group(job), self._nests(job)
             reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
-            own = (
-                job.name,
-                job.network,
-                job.mini_batch,
-                group.main.kind,
-                job.operators,
-                nests,
-                job.elements,
-                group.main.bits,
-            )
             jobs.append(
                 Job(
-                    *own,
+                    job.name,
+                    job.network,
+                    job.mini_batch,
+                    group.main.kind,
+                    job.operators,
+                    nests,
+                    job.elements,
+                    group.main.bits,
                     reads,
                     writes,
                     after,
-                    job.tile,
-                    job.tiles,
-                    job.ranges,
-                    job.owns,
-                    job.summed,
                 )
             )
         tensors = tuple(
-            replace(
-                TensorInstance(
-                    t.name,
-                    t.network,
-                    t.storage,
-                    t.mini_batch,
-                    t.bytes,
-                    t.kind,
-                    t.is_output,
-                    producer[t.name],
-                ),
-                shape=t.shape,
-                ranges=t.ranges,
-                summed=t.summed,
+            TensorInstance(
+                t.name,
+                t.network,
+                t.storage,
+                t.mini_batch,
+                t.bytes,
+                t.kind,
+                t.is_output,
+                producer[t.name],
             )
             for t in self.plan.tensors
         )
@@ -279,32 +299,14 @@ class Work:
         return last - first, group.main.nests[0].k
 
     def _channels(self, job: PlannedJob, group: Group) -> Span | None:
-        """First output channel of a tile without ranges, and the first of the next, from the bytes
-        that tiles write; None if not whole."""
-        written = sorted({operand.tensor for operand in job.writes})
-        if not written or not group.main.nests:
+        """First output channel of a tile without ranges, and the first of the next; None if what it
+        writes is no part over its output channels."""
+        written = [self._tensors[operand.tensor] for operand in job.writes]
+        if not written or not written[0].ranges or len(group.main.nests) != 1:
             return None
-        tensor = self._tensors[written[0]]
-        return self._spans(
-            (tensor.network, tensor.storage, tensor.mini_batch), group.main.nests[0].k
-        )[tensor.name]
-
-    def _spans(self, key: tuple[str, str, int], channels: int) -> dict[str, Span | None]:
-        """Channels of the parts of a storage, which follow one another, by their bytes; None where
-        they are not whole."""
-        if (key, channels) not in self._known_spans:
-            parts = self._stored[key]
-            ends = [0, *accumulate(part.bytes for part in parts)]
-            total = max(1, ends[-1])
-            self._known_spans[key, channels] = {
-                part.name: (
-                    (first * channels // total, last * channels // total)
-                    if not (first * channels % total or last * channels % total)
-                    else None
-                )
-                for part, (first, last) in zip(parts, pairwise(ends), strict=True)
-            }
-        return self._known_spans[key, channels]
+        shape, ranges = written[0].shape, written[0].ranges
+        first, last = ranges[len(ranges) // 2]
+        return (first, last) if shape == group.result_channels else None
 
     def _nests(self, job: PlannedJob) -> tuple[LoopNest, ...]:
         group = self.group(job)
@@ -351,100 +353,42 @@ class Work:
     def _reads(self, job: PlannedJob, group: Group) -> Iterator[Operand]:
         nests = self._nests(job)
         for storage, touched in group.reads.items():
-            weight = group.model.tensor(storage).kind == "weight"
-            parts = self._stored[job.network, storage, 0 if weight else job.mini_batch]
-            shares = (
-                self._boxed(job, group, storage, parts)
-                if job.ranges
-                else self._touched(job, group, storage, parts, touched)
-            )
+            shares = self._shares(job, group, storage, touched)
             names = {storage, *group.operands_with(storage)}
             roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
             roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
             for role, nest in roles or [(Role.ONCE, -1)]:
                 yield from (
-                    Operand(part.name, size, role, nest)
-                    for part, size in zip(parts, shares, strict=True)
-                    if size
+                    Operand(name, size, role, nest) for name, size in shares.items() if size
                 )
         for name in dict.fromkeys(operand.tensor for operand in job.reads):
             if self._tensors[name].summed:
                 yield Operand(name, self._tensors[name].bytes)
 
     def _adds_only(self, job: PlannedJob) -> bool:
-        return adds_only(job, self._operators)
+        """Whether a piece leaves its sums to the next of its chain."""
+        return any(self._tensors[operand.tensor].summed for operand in job.writes)
 
-    def _boxed(
-        self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor]
-    ) -> list[int]:
-        """Bytes of every part of a storage that a piece needs."""
-        shape = group.model.tensor(storage).shape
-        box: list[tuple[int, int]] = []
-        for needs in group.needs[storage]:
-            if self._adds_only(job) and not any(window.summed for window in needs.windows):
-                continue
-            own = needed_part(needs, job.ranges, job.summed)
-            if volume(own):
-                own = own if needs.shape == shape else renamed(own, needs.shape, shape)
-                box = (
-                    [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, own, strict=True)]
-                    if box
-                    else own
-                )
-        if not box and shape:
-            return [0] * len(parts)
-        if len(parts) > 1 and not all(part.ranges for part in parts):
-            return [part.bytes for part in parts]
-        read = {operand.tensor for operand in job.reads}
-        taken = [part.name for part in parts if part.name in read]
-        # A part of which others own some is read alone; of several parts a piece reads what each
-        # owns.
-        alone = (
-            taken[0] if len(taken) == 1 and any(part.name in self._owns for part in parts) else ""
-        )
-        return [
-            self._shared(part, box, shape, alone) if alone in ("", part.name) else 0
-            for part in parts
-        ]
-
-    def _shared(
-        self, part: PlannedTensor, box: Sequence[Sequence[int]], shape: tuple[int, ...], alone: str
-    ) -> int:
-        """Bytes that a box has in common with a part, or with what the part owns, rounded up."""
-        place = part.ranges or tuple((0, extent) for extent in shape)
-        held = place if alone else self._owns.get(part.name, place)
-        return -(-part.bytes * common_elements(held, box) // max(1, volume(place)))
-
-    def _touched(
-        self,
-        job: PlannedJob,
-        group: Group,
-        storage: str,
-        parts: Sequence[PlannedTensor],
-        touched: int,
-    ) -> list[int]:
-        """Bytes of every part of a storage that a whole job reads, or a tile over output
-        channels."""
-        sizes = [owned_bytes(part, self._owns) for part in parts]
-        if job.tiles > 1 and storage in group.divided:
-            channels, own = group.main.nests[0].k, self._channels(job, group) or (0, 0)
-            key = job.network, storage, parts[0].mini_batch
-            spans = self._spans(key, channels).values()
-            if len(parts) == 1:
-                touched = touched * own[1] // channels - touched * own[0] // channels
-            elif (
-                all(spans)
-                and not parts[0].ranges
-                and group.model.channels.get(storage, channels) == channels
-            ):
-                each = touched // channels
-                return [
-                    each * max(0, min(own[1], span[1]) - max(own[0], span[0]))
-                    for span in spans
-                    if span
-                ]
-        total = max(1, sum(sizes))
-        return [-(-touched * size // total) for size in sizes]
+    def _shares(self, job: PlannedJob, group: Group, storage: str, touched: int) -> dict[str, int]:
+        """Bytes of each tensor of a storage that a job reads: those of its boxes, or for whole jobs
+        and tiles over channels, their share of what operators touch."""
+        found: dict[str, int] = {}
+        for operand in job.reads:
+            tensor = self._tensors[operand.tensor]
+            if tensor.storage == storage and not tensor.summed:
+                size = tensor.bytes * volume(taken(operand, tensor))
+                every = max(1, volume(held(tensor)))
+                found[tensor.name] = -(-size // every) if job.ranges else size // every
+        if job.ranges:
+            return found
+        shape, box = self._boxes_read(job).get(storage, ((), ()))
+        divides = job.tiles > 1 and storage in group.divided
+        if divides and (len(found) == 1 or box != whole(shape)):
+            first, last = self._channels(job, group) or (0, 0)
+            channels = group.main.nests[0].k
+            touched = touched * last // channels - touched * first // channels
+        total = max(1, sum(found.values()))
+        return {name: -(-touched * size // total) for name, size in found.items()}
 
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:

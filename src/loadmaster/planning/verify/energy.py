@@ -44,13 +44,9 @@ def energy(facts: Facts) -> Iterator[str]:
     plan, metrics = facts.plan, facts.plan.metrics
     taken = dict.fromkeys(plan.byte_energy, 0)
     cores = {core.name: core for core in plan.target.cores}
-    of_mac = {
-        (core, bits): _of_mac(cores[core], bits)
-        for core, bits in {(job.core, job.bits) for job in plan.jobs}
-    }
     for job in plan.jobs:
         taken[job.core] += fj(job.energy)
-        least = of_mac[job.core, job.bits]
+        least = _of_mac(cores[job.core], job.bits)
         if job.energy < job.macs * least * (1 - 1e-9):
             work = f"{job.macs} multiply-accumulates of {job.bits} bits"
             yield (

@@ -7,21 +7,20 @@ come after the checks of these.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import math
+from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-import numpy as np
-
-from loadmaster.core.arrays import Ints, Mask, UInt64s
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
-from loadmaster.planning.verify.columns import UNKNOWN, Columns, spans_of
 from loadmaster.targets.hardware import Memory
 
-NOWHERE = UNKNOWN
+Timed = PlannedJob | PlannedTransfer
 _LONGEST_NAME = 120
 """Characters of a name that a message quotes, at most."""
 
@@ -35,21 +34,17 @@ class Step(NamedTuple):
     after: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Uses:
-    """Every use of a tensor in a memory by a step, step after step; ``held`` is the allocation that
-    holds it then, or ``NOWHERE``.
+class Use(NamedTuple):
+    """A use of a tensor in a memory by a step; ``held`` is the allocation that holds it then."""
 
-    ``place`` numbers shared memories and then cores.
-    """
-
-    step: Ints
-    tensor: Ints
-    place: Ints
-    written: Mask
-    held: Ints
+    step: int
+    tensor: str
+    memory: str
+    written: bool
+    held: int | None
 
 
+@lru_cache(maxsize=2**16)
 def ps(seconds: float) -> int:
     """Picoseconds, in which times compare exactly."""
     return round(seconds * PICOSECONDS)
@@ -105,6 +100,22 @@ class Facts:
         return {tensor.name: tensor for tensor in self.plan.tensors}
 
     @cached_property
+    def stored(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
+        """Tensors by network, storage and mini-batch, but for partial sums; weights have mini-batch
+        -1."""
+        found = defaultdict(list)
+        for tensor in (each for each in self.plan.tensors if not each.summed):
+            batch = -1 if tensor.kind == "weight" else tensor.mini_batch
+            found[tensor.network, tensor.storage, batch].append(tensor)
+        return found
+
+    def parts(self, network: str, storage: str, mini_batch: int) -> list[PlannedTensor]:
+        """All tensors that hold a storage for a mini-batch."""
+        return self.stored.get((network, storage, mini_batch), []) + self.stored.get(
+            (network, storage, -1), []
+        )
+
+    @cached_property
     def jobs(self) -> dict[str, PlannedJob]:
         """Jobs by name."""
         return {job.name: job for job in self.plan.jobs}
@@ -117,146 +128,77 @@ class Facts:
     @cached_property
     def makespan(self) -> int:
         """When the last job or transfer ends, in picoseconds."""
-        return int(
-            max(end.max(initial=0) for end in (self.columns.jobs[1], self.columns.transfers.end))
-        )
+        plan = self.plan
+        return max((ps(each.end) for each in chain[Timed](plan.jobs, plan.transfers)), default=0)
 
     @cached_property
-    def columns(self) -> Columns:
-        """The plan's long lists with numbers for names."""
-        tensors = {tensor.name: number for number, tensor in enumerate(self.plan.tensors)}
-        return Columns(
-            self.plan, tensors, {job.name: number for number, job in enumerate(self.plan.jobs)}
-        )
+    def tasks(self) -> list[Timed]:
+        """All jobs, in the plan's order, then all copies."""
+        return [*self.plan.jobs, *self.copies]
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """All jobs, in the plan's order, then all copies."""
-        jobs = [(f"job {quoted(job.name)}", job.after) for job in self.plan.jobs]
-        copies = [(f"copy {quoted(copy.name)}", copy.after) for copy in self.copies]
-        starts, ends = (side.tolist() for side in self.step_times)
+        """The same as steps."""
         return tuple(
-            Step(label, start, end, after)
-            for (label, after), start, end in zip(jobs + copies, starts, ends, strict=True)
+            Step(
+                f"{'job' if isinstance(task, PlannedJob) else 'copy'} {quoted(task.name)}",
+                ps(task.start),
+                ps(task.end),
+                task.after,
+            )
+            for task in self.tasks
         )
-
-    @cached_property
-    def step_times(self) -> tuple[Ints, Ints]:
-        """When steps start and end, in picoseconds."""
-        start, end = zip(self.columns.jobs, spans_of(self.copies), strict=True)
-        return np.concatenate(start), np.concatenate(end)
 
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        return {
-            name: i
-            for i, name in enumerate(
-                (*(job.name for job in self.plan.jobs), *(copy.name for copy in self.copies))
-            )
-        }
+        return {task.name: i for i, task in enumerate(self.tasks)}
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
         """Steps of every core in the order in which it runs them: by start, then end, then place in
         the plan's list."""
         orders = defaultdict(list)
-        for i, job in enumerate(self.plan.jobs):
-            orders[job.core].append(i)
-        return {
-            core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i))
-            for core, order in orders.items()
-        }
-
-    @cached_property
-    def turns(self) -> list[tuple[str | int, int]]:
-        """For every job its core and how many run before it there; every copy counts as a core of
-        its own."""
-        turns: list[tuple[str | int, int]] = [(step, 0) for step in range(len(self.steps))]
-        for core, order in self.core_orders.items():
-            for place, step in enumerate(order):
-                turns[step] = core, place
-        return turns
-
-    @cached_property
-    def lanes(self) -> tuple[Ints, Ints]:
-        """The same as arrays, with numbers for cores."""
-        number = {core.name: i for i, core in enumerate(self.plan.target.cores)}
-        copies = len(number) + np.arange(len(self.copies))
-        core = np.fromiter(
-            (number[job.core] for job in self.plan.jobs), np.int64, len(self.plan.jobs)
-        )
-        return np.concatenate([core, copies]), np.fromiter(
-            (turn for _, turn in self.turns), np.int64, len(self.turns)
-        )
-
-    @cached_property
-    def waits(self) -> tuple[Ints, Ints]:
-        """Pairs of a step that ``after`` names and the step that waits for it, step after step."""
-        names = [step.after for step in self.steps]
-        after = np.repeat(np.arange(len(names)), np.fromiter(map(len, names), np.int64, len(names)))
-        return (
-            np.fromiter(
-                map(self.step_of.__getitem__, chain.from_iterable(names)), np.int64, len(after)
-            ),
-            after,
-        )
-
-    @cached_property
-    def edges(self) -> tuple[Ints, Ints]:
-        """These pairs, and those of a step and the next on its core."""
-        pairs = [pair for order in self.core_orders.values() for pair in pairwise(order)]
-        first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        return np.concatenate([self.waits[0], first]), np.concatenate([self.waits[1], second])
+        for i in sorted(range(len(self.plan.jobs)), key=lambda i: self.steps[i][1:3]):
+            orders[self.plan.jobs[i].core].append(i)
+        return orders
 
     @cached_property
     def predecessors(self) -> list[list[int]]:
         """For every step, the steps that its ``after`` names and the step before it on its core."""
-        before: list[list[int]] = [[] for _ in self.steps]
-        for one, two in zip(*(side.tolist() for side in self.edges), strict=True):
-            before[two].append(one)
+        before = [[self.step_of[name] for name in step.after] for step in self.steps]
+        for order in self.core_orders.values():
+            for one, two in pairwise(order):
+                before[two].append(one)
         return before
 
     @cached_property
-    def topological(self) -> list[int]:
-        """Steps, each after its predecessors; those on or behind a cycle are left out."""
-        start, end = self.step_times
-        order = np.lexsort((end, start))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        before, after = self.edges
-        # Almost always the order of times is one of the steps.
-        return (
-            order.tolist() if bool((rank[before] < rank[after]).all()) else self._without_cycles()
-        )
-
-    def _without_cycles(self) -> list[int]:
-        waiting = [len(before) for before in self.predecessors]
-        followers: list[list[int]] = [[] for _ in self.steps]
-        for i, before in enumerate(self.predecessors):
-            for predecessor in before:
-                followers[predecessor].append(i)
-        order = deque(i for i, count in enumerate(waiting) if count == 0)
-        done = []
-        while order:
-            done.append(order.popleft())
-            for follower in followers[done[-1]]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    order.append(follower)
-        return done
+    def topological(self) -> tuple[list[int], list[int]]:
+        """Steps, each after its predecessors; or none, and some that wait for one another."""
+        try:
+            return list(TopologicalSorter(dict(enumerate(self.predecessors))).static_order()), []
+        except CycleError as error:
+            return [], error.args[1]
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Lifetime of every allocation in picoseconds."""
-        return list(zip(*(side.tolist() for side in self.boxes[:2]), strict=True))
+        return [(ps(each.start), ps(each.end)) for each in self.plan.allocations]
 
     @cached_property
-    def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
-        """The same as arrays, start and end, and of every allocation the first byte and the one
-        after the last."""
-        own = self.columns.allocations
-        return own.start, own.end, own.low, own.high
+    def places(self) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
+        """Allocations of every tensor in every memory: start, end and index, in this order."""
+        places = defaultdict(list)
+        for i, (each, span) in enumerate(zip(self.plan.allocations, self.spans, strict=True)):
+            places[each.tensor, each.memory].append((*span, i))
+        return {key: sorted(own) for key, own in places.items()}
+
+    def held(self, tensor: str, memory: str, start: int, end: int) -> int | None:
+        """The allocation that holds a tensor in a memory over all of [start, end): of those that
+        start until then, the last."""
+        own = self.places.get((tensor, memory), [])
+        at = bisect_right(own, (start, math.inf)) - 1
+        return own[at][2] if at >= 0 and own[at][1] >= end else None
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
@@ -267,61 +209,44 @@ class Facts:
         return groups
 
     @cached_property
-    def places(self) -> dict[tuple[str, str], list[int]]:
-        """Allocations of every (tensor, memory) by start."""
-        places = defaultdict(list)
-        for i in sorted(range(len(self.spans)), key=self.spans.__getitem__):
-            places[self.plan.allocations[i].tensor, self.plan.allocations[i].memory].append(i)
-        return places
-
-    @cached_property
-    def place_starts(self) -> dict[tuple[str, str], list[int]]:
-        """When those allocations start."""
-        return {key: [self.spans[i][0] for i in group] for key, group in self.places.items()}
-
-    @cached_property
-    def uses(self) -> Uses:
+    def uses(self) -> list[Use]:
         """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source
         and writes at its destination."""
-        operands, moves = self.columns.operands, self.columns.transfers
-        copies = np.flatnonzero(
-            np.fromiter(
-                (not transfer.job for transfer in self.plan.transfers), np.bool_, len(moves.job)
-            )
-        )
-        step = np.concatenate(
-            [operands.job, np.repeat(len(self.plan.jobs) + np.arange(len(copies)), 2)]
-        )
-        tensor = np.concatenate([operands.tensor, np.repeat(moves.tensor[copies], 2)])
-        place = np.concatenate(
-            [
-                operands.memory,
-                np.stack([moves.source[copies], moves.destination[copies]], axis=1).ravel(),
-            ]
-        )
-        written = np.concatenate([operands.written, np.tile([False, True], len(copies))])
-        start, end = self.step_times
-        return Uses(
-            step, tensor, place, written, self.columns.held(tensor, place, start[step], end[step])
-        )
+        found = [
+            (step, operand.tensor, operand.memory, written)
+            for step, job in enumerate(self.plan.jobs)
+            for written, side in ((False, job.reads), (True, job.writes))
+            for operand in side
+        ]
+        for step, copy in enumerate(self.copies, len(self.plan.jobs)):
+            found.append((step, copy.tensor, copy.source, False))
+            found.append((step, copy.tensor, copy.destination, True))
+        return [
+            Use(*use, self.held(*use[1:3], self.steps[use[0]].start, self.steps[use[0]].end))
+            for use in found
+        ]
 
     @cached_property
-    def deliveries(self) -> tuple[Ints, Ints]:
-        """Pairs of an allocation and a step that puts the tensor's content there: its producer, or
-        a copy; by allocation, then step."""
-        uses = self.uses
-        puts = uses.written & (uses.held != NOWHERE)
-        puts &= (uses.step >= len(self.plan.jobs)) | (
-            uses.step == self.columns.producer[uses.tensor]
-        )
-        held, step = uses.held[puts], uses.step[puts]
-        order = np.argsort(held, kind="stable")
-        return held[order], step[order]
+    def deliveries(self) -> dict[int, list[int]]:
+        """For every allocation the steps that put the tensor's content there: its producer, or
+        copies."""
+        found = defaultdict(list)
+        for use in self.uses:
+            is_copy = use.step >= len(self.plan.jobs)
+            puts = is_copy or self.step_of.get(self.tensors[use.tensor].producer) == use.step
+            if use.written and use.held is not None and puts:
+                found[use.held].append(use.step)
+        return found
 
     @cached_property
-    def initial(self) -> Mask:
-        """Whether allocations hold their content from the start: those of inputs and weights in
-        main memory from time 0."""
-        own = self.columns.allocations
-        main = own.place == self.columns.place_number[self.plan.target.main.name]
-        return np.asarray(main & (own.start == 0) & (self.columns.producer[own.tensor] == UNKNOWN))
+    def initial(self) -> set[int]:
+        """Allocations that hold their content from the start: those of inputs and weights in main
+        memory from time 0."""
+        main = self.plan.target.main.name
+        return {
+            i
+            for i, each in enumerate(self.plan.allocations)
+            if each.memory == main
+            and not self.spans[i][0]
+            and not self.tensors[each.tensor].producer
+        }

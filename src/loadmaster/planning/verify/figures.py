@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -17,11 +18,10 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedJob, Rate
-from loadmaster.planning.verify.columns import distinct, spans_of
+from loadmaster.planning.plan_records import LinkSegment, PlannedJob, PlannedTransfer, Rate
+from loadmaster.planning.verify.boxes import volume
 from loadmaster.planning.verify.energy import fj
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
-from loadmaster.planning.verify.pieces import volume
 from loadmaster.targets.hardware import Memory
 
 
@@ -29,13 +29,12 @@ def curves(facts: Facts) -> Iterator[str]:
     """Curves of link use are in order, never above what the link can carry, and agree with the
     transfers at all times. O(n log n)."""
     for name, segments in facts.plan.links.items():
-        start, end = spans_of(segments)
-        for number in np.flatnonzero(end[:-1] > start[1:]).tolist():
-            one, two = segments[number : number + 2]
-            yield (
-                f"the curve of link {name} has {span(one.start, one.end)} before"
-                f" {span(two.start, two.end)}"
-            )
+        for one, two in pairwise(segments):
+            if ps(one.end) > ps(two.start):
+                yield (
+                    f"the curve of link {name} has {span(one.start, one.end)} before"
+                    f" {span(two.start, two.end)}"
+                )
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
         yield from _astray(facts, name)
@@ -62,26 +61,40 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         )
 
 
+def _spans(records: Sequence[LinkSegment | PlannedTransfer]) -> tuple[Ints, Ints]:
+    """Start and end of every record, in picoseconds."""
+    spans = [(ps(record.start), ps(record.end)) for record in records]
+    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    return start, end
+
+
 def _astray(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
     than those that have begun: in bytes, or in seconds of the link's time.
 
     A millionth of all, and a picosecond's worth of every segment up to then, may go in rounding.
     """
-    moves, place = facts.columns.transfers, facts.columns.place_number[name]
     memory, segments = facts.memories[name], facts.plan.links[name]
-    over = (moves.source == place) | (moves.destination == place)
-    bandwidth = np.where(moves.source[over] == place, memory.read_bandwidth, memory.write_bandwidth)
+    moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
+    begins, ends = _spans(moves)
+    sizes = np.array([move.bytes for move in moves], dtype=np.float64)
+    bandwidth = np.array(
+        [memory.read_bandwidth if move.source == name else memory.write_bandwidth for move in moves]
+    )
     rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
-    start, end = spans_of(segments)
-    every = distinct(np.concatenate([moves.start[over], moves.end[over], start, end]))
+    rates /= PICOSECONDS
+    start, end = _spans(segments)
+    bends = np.append(0, np.stack([start, end], axis=1))
+    every = np.unique(np.concatenate([begins, ends, start, end]))
     measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
-        (moves.bytes[over].astype(np.float64), format_bytes),
-        (moves.bytes[over] / bandwidth, format_seconds),
+        (sizes, format_bytes),
+        (sizes / bandwidth, format_seconds),
     )
     for (amount, shown), rate in zip(measures, rates.T, strict=True):
-        area, rounding = _areas(rate, start, end, every)
-        most, least = (_moved_by(every, side[over], amount) for side in (moves.start, moves.end))
+        steps = np.stack([np.zeros(len(rate)), (end - start) * rate], axis=1)
+        area = np.interp(every, bends, np.cumsum(np.append(0, steps)))
+        rounding = _moved_by(every - 1, start, rate)
+        most, least = (_moved_by(every, side, amount) for side in (begins, ends))
         begun = np.append(0, most[:-1])
         slack = (most[-1] if len(most) else 0) * 1e-6
         astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
@@ -99,20 +112,6 @@ def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
     return np.asarray(total[np.searchsorted(times[order], every, "right")])
 
 
-def _areas(rate: Floats, start: Ints, end: Ints, every: Ints) -> tuple[Floats, Floats]:
-    """For each of the sorted instants: what a curve in order, of so much a second, comes to by
-    then, and what a picosecond of each segment is."""
-    rate = rate / PICOSECONDS
-    moved, rounding = (np.append(0.0, np.cumsum(each)) for each in ((end - start) * rate, rate))
-    at = np.searchsorted(np.maximum.accumulate(end), every, "right")
-    # Of the segment that has not ended, if it has begun, a part has moved.
-    start, rate = np.append(start, np.iinfo(np.int64).max), np.append(rate, 0.0)
-    begun = start[at] < every
-    return moved[at] + np.where(begun, (every - start[at]) * rate[at], 0.0), rounding[
-        at
-    ] + np.where(begun, rate[at], 0.0)
-
-
 Key = tuple[str, int]
 """Network and number of a mini-batch."""
 
@@ -125,12 +124,9 @@ def releases(facts: Facts) -> Iterator[str]:
     release = {}
     for batch in plan.mini_batches:
         release[batch.network, batch.number] = ps(batch.release)
+        what = f"the release of {_label((batch.network, batch.number))}"
         due = batch.number * periods.get(batch.network, 0)
-        if ps(batch.release) != due:
-            yield (
-                f"{_label((batch.network, batch.number))} is said to be released at"
-                f" {when(ps(batch.release))}, but is at {when(due)}"
-            )
+        yield from _same(what, ps(batch.release), due, when)
     for job in plan.jobs:
         if ps(job.start) < release.get((job.network, job.mini_batch), 0):
             yield (
@@ -177,18 +173,10 @@ def latencies(facts: Facts) -> Iterator[str]:
     for batch in plan.mini_batches:
         key = batch.network, batch.number
         end = ends.get(key, ps(batch.end))
-        if ps(batch.end) != end:
-            yield (
-                f"{_label(key)} is said to end at {when(ps(batch.end))}, but its last job or copy"
-                f" ends at {when(end)}"
-            )
+        yield from _same(f"the end of {_label(key)}", ps(batch.end), end, when)
         latency = end - ps(batch.release)
         longest[batch.network] = max(longest[batch.network], latency)
-        if ps(batch.latency) != latency:
-            yield (
-                f"{_label(key)} is said to take {when(ps(batch.latency))}, but takes"
-                f" {when(latency)}"
-            )
+        yield from _same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
         deadline = deadlines.get(batch.network)
         if batch.missed != (deadline is not None and latency > ps(deadline)):
             yield (
@@ -197,11 +185,7 @@ def latencies(facts: Facts) -> Iterator[str]:
             )
     for name, found in longest.items():
         stated = plan.metrics.latency[name]
-        if ps(stated.value) != found:
-            yield (
-                f"the latency of network {quoted(name)} is said to be {when(ps(stated.value))}, but"
-                f" is {when(found)}"
-            )
+        yield from _same(f"the latency of network {quoted(name)}", ps(stated.value), found, when)
         if stated.lower_bound > stated.value:
             yield (
                 f"the latency of network {quoted(name)}, {when(found)}, is said to be at least"
@@ -316,28 +300,32 @@ def rates(facts: Facts) -> Iterator[str]:
     seconds = facts.makespan / PICOSECONDS
     operations = 2 * sum(map(_owned_work, facts.plan.jobs))
     least = metrics.makespan.lower_bound
-    yield from _rate("the throughput", metrics.throughput, operations / seconds if seconds else 0.0)
-    yield from _bound("the throughput", metrics.throughput, operations / least if least else None)
     inferences = sum(network.batch * network.mini_batches for network in facts.plan.networks)
-    yield from _rate(
-        "the inferences per second",
-        metrics.inferences_per_second,
-        inferences / seconds if seconds else 0.0,
-    )
-    yield from _bound(
-        "the inferences per second",
-        metrics.inferences_per_second,
-        inferences / least if least else None,
-    )
+    amounts: list[tuple[str, Rate, float, float]] = [
+        ("the throughput", metrics.throughput, operations, math.inf),
+        ("the inferences per second", metrics.inferences_per_second, inferences, math.inf),
+    ]
     for core, stated in metrics.utilisation.items():
         busy = math.fsum(facts.plan.jobs[i].compute for i in facts.core_orders.get(core, ()))
-        used = busy / seconds if seconds else 0.0
-        yield from _rate(f"the utilisation of {core}", stated, used)
-        yield from _bound(
-            f"the utilisation of {core}",
-            stated,
-            max(used, min(1.0, busy / least)) if least else None,
-        )
+        amounts.append((f"the utilisation of {core}", stated, busy, 1.0))
+    for what, stated, amount, most in amounts:
+        found = amount / seconds if seconds else 0.0
+        if not math.isclose(stated.value, found, rel_tol=1e-9):
+            yield (
+                f"{what} is said to be {format_rate(stated.value, '')}, but is"
+                f" {format_rate(found, '')}, {stated.value - found:+.3g} apart"
+            )
+        if stated.value > stated.upper_bound * (1 + 1e-9):
+            yield (
+                f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
+            )
+        # A bound of nothing says nothing.
+        due = max(found, min(most, amount / least)) if least else stated.upper_bound
+        if not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
+            yield (
+                f"{what} is said to be at most {stated.upper_bound:.9g}, but in the makespan's"
+                f" bound it would be {due:.9g}"
+            )
 
 
 def traffic(facts: Facts) -> Iterator[str]:
@@ -348,11 +336,7 @@ def traffic(facts: Facts) -> Iterator[str]:
             for transfer in facts.plan.transfers
             if name in (transfer.source, transfer.destination)
         )
-        if stated.value != moved:
-            yield (
-                f"the traffic of {name} is said to be {stated.value:.17g} bytes, its transfers move"
-                f" {moved}"
-            )
+        yield from _same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
         if stated.lower_bound > stated.value * (1 + 1e-9):
             yield (
                 f"the traffic of {name}, {stated.value:.17g} bytes, is said to be at least"
@@ -375,11 +359,7 @@ def memory_use(facts: Facts) -> Iterator[str]:
             "capacity": facts.capacities[name],
         }
         for figure, value in found.items():
-            if getattr(stated, figure) != value:
-                yield (
-                    f"the {figure} of {name} is said to be {getattr(stated, figure)} bytes, but is"
-                    f" {value}"
-                )
+            yield from _same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
 
 
 def _least(seconds: float) -> int:
@@ -394,32 +374,20 @@ def _apart(facts: Facts, stated: int) -> str:
     return f"{when(abs(facts.makespan - stated))} {relation}, at {when(facts.makespan)}"
 
 
-def _rate(what: str, stated: Rate, found: float) -> Iterator[str]:
-    if not math.isclose(stated.value, found, rel_tol=1e-9):
-        yield (
-            f"{what} is said to be {format_rate(stated.value, '')}, but is"
-            f" {format_rate(found, '')}, {stated.value - found:+.3g} apart"
-        )
-    if stated.value > stated.upper_bound * (1 + 1e-9):
-        yield f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
-
-
-def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
-    """Bounds of rates are what is reached in the makespan's bound, if that says anything."""
-    if due is not None and not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
-        yield (
-            f"{what} is said to be at most {stated.upper_bound:.9g}, but in the makespan's bound it"
-            f" would be {due:.9g}"
-        )
+def _same(
+    what: str, said: float, found: float, shown: Callable[[float], str] = str
+) -> Iterator[str]:
+    """A figure is what it is found to be."""
+    if said != found:
+        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before
     those that start."""
-    start, end, low, high = (column[group] for column in facts.boxes)
-    lasting = start < end
-    size = (high - low)[lasting]
-    # Where sums may not fit 64 bits, as Python's whole numbers.
-    size = size.astype(np.int64 if float(size.sum(dtype=np.float64)) < WHOLE_LIMIT else object)
-    order = np.argsort(np.concatenate([end[lasting], start[lasting]]), kind="stable")
-    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
+    changes = []
+    for i in group:
+        (start, end), size = facts.spans[i], facts.plan.allocations[i].bytes
+        if start < end:
+            changes += [(start, size), (end, -size)]
+    return max(accumulate(size for _, size in sorted(changes)), default=0)

@@ -3,73 +3,55 @@ it."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import accumulate
+from itertools import pairwise
 
-import numpy as np
-
-from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.plan_records import PlannedAllocation
-from loadmaster.planning.verify.columns import UNKNOWN, among, distinct
-from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, span, when
+from loadmaster.planning.verify.facts import Facts, quoted, span, when
 
 
 def sizes(facts: Facts) -> Iterator[str]:
     """An allocation holds all bytes of its tensor, or in a private buffer a tile of some size."""
-    own, whole = facts.columns.allocations, facts.columns.tensor_bytes
-    size, shared = own.high - own.low, own.place < len(facts.memories)
-    for i in np.flatnonzero(np.where(shared, size != whole[own.tensor], size == 0)).tolist():
-        allocation = facts.plan.allocations[i]
-        if shared[i]:
-            yield (
-                f"{_label(allocation)} has {allocation.bytes} bytes, the tensor"
-                f" {whole[own.tensor[i]]}"
-            )
-        else:
+    for allocation in facts.plan.allocations:
+        whole = facts.tensors[allocation.tensor].bytes
+        if allocation.memory in facts.memories and allocation.bytes != whole:
+            yield f"{_label(allocation)} has {allocation.bytes} bytes, the tensor {whole}"
+        elif allocation.memory not in facts.memories and not allocation.bytes:
             yield f"{_label(allocation)} has no bytes"
 
 
 def capacities(facts: Facts) -> Iterator[str]:
     """Every allocation ends inside its memory."""
-    own = facts.columns.allocations
-    capacity = np.array(
-        [facts.capacities[name] for name in facts.columns.place_number], dtype=np.uint64
-    )
-    for i in np.flatnonzero(own.high > capacity[own.place]).tolist():
-        allocation, most = (
-            facts.plan.allocations[i],
-            facts.capacities[facts.plan.allocations[i].memory],
-        )
-        excess = format_bytes(allocation.offset + allocation.bytes - most)
-        yield (
-            f"{_label(allocation)} at offset {allocation.offset} ends {excess} beyond the memory's"
-            f" {format_bytes(most)}"
-        )
+    for allocation in facts.plan.allocations:
+        most = facts.capacities[allocation.memory]
+        excess = allocation.offset + allocation.bytes - most
+        if excess > 0:
+            yield (
+                f"{_label(allocation)} at offset {allocation.offset} ends {format_bytes(excess)}"
+                f" beyond the memory's {format_bytes(most)}"
+            )
 
 
 def lifetimes(facts: Facts) -> Iterator[str]:
     """No allocation lasts beyond the end of the plan."""
-    for i in np.flatnonzero(facts.columns.allocations.end > facts.makespan).tolist():
-        yield (
-            f"{_label(facts.plan.allocations[i])} lasts beyond the end of the plan,"
-            f" {when(facts.makespan)}"
-        )
+    for allocation, (_, end) in zip(facts.plan.allocations, facts.spans, strict=True):
+        if end > facts.makespan:
+            yield f"{_label(allocation)} lasts beyond the end of the plan, {when(facts.makespan)}"
 
 
 def alignments(facts: Facts) -> Iterator[str]:
     """Offsets in shared memories are multiples of the memory's alignment."""
-    own = facts.columns.allocations
-    aligned = [memory.alignment for memory in facts.plan.target.memories] + [1] * len(
-        facts.plan.target.cores
-    )
-    for i in np.flatnonzero(own.low % np.array(aligned, dtype=np.uint64)[own.place]).tolist():
-        allocation = facts.plan.allocations[i]
-        multiple = facts.memories[allocation.memory].alignment
-        yield f"{_label(allocation)} is at offset {allocation.offset}, no multiple of {multiple}"
+    for allocation in facts.plan.allocations:
+        memory = facts.memories.get(allocation.memory)
+        if memory and allocation.offset % memory.alignment:
+            yield (
+                f"{_label(allocation)} is at offset {allocation.offset}, no multiple of"
+                f" {memory.alignment}"
+            )
 
 
 def overlaps(facts: Facts) -> Iterator[str]:
@@ -80,8 +62,6 @@ def overlaps(facts: Facts) -> Iterator[str]:
     out. O(n log n).
     """
     for group in facts.groups.values():
-        if _in_turn(facts, group):
-            continue
         lasting = (
             i
             for i in group
@@ -93,213 +73,118 @@ def overlaps(facts: Facts) -> Iterator[str]:
 def doubles(facts: Facts) -> Iterator[str]:
     """A tensor has one place at a time in a shared memory, else an operand would not say which of
     them it means."""
-    for first, second in zip(*(side.tolist() for side in facts.columns.doubled), strict=True):
-        one, two = facts.plan.allocations[first], facts.plan.allocations[second]
-        if one.memory in facts.memories:
-            offsets, since = f"{one.offset} and {two.offset}", when(facts.spans[second][0])
-            yield (
-                f"tensor {quoted(one.tensor)} is at two places of {one.memory} at {since}: offsets"
-                f" {offsets}"
-            )
+    for (tensor, memory), own in facts.places.items():
+        for (_, end, one), (start, _, two) in pairwise(own) if memory in facts.memories else ():
+            if end > start:
+                offsets = (facts.plan.allocations[i].offset for i in (one, two))
+                yield (
+                    f"tensor {quoted(tensor)} is at two places of {memory} at {when(start)}:"
+                    f" offsets {' and '.join(map(str, offsets))}"
+                )
 
 
 def tiles(facts: Facts) -> Iterator[str]:
     """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of
     jobs that the core runs then."""
-    given, needed, buffered = _tile_keys(facts)
-    # Almost always both are the same, and no tile need be looked at alone.
-    if not among(given, needed).all():
-        yield from _idle_tiles(facts)
-    if not among(needed[buffered], given).all():
-        yield from _missing_tiles(facts)
-
-
-def _in_turn(facts: Facts, group: list[int]) -> bool:
-    """Whether all that begin together end together, before others begin, and lie one above the
-    other, as tiles of job after job do."""
-    start, end, low, high = (column[group] for column in facts.boxes)
-    lasting = np.flatnonzero((low < high) & (start < end))
-    order = lasting[np.lexsort((low[lasting], start[lasting]))]
-    before, after = order[:-1], order[1:]
-    above = (end[before] == end[after]) & (high[before] <= low[after])
-    return bool(np.where(start[before] == start[after], above, end[before] <= start[after]).all())
-
-
-def _tile_keys(facts: Facts) -> tuple[Ints, Ints, Mask]:
-    """Numbers for the tiles that are there, and for those that are there just as long as the jobs
-    whose operands they are.
-
-    Equal numbers stand for one core, tensor and lifetime. Last, of which of the latter the core has
-    a buffer.
-    """
-    own, operands, shared = facts.columns.allocations, facts.columns.operands, len(facts.memories)
-    private = own.place >= shared
-    cores = {core.name: shared + number for number, core in enumerate(facts.plan.target.cores)}
-    core = np.array([cores[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
-    start, end = (side[operands.job] for side in facts.columns.jobs)
-    lives = np.stack(
-        [np.concatenate([own.start[private], start]), np.concatenate([own.end[private], end])]
-    )
-    instants = distinct(lives.ravel())
-    begin, over = np.searchsorted(instants, lives)
-    where = np.concatenate([own.place[private], core])
-    # Two numbers for each tile, as one would not fit 64 bits.
-    lifetime = begin * len(instants) + over
-    life = np.searchsorted(distinct(lifetime), lifetime)
-    key = (
-        np.concatenate([own.tensor[private], operands.tensor]) * (shared + len(cores)) + where
-    ) * (life.max(initial=0) + 1) + life
-    buffered = np.array(
-        [False] * shared + [core.buffer > 0 for core in facts.plan.target.cores], dtype=np.bool_
-    )[core]
-    count = int(private.sum())
-    return key[:count], key[count:], buffered
-
-
-def _idle_tiles(facts: Facts) -> Iterator[str]:
-    """Tiles that no job needs."""
-    uses: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    used, runs = set(), defaultdict(list)
     for core, order in facts.core_orders.items():
-        for i in order:
-            _, start, end, _ = facts.steps[i]
-            for operand in (*facts.plan.jobs[i].reads, *facts.plan.jobs[i].writes):
-                uses[core, operand.tensor].append((start, end))
-    for memory in sorted(facts.groups.keys() - facts.memories.keys()):
-        for i in facts.groups[memory]:
-            allocation = facts.plan.allocations[i]
-            if not _used(uses[memory, allocation.tensor], *facts.spans[i]):
+        for job, step in ((facts.plan.jobs[i], facts.steps[i]) for i in order):
+            for tensor in dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes)):
+                runs[tensor, core].append((step.start, step.end))
+                held = facts.held(tensor, core, step.start, step.end)
+                used.add(held)
+                if held is None and facts.capacities[core]:
+                    yield (
+                        f"{step.label} has no tile of {quoted(tensor)} in {core} over"
+                        f" {span(job.start, job.end)}"
+                    )
+    for i, allocation in enumerate(facts.plan.allocations):
+        first, last = facts.spans[i]
+        if i not in used and allocation.memory not in facts.memories:
+            own = runs[allocation.tensor, allocation.memory]
+            if not any(a < max(last, first + 1) and (first < b or a == first) for a, b in own):
                 yield (
                     f"{_label(allocation)} is of no use: no job on that core has the tensor as an"
                     " operand at that time"
                 )
 
 
-def _missing_tiles(facts: Facts) -> Iterator[str]:
-    """Operands without a tile that lasts as long as the job; buffers of no bytes have none."""
-    # Of the tiles of one tensor, by start: the latest end up to each.
-    ends = {
-        key: list(accumulate((facts.spans[i][1] for i in group), max))
-        for key, group in facts.places.items()
-        if key[1] not in facts.memories
-    }
-    for core in facts.plan.target.cores:
-        for i in facts.core_orders.get(core.name, ()) if core.buffer else ():
-            job, step = facts.plan.jobs[i], facts.steps[i]
-            for tensor in dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes)):
-                key = (tensor, core.name)
-                at = bisect_right(facts.place_starts.get(key, ()), step.start) - 1
-                if at < 0 or ends[key][at] < step.end:
-                    yield (
-                        f"{step.label} has no tile of {quoted(tensor)} in {core.name} over"
-                        f" {span(job.start, job.end)}"
-                    )
-
-
 def inputs(facts: Facts) -> Iterator[str]:
     """Tensors that no job produces lie in main memory from time 0."""
     main = facts.plan.target.main.name
-    given = np.flatnonzero(facts.columns.producer == UNKNOWN)
-    for number in given[_in_main(facts, given, 0, 0) == NOWHERE].tolist():
-        yield (
-            f"tensor {quoted(facts.plan.tensors[number].name)} has no producer and is not in {main}"
-            " at the start"
-        )
+    for tensor in facts.plan.tensors:
+        if not tensor.producer and facts.held(tensor.name, main, 0, 0) is None:
+            name = quoted(tensor.name)
+            yield f"tensor {name} has no producer and is not in {main} at the start"
 
 
 def weights(facts: Facts) -> Iterator[str]:
     """Weights keep their place in main memory to the end, so that the next run finds them there."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array(
-        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.kind == "weight"],
-        dtype=np.int64,
-    )
-    for number in own[_in_main(facts, own, 0, end) == NOWHERE].tolist():
-        name = quoted(facts.plan.tensors[number].name)
-        yield (
-            f"weight {name} is not at one place of {main} from the start to the end, {when(end)},"
-            " for the next run"
-        )
+    for tensor in facts.plan.tensors:
+        if tensor.kind == "weight" and facts.held(tensor.name, main, 0, end) is None:
+            yield (
+                f"weight {quoted(tensor.name)} is not at one place of {main} from the start to the"
+                f" end, {when(end)}, for the next run"
+            )
 
 
 def outputs(facts: Facts) -> Iterator[str]:
     """Outputs of the networks lie in main memory at the end, written by their producer or a
     copy."""
     main, end = facts.plan.target.main.name, facts.makespan
-    own = np.array(
-        [number for number, tensor in enumerate(facts.plan.tensors) if tensor.is_output],
-        dtype=np.int64,
-    )
-    held = _in_main(facts, own, end, end)
-    there = np.append(facts.initial, False)
-    there[facts.deliveries[0]] = True
-    for number, place in zip(own[~there[held]].tolist(), held[~there[held]].tolist(), strict=True):
-        name = quoted(facts.plan.tensors[number].name)
-        if place == NOWHERE:
-            yield f"output {name} is not in {main} at the end, {when(end)}"
-        else:
-            yield f"output {name} has a place in {main} at the end, but nothing writes it there"
-
-
-def _in_main(facts: Facts, tensors: Ints, start: int, end: int) -> Ints:
-    """The allocation that holds each of some tensors in main memory over all of [start, end)."""
-    main = facts.columns.place_number[facts.plan.target.main.name]
-    return facts.columns.held(
-        tensors, *(np.full(len(tensors), value, dtype=np.int64) for value in (main, start, end))
-    )
+    for tensor in facts.plan.tensors:
+        held = facts.held(tensor.name, main, end, end) if tensor.is_output else None
+        if tensor.is_output and held is None:
+            yield f"output {quoted(tensor.name)} is not in {main} at the end, {when(end)}"
+        elif held is not None and held not in facts.initial and held not in facts.deliveries:
+            yield (
+                f"output {quoted(tensor.name)} has a place in {main} at the end, but nothing writes"
+                " it there"
+            )
 
 
 def residence(facts: Facts) -> Iterator[str]:
     """Every operand, and both ends of every copy, has a place in its memory for as long as the step
     lasts."""
-    uses = facts.uses
-    for use in np.flatnonzero((uses.held == NOWHERE) & (uses.place < len(facts.memories))).tolist():
-        step, name = facts.steps[uses.step[use]], facts.plan.tensors[uses.tensor[use]].name
-        does, memory = "writes" if uses.written[use] else "reads", _memory(facts, use)
-        yield (
-            f"{step.label} {does} {quoted(name)} in {memory} over [{when(step.start)},"
-            f" {when(step.end)}), but no allocation holds the tensor there all that time"
-        )
+    for use in facts.uses:
+        step = facts.steps[use.step]
+        if use.held is None and use.memory in facts.memories:
+            yield (
+                f"{step.label} {'writes' if use.written else 'reads'} {quoted(use.tensor)} in"
+                f" {use.memory} over [{when(step.start)}, {when(step.end)}), but no allocation"
+                " holds the tensor there all that time"
+            )
 
 
 def arrival(facts: Facts) -> Iterator[str]:
     """What a step reads is there before the step starts: from time 0, by the producer, or by a copy
     into the same allocation."""
-    uses, (held, step), (starts, ends) = facts.uses, facts.deliveries, facts.step_times
-    never = np.iinfo(np.int64).max
-    first = np.full(len(facts.plan.allocations), never)
-    np.minimum.at(first, held, ends[step])
-    reads = np.flatnonzero(~uses.written & (uses.held != NOWHERE))
-    reads = reads[~facts.initial[uses.held[reads]]]
-    for use in reads[first[uses.held[reads]] > starts[uses.step[reads]]].tolist():
-        reader, there = facts.steps[uses.step[use]], int(first[uses.held[use]])
-        reason = (
-            f"it is there only from {when(there)} on" if there != never else "nothing puts it there"
-        )
-        name = quoted(facts.plan.tensors[uses.tensor[use]].name)
-        yield (
-            f"{reader.label} reads {name} from {_memory(facts, use)} at {when(reader.start)}, but"
-            f" {reason}"
-        )
+    for use in facts.uses:
+        if use.written or use.held is None or use.held in facts.initial:
+            continue
+        reader, puts = facts.steps[use.step], facts.deliveries.get(use.held, ())
+        there = min((facts.steps[put].end for put in puts), default=None)
+        if there is None or there > reader.start:
+            reason = (
+                "nothing puts it there"
+                if there is None
+                else f"it is there only from {when(there)} on"
+            )
+            yield (
+                f"{reader.label} reads {quoted(use.tensor)} from {use.memory} at"
+                f" {when(reader.start)}, but {reason}"
+            )
 
 
 def in_place(facts: Facts) -> Iterator[str]:
     """Cores use operands only in memories that allow it."""
-    uses = facts.uses
-    barred = np.array(
-        [not memory.in_place for memory in facts.plan.target.memories]
-        + [False] * len(facts.plan.target.cores)
-    )
-    for use in np.flatnonzero(barred[uses.place] & (uses.step < len(facts.plan.jobs))).tolist():
-        name = quoted(facts.plan.tensors[uses.tensor[use]].name)
-        yield (
-            f"{facts.steps[uses.step[use]].label} uses {name} in {_memory(facts, use)}, where cores"
-            " cannot use operands"
-        )
-
-
-def _memory(facts: Facts, use: int) -> str:
-    """The name of the memory of a use."""
-    return list(facts.columns.place_number)[int(facts.uses.place[use])]
+    for use in facts.uses:
+        if use.step < len(facts.plan.jobs) and not facts.memories[use.memory].in_place:
+            yield (
+                f"{facts.steps[use.step].label} uses {quoted(use.tensor)} in {use.memory}, where"
+                " cores cannot use operands"
+            )
 
 
 def _label(allocation: PlannedAllocation) -> str:
@@ -338,10 +223,3 @@ def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
 
 def _share_addresses(one: PlannedAllocation, two: PlannedAllocation) -> bool:
     return one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes
-
-
-def _used(runs: list[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether a core runs something at some time of [start, end), of starts and ends of jobs in
-    their order."""
-    latest = bisect_left(runs, (max(start, end - 1) + 1,)) - 1
-    return latest >= 0 and (runs[latest][1] > start or runs[latest][0] == start)

@@ -4,18 +4,18 @@ can."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
 
-import numpy as np
-
-from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.plan_records import PlannedTransfer
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Memory
+
+Way = tuple[str, str, str, str]
+"""A job, what moves for it, from where and where to."""
 
 
 def operands(facts: Facts) -> Iterator[str]:
@@ -37,35 +37,23 @@ def operands(facts: Facts) -> Iterator[str]:
 def streams(facts: Facts) -> Iterator[str]:
     """As long as a job runs, exactly the bytes of its operands move between their memories and its
     core; nothing waits for one of these transfers, so that they have no names."""
-    moves, (start, end) = facts.columns.transfers, facts.columns.jobs
-    served = np.flatnonzero(moves.job >= 0)
-    job = moves.job[served]
-    for number in served[
-        (moves.start[served] != start[job]) | (moves.end[served] != end[job])
-    ].tolist():
-        transfer = facts.plan.transfers[number]
-        own = facts.jobs[transfer.job]
-        yield (
-            f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job"
-            f" over {span(own.start, own.end)}"
-        )
     for transfer in facts.plan.transfers:
-        if transfer.job and (transfer.name or transfer.after):
+        if not transfer.job:
+            continue
+        job = facts.jobs[transfer.job]
+        if (ps(transfer.start), ps(transfer.end)) != (ps(job.start), ps(job.end)):
+            yield (
+                f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the"
+                f" job over {span(job.start, job.end)}"
+            )
+        if transfer.name or transfer.after:
             yield f"{transfer_label(transfer)} is part of a job, and has a name or waits of its own"
-    # Almost always all is as it should be, and no sums are needed.
-    if not _moves_what_is_due(facts):
-        yield from _amiss(facts)
-
-
-def _amiss(facts: Facts) -> Iterator[str]:
-    """Where the bytes that move for jobs are not those of their operands."""
-    due: dict[tuple[str, str, str, str], int] = defaultdict(int)
+    due, moved = Counter[Way](), Counter[Way]()
     for job in facts.plan.jobs:
         for operand in job.reads:
             due[job.name, operand.tensor, operand.memory, job.core] += operand.bytes
         for operand in job.writes:
             due[job.name, operand.tensor, job.core, operand.memory] += operand.bytes
-    moved: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for transfer in facts.plan.transfers:
         if transfer.job:
             moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += (
@@ -76,27 +64,6 @@ def _amiss(facts: Facts) -> Iterator[str]:
             name, tensor, source, destination = key
             way = f"{quoted(tensor)} from {source} to {destination}"
             yield f"job {quoted(name)} needs {due[key]} bytes of {way}, transfers move {moved[key]}"
-
-
-def _moves_what_is_due(facts: Facts) -> bool:
-    """Whether the transfers of jobs are their operands, one for one."""
-    moves, operands = facts.columns.transfers, facts.columns.operands
-    number = facts.columns.place_number
-    core = np.array([number[job.core] for job in facts.plan.jobs], dtype=np.int64)[operands.job]
-    ways = (
-        np.where(operands.written, core, operands.memory),
-        np.where(operands.written, operands.memory, core),
-    )
-    due = operands.job, operands.tensor, *ways, operands.bytes
-    own = moves.job >= 0
-    moved = [
-        column[own]
-        for column in (moves.job, moves.tensor, moves.source, moves.destination, moves.bytes)
-    ]
-    if len(moved[0]) != len(due[0]):
-        return False
-    first, second = (np.lexsort(columns) for columns in (due, moved))
-    return all(np.array_equal(one[first], two[second]) for one, two in zip(due, moved, strict=True))
 
 
 def copies(facts: Facts) -> Iterator[str]:
@@ -140,12 +107,8 @@ def bandwidths(facts: Facts) -> Iterator[str]:
     """
     for memory in facts.memories.values():
         needs = _needs(facts, memory)
-        # What starts and ends together may as well be one transfer; if even so all are in time, all
-        # are.
-        if next(_late(*_as_one(*needs[:3]), facts.makespan * 1e-9), None) is None:
-            continue
-        for late, at in _late(*needs[:3], facts.makespan * 1e-9):
-            transfer = facts.plan.transfers[needs[3][at]]
+        for late, at in _late(needs, facts.makespan * 1e-9):
+            transfer = facts.plan.transfers[needs[at][3]]
             yield (
                 f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)},"
                 f" which ends at {when(ps(transfer.end))}"
@@ -166,33 +129,30 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
     return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
 
 
-def _needs(facts: Facts, memory: Memory) -> tuple[Ints, Ints, Floats, Ints]:
+def _needs(facts: Facts, memory: Memory) -> list[tuple[int, int, float, int]]:
     """When transfers over a link start and end, picoseconds of its time that each needs, and which
     it is; by these."""
-    moves, place = facts.columns.transfers, facts.columns.place_number[memory.name]
-    ways = ((moves.source, memory.read_bandwidth), (moves.destination, memory.write_bandwidth))
-    parts = [
-        (np.flatnonzero((ends == place) & (moves.bytes > 0)), bandwidth) for ends, bandwidth in ways
-    ]
-    number = np.concatenate([own for own, _ in parts])
-    need = np.concatenate([moves.bytes[own] / bandwidth * PICOSECONDS for own, bandwidth in parts])
-    order = np.lexsort((number, need, moves.end[number], moves.start[number]))
-    number = number[order]
-    return moves.start[number], moves.end[number], need[order], number
+    return sorted(
+        (
+            ps(transfer.start),
+            ps(transfer.end),
+            transfer.bytes / bandwidth * PICOSECONDS,
+            number,
+        )
+        for number, transfer in enumerate(facts.plan.transfers)
+        for place, bandwidth in (
+            (transfer.source, memory.read_bandwidth),
+            (transfer.destination, memory.write_bandwidth),
+        )
+        if place == memory.name and transfer.bytes
+    )
 
 
-def _as_one(start: Ints, end: Ints, need: Floats) -> tuple[Ints, Ints, Floats]:
-    """What starts and ends together as one transfer, in their order."""
-    if not len(start):
-        return start, end, need
-    first = np.flatnonzero(np.append(True, (start[1:] != start[:-1]) | (end[1:] != end[:-1])))
-    return start[first], end[first], np.add.reduceat(need, first)
-
-
-def _late(start: Ints, end: Ints, need: Floats, slack: float) -> Iterator[tuple[float, int]]:
+def _late(
+    needs: Sequence[tuple[int, int, float, int]], slack: float
+) -> Iterator[tuple[float, int]]:
     """Serve transfers, given by start, earliest end first; of each busy stretch by how many
     picoseconds the first is late, and its row."""
-    needs = list(zip(start.tolist(), end.tolist(), need.tolist(), strict=True))
     clock, arrived, stretch, reported = 0.0, 0, 0, False
     waiting: list[tuple[int, int, float]] = []
     while waiting or arrived < len(needs):

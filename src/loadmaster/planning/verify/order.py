@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-import numpy as np
-
-from loadmaster.core.arrays import Ints, Mask
-from loadmaster.planning.verify.columns import among, distinct, joined
-from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, when
+from loadmaster.planning.verify.facts import Facts, quoted, when
 
 
 def orders(facts: Facts) -> Iterator[str]:
     """Everything that a step's ``after`` names has ended before the step starts."""
-    (before, after), (start, end) = facts.waits, facts.step_times
-    for pair in np.flatnonzero(end[before] > start[after]).tolist():
-        first, step = facts.steps[before[pair]], facts.steps[after[pair]]
-        yield (
-            f"{step.label} starts at {when(step.start)}, before {first.label} that it waits for"
-            f" ends at {when(first.end)}"
-        )
+    for step in facts.steps:
+        for first in (facts.steps[facts.step_of[name]] for name in step.after):
+            if first.end > step.start:
+                yield (
+                    f"{step.label} starts at {when(step.start)}, before {first.label} that it waits"
+                    f" for ends at {when(first.end)}"
+                )
 
 
 def cycles(facts: Facts) -> Iterator[str]:
     """No step waits for itself, through ``after`` lists and the order on each core."""
-    stuck = set(range(len(facts.steps))).difference(facts.topological)
-    if stuck:
-        # Every stuck step has a stuck predecessor, so walking back must come round.
-        path: dict[int, None] = {}
-        step = min(stuck)
-        while step not in path:
-            path[step] = None
-            step = next(before for before in facts.predecessors[step] if before in stuck)
-        names = [facts.steps[i].label for i in list(path)[list(path).index(step) :]]
+    # The last of the cycle is the first again.
+    if names := [facts.steps[step].label for step in facts.topological[1][1:]]:
         yield (
             "these wait for one another: "
             + ", ".join(names[:4])
@@ -45,28 +35,19 @@ def cycles(facts: Facts) -> Iterator[str]:
 def dependencies(facts: Facts) -> Iterator[str]:
     """Of the steps that put a tensor where another reads it, one is before the reader in the order,
     not just earlier."""
-    uses, (held, source), (start, end) = facts.uses, facts.deliveries, facts.step_times
-    reads = np.flatnonzero(~uses.written & (uses.held != NOWHERE))
-    reads = reads[~facts.initial[uses.held[reads]]]
-    first = np.searchsorted(held, uses.held[reads])
-    owner, row = joined(first, np.searchsorted(held, uses.held[reads], "right") - first)
-    in_time = end[source[row]] <= start[uses.step[reads[owner]]]
-    owner, row = owner[in_time], row[in_time]
-    missing = _unordered(facts, source[row], uses.step[reads[owner]])
-    asked, found = (
-        np.bincount(owner[each], minlength=len(reads)) for each in (slice(None), ~missing)
-    )
-    for number in np.flatnonzero((asked > 0) & (found == 0)).tolist():
-        use = reads[number]
-        putter, tensor = (
-            facts.steps[source[row[np.argmax(owner == number)]]].label,
-            facts.plan.tensors[uses.tensor[use]].name,
-        )
-        where = facts.plan.allocations[uses.held[use]].memory
-        yield (
-            f"{facts.steps[uses.step[use]].label} reads {quoted(tensor)}, but nothing makes it wait"
-            f" for {putter} that puts it in {where}"
-        )
+    reads = [
+        (use, [put for put in puts if facts.steps[put].end <= facts.steps[use.step].start])
+        for use in facts.uses
+        if not use.written and use.held is not None and use.held not in facts.initial
+        for puts in (facts.deliveries.get(use.held, ()),)
+    ]
+    missing = _unordered(facts, [(put, use.step) for use, puts in reads for put in puts])
+    for use, puts in reads:
+        if puts and all((put, use.step) in missing for put in puts):
+            yield (
+                f"{facts.steps[use.step].label} reads {quoted(use.tensor)}, but nothing makes it"
+                f" wait for {facts.steps[puts[0]].label} that puts it in {use.memory}"
+            )
 
 
 def races(facts: Facts) -> Iterator[str]:
@@ -75,111 +56,58 @@ def races(facts: Facts) -> Iterator[str]:
 
     Each allocation is compared with the latest earlier ones that had any of its bytes. Those before
     them need no look: the users of each come before the writers of the next, who are users of it.
-    Of the users on one core, the last speaks for all.
     """
-    uses = facts.uses
-    (user_of, user), (writer_of, writer) = (
-        _steps_of(facts, mask & (uses.held != NOWHERE)) for mask in (True, uses.written)
-    )
-    used = np.zeros(len(facts.plan.allocations), dtype=np.bool_)
-    used[user_of] = True
-    used &= facts.columns.allocations.high > facts.columns.allocations.low
-    groups = ([i for i in facts.groups.get(memory, ()) if used[i]] for memory in facts.memories)
-    pairs = np.array(
-        [pair for group in groups for pair in _reuses(facts, group)], dtype=np.int64
-    ).reshape(-1, 2)
-    user_of, user = _last_on_cores(facts, user_of, user)
-    owner, row = joined(*_range_of(user_of, pairs[:, 0]))
-    one, two, before = pairs[owner, 0], pairs[owner, 1], user[row]
-    owner, row = joined(*_range_of(writer_of, two))
-    after = writer[row]
-    for pair in np.flatnonzero(_unordered(facts, before[owner], after)).tolist():
-        earlier, later = (facts.plan.allocations[each[owner[pair]]] for each in (one, two))
-        yield (
-            f"{facts.steps[after[pair]].label} writes {quoted(later.tensor)} over"
-            f" {quoted(earlier.tensor)} in {later.memory} at offset {later.offset}, but nothing"
-            f" makes it wait for {facts.steps[before[owner[pair]]].label}, which uses"
-            f" {quoted(earlier.tensor)}"
-        )
-
-
-def _steps_of(facts: Facts, mask: Mask) -> tuple[Ints, Ints]:
-    """Pairs of an allocation and a step of those uses, each once; by allocation, then step."""
-    pairs = distinct(facts.uses.held[mask] * len(facts.steps) + facts.uses.step[mask])
-    return pairs // len(facts.steps), pairs % len(facts.steps)
-
-
-def _last_on_cores(facts: Facts, allocation: Ints, user: Ints) -> tuple[Ints, Ints]:
-    """Of the users of every allocation the last on each core, and all copies among them."""
-    core, turn = facts.lanes
-    order = np.lexsort((turn[user], core[user], allocation))
-    allocation, user = allocation[order], user[order]
-    last = np.append(
-        (allocation[1:] != allocation[:-1]) | (core[user[1:]] != core[user[:-1]]), True
-    )[: len(user)]
-    return allocation[last], user[last]
-
-
-def _range_of(column: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Of a sorted column, where the rows of each value begin, and how many there are."""
-    first = np.searchsorted(column, values)
-    return first, np.searchsorted(column, values, "right") - first
-
-
-def _unordered(facts: Facts, before: Ints, after: Ints) -> Mask:
-    """For pairs of steps, whether the first is no ancestor of the second.
-
-    Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per
-    step says whether the first of a pair is its ancestor, kept while a follower still needs it:
-    O(edges x such firsts / 64). Nothing is said if the order has a cycle, which :func:`cycles`
-    reports.
-    """
-    missing = np.zeros(len(before), dtype=np.bool_)
-    if len(facts.topological) < len(facts.steps):
-        return missing
-    rest = np.flatnonzero(~_plainly_ordered(facts, before, after))
-    asked = defaultdict(set)
-    for one, two in zip(before[rest].tolist(), after[rest].tolist(), strict=True):
-        asked[two].add(one)
-    strangers = _strangers(facts, asked) if asked else set()
-    missing[rest] = [
-        pair in strangers for pair in zip(before[rest].tolist(), after[rest].tolist(), strict=True)
+    users: dict[int, dict[int, None]] = defaultdict(dict)
+    writers: dict[int, dict[int, None]] = defaultdict(dict)
+    for use in facts.uses:
+        if use.held is not None and facts.plan.allocations[use.held].bytes:
+            users[use.held][use.step] = None
+            if use.written:
+                writers[use.held][use.step] = None
+    found = [
+        (before, after, one, two)
+        for memory in facts.memories
+        for one, two in _reuses(facts, filter(users.__contains__, facts.groups.get(memory, ())))
+        for before in users[one]
+        for after in writers[two]
     ]
-    return missing
+    missing = _unordered(facts, [(before, after) for before, after, _, _ in found])
+    for before, after, one, two in found:
+        if (before, after) in missing:
+            earlier, later = facts.plan.allocations[one], facts.plan.allocations[two]
+            yield (
+                f"{facts.steps[after].label} writes {quoted(later.tensor)} over"
+                f" {quoted(earlier.tensor)} in {later.memory} at offset {later.offset}, but nothing"
+                f" makes it wait for {facts.steps[before].label}, which uses"
+                f" {quoted(earlier.tensor)}"
+            )
 
 
-def _strangers(facts: Facts, asked: dict[int, set[int]]) -> set[tuple[int, int]]:
-    """Pairs of a step and one before it that is asked for, but is no ancestor of it."""
-    bits = {before: 1 << i for i, before in enumerate(sorted(set().union(*asked.values())))}
-    followers = [0] * len(facts.steps)
-    for predecessors in facts.predecessors:
-        for predecessor in predecessors:
-            followers[predecessor] += 1
-    missing = set()
+def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those of some pairs of steps of which the first is no ancestor of the second.
+
+    A bit of one integer per step says whether the first of a pair is its ancestor, kept while a
+    follower still needs it: O(edges x such firsts / 64). Nothing is said if the order has a cycle,
+    which :func:`cycles` reports.
+    """
+    asked = defaultdict(set)
+    for one, two in pairs:
+        asked[two].add(one)
+    bits = {step: 1 << i for i, step in enumerate(sorted(set[int]().union(*asked.values())))}
+    followers = Counter(chain.from_iterable(facts.predecessors))
     lines: dict[int, int] = {}
-    for step in facts.topological:
+    missing = set()
+    for step in facts.topological[0]:
         ancestors = 0
         for predecessor in facts.predecessors[step]:
             ancestors |= lines[predecessor]
             followers[predecessor] -= 1
             if not followers[predecessor]:
                 del lines[predecessor]
-        missing |= {
-            (before, step) for before in asked.get(step, ()) if not ancestors & bits[before]
-        }
+        missing |= {(one, step) for one in asked.get(step, ()) if not ancestors & bits[one]}
         if followers[step]:
             lines[step] = ancestors | bits.get(step, 0)
     return missing
-
-
-def _plainly_ordered(facts: Facts, before: Ints, after: Ints) -> Mask:
-    """Whether steps wait for others by name, or come later on the same core; no step comes before
-    itself."""
-    (core, turn), (first, second), steps = facts.lanes, facts.edges, len(facts.steps)
-    plain = np.asarray((core[before] == core[after]) & (turn[before] < turn[after]))
-    others = np.flatnonzero(~plain)
-    plain[others] = among(before[others] * steps + after[others], first * steps + second)
-    return plain
 
 
 def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -190,19 +118,20 @@ def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int
     to it and removes those inside, so there are O(n) pairs. Pairs that overlap in time are left to
     the check of overlaps.
     """
-    bounds, owners = [0], [NOWHERE]
+    bounds: list[int] = [0]
+    owners: list[int | None] = [None]
     for i in sorted(allocations, key=facts.spans.__getitem__):
         allocation = facts.plan.allocations[i]
         low = _cut(bounds, owners, allocation.offset)
         high = _cut(bounds, owners, allocation.offset + allocation.bytes)
         for owner in dict.fromkeys(owners[low:high]):
-            if owner != NOWHERE and facts.spans[owner][1] <= facts.spans[i][0]:
+            if owner is not None and facts.spans[owner][1] <= facts.spans[i][0]:
                 yield owner, i
         bounds[low:high] = [allocation.offset]
         owners[low:high] = [i]
 
 
-def _cut(bounds: list[int], owners: list[int], address: int) -> int:
+def _cut(bounds: list[int], owners: list[int | None], address: int) -> int:
     """Index of the stretch that begins at an address, after splitting the one around it if need
     be."""
     at = bisect_left(bounds, address)

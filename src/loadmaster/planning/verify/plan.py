@@ -1,8 +1,8 @@
 """The verifier of finished plans: naive checks that share nothing with the engines that make them.
 
 Nothing here may import more than the nouns (the plan, the target, units), and every check works
-from the plan's own records. Each is a sweep in O(n log n), but for reachability in the order of
-what is not ordered plainly, which is O(edges x steps / 64).
+from the plan's own records. Each is a sweep in O(n log n), but for reachability in the order,
+which is O(edges x steps / 64).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify import (
-    chains,
     dataflow,
     energy,
     figures,
@@ -40,7 +39,7 @@ RULES: tuple[dict[str, Check], ...] = (
     {"name": records.names},
     {"reference": records.references},
     {"time": records.times},
-    {"range": pieces.ranges, "sum": chains.sound},
+    {"range": pieces.ranges},
     {
         "complete": records.completeness,
         "producer": records.producers,
@@ -51,9 +50,9 @@ RULES: tuple[dict[str, Check], ...] = (
         "dataflow": dataflow.dataflow,
         "piece": pieces.pieces,
         "part": pieces.parts,
-        "chain": chains.chains,
-        "window": pieces.reads,
-        "recomputed": chains.recomputed,
+        "chain": pieces.chains,
+        "read": pieces.reads,
+        "recomputed": pieces.recomputed,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "lifetime": memory.lifetimes,

@@ -5,19 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain, pairwise
-from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
-from loadmaster.core.arrays import Ints
 from loadmaster.core.units import PICOSECONDS, format_seconds
-from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
-from loadmaster.planning.verify.columns import UNKNOWN, spans_of
+from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Core
 
@@ -26,9 +20,6 @@ _WIDTHS = {"int8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
 """Bits of the precisions that networks are planned at."""
 _LARGEST_FLOAT = 1e100
 """More than any figure of a machine, and far from overflow when figures are multiplied."""
-
-Names = Callable[[Any], Iterable[str]]
-"""The names that a record mentions."""
 
 
 def numbers(facts: Facts) -> Iterator[str]:
@@ -39,11 +30,13 @@ def numbers(facts: Facts) -> Iterator[str]:
         kinds[type(record)].append(record)
     for kind, records in kinds.items():
         for name, limit in _limits(kind):
-            for i in _outside(records, name, limit):
-                yield (
-                    f"{name} of {_label(records[i])} is {getattr(records[i], name)!s:.40}, outside"
-                    f" [0, {limit:.2g})"
-                )
+            for record in records:
+                # None is no number.
+                if not 0 <= (getattr(record, name) or 0) < limit:
+                    yield (
+                        f"{name} of {_label(record)} is {getattr(record, name)!s:.40}, outside"
+                        f" [0, {limit:.2g})"
+                    )
     for place, joules in chain(
         facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()
     ):
@@ -77,17 +70,6 @@ def numbers(facts: Facts) -> Iterator[str]:
                 )
 
 
-def _outside(records: Sequence[Any], name: str, limit: float) -> list[int]:
-    """Of which records a number is negative or not below a limit; None is no number."""
-    # Almost always none is, and no number need be looked at alone.
-    with suppress(TypeError, OverflowError):
-        values = np.fromiter(map(attrgetter(name), records), np.float64, len(records))
-        if ((values >= 0) & (values < limit)).all():
-            return []
-    given = map(attrgetter(name), records)
-    return [i for i, value in enumerate(given) if value is not None and not 0 <= value < limit]
-
-
 def names(facts: Facts) -> Iterator[str]:
     """Networks, tensors, memories with cores, and jobs with copies each have names that are not
     empty and occur once."""
@@ -115,130 +97,61 @@ def references(facts: Facts) -> Iterator[str]:
     plan = facts.plan
     networks = {network.name for network in plan.networks}
     cores = {core.name for core in plan.target.cores}
-    mentioned: tuple[tuple[Iterable[Any], str, Names, Collection[str]], ...] = (
-        (plan.tensors, "network", lambda tensor: (tensor.network,), networks),
-        (
-            plan.tensors,
-            "producer",
-            lambda tensor: (tensor.producer,) if tensor.producer else (),
-            facts.jobs,
-        ),
-        (plan.mini_batches, "network", lambda mini_batch: (mini_batch.network,), networks),
-        (plan.timings, "network", lambda timing: (timing.network,), networks),
-        (plan.jobs, "network", lambda job: (job.network,), networks),
-        (plan.jobs, "core", lambda job: (job.core,), cores),
-        (plan.jobs, "job or copy", attrgetter("after"), facts.step_of),
-        (
-            plan.transfers,
-            "job",
-            lambda transfer: (transfer.job,) if transfer.job else (),
-            facts.jobs,
-        ),
-        (plan.transfers, "job or copy", attrgetter("after"), facts.step_of),
+    # What may be empty mentions nothing then.
+    jobs = {"", *facts.jobs}
+    mentioned: tuple[tuple[str, Sequence[Any], str, Collection[str]], ...] = (
+        ("network", plan.tensors, "network", networks),
+        ("producer", plan.tensors, "producer", jobs),
+        ("network", plan.mini_batches, "network", networks),
+        ("network", plan.timings, "network", networks),
+        ("network", plan.jobs, "network", networks),
+        ("core", plan.jobs, "core", cores),
+        ("tensor", plan.allocations, "tensor", facts.tensors),
+        ("memory", plan.allocations, "memory", facts.capacities),
+        ("job", plan.transfers, "job", jobs),
+        ("tensor", plan.transfers, "tensor", facts.tensors),
+        ("memory or core", plan.transfers, "source", facts.capacities),
+        ("memory or core", plan.transfers, "destination", facts.capacities),
     )
-    for records, what, names_of, known in mentioned:
-        # Almost always all are known: no record need be looked at alone.
-        if not set(chain.from_iterable(map(names_of, records))) <= set(known):
-            for record in records:
-                yield from _unknown(record, what, names_of(record), known)
-    yield from _unknown_tensors_and_places(facts)
+    for what, records, field, known in mentioned:
+        for record in records:
+            if (name := getattr(record, field)) not in known:
+                yield _unknown(record, what, name)
+    steps: tuple[PlannedJob | PlannedTransfer, ...] = (*plan.jobs, *plan.transfers)
+    for record in steps:
+        for name in record.after:
+            if name not in facts.step_of:
+                yield _unknown(record, "job or copy", name)
+    for job in plan.jobs:
+        for operand in (*job.reads, *job.writes):
+            if operand.tensor not in facts.tensors:
+                yield _unknown(job, "tensor", operand.tensor)
+            if operand.memory not in facts.memories:
+                yield _unknown(job, "shared memory", operand.memory)
     yield from _keys(facts, cores)
-
-
-def _unknown_tensors_and_places(facts: Facts) -> Iterator[str]:
-    """What jobs, allocations and transfers say of tensors and of where they are that nothing in the
-    plan is called."""
-    plan, columns = facts.plan, facts.columns
-    operands, own, moves = columns.operands, columns.allocations, columns.transfers
-    sides: tuple[tuple[Iterable[Any], str, Names, Collection[str], tuple[Ints, ...]], ...] = (
-        (
-            plan.jobs,
-            "tensor",
-            lambda job: [operand.tensor for operand in (*job.reads, *job.writes)],
-            facts.tensors,
-            (operands.tensor,),
-        ),
-        (
-            plan.jobs,
-            "shared memory",
-            lambda job: [operand.memory for operand in (*job.reads, *job.writes)],
-            facts.memories,
-            (operands.memory,),
-        ),
-        (
-            plan.allocations,
-            "tensor",
-            lambda allocation: (allocation.tensor,),
-            facts.tensors,
-            (own.tensor,),
-        ),
-        (
-            plan.allocations,
-            "memory",
-            lambda allocation: (allocation.memory,),
-            facts.capacities,
-            (own.place,),
-        ),
-        (
-            plan.transfers,
-            "tensor",
-            lambda transfer: (transfer.tensor,),
-            facts.tensors,
-            (moves.tensor,),
-        ),
-        (
-            plan.transfers,
-            "memory or core",
-            attrgetter("source", "destination"),
-            facts.capacities,
-            (moves.source, moves.destination),
-        ),
-    )
-    for records, what, names_of, known, found in sides:
-        # Shared memories have smaller numbers than cores.
-        if any(((column == UNKNOWN) | (column >= len(known))).any() for column in found):
-            for record in records:
-                yield from _unknown(record, what, names_of(record), known)
 
 
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    timed: tuple[Sequence[Any], ...] = (
-        plan.jobs,
-        plan.allocations,
-        plan.transfers,
-        *plan.links.values(),
-    )
-    for records in timed:
-        for number in np.flatnonzero(np.greater(*_spans(facts, records))).tolist():
-            record = records[number]
+    timed: list[Any] = [
+        *plan.jobs,
+        *plan.allocations,
+        *plan.transfers,
+        *chain(*plan.links.values()),
+    ]
+    for record in timed:
+        if ps(record.end) < ps(record.start):
             yield (
                 f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at"
                 f" {format_seconds(record.start)}"
             )
-    start, end = facts.columns.jobs
-    for number in np.flatnonzero(end - start < [ps(job.compute) for job in plan.jobs]).tolist():
-        job = plan.jobs[number]
-        yield (
-            f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its"
-            f" {format_seconds(job.compute)} of arithmetic"
-        )
-
-
-def _spans(facts: Facts, records: Sequence[Any]) -> tuple[Ints, Ints]:
-    """When records start and end, in picoseconds."""
-    plan, columns = facts.plan, facts.columns
-    if records is plan.jobs:
-        return columns.jobs
-    own = (
-        columns.allocations
-        if records is plan.allocations
-        else columns.transfers
-        if records is plan.transfers
-        else None
-    )
-    return spans_of(records) if own is None else (own.start, own.end)
+    for job in plan.jobs:
+        if ps(job.end) - ps(job.start) < ps(job.compute):
+            yield (
+                f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its"
+                f" {format_seconds(job.compute)} of arithmetic"
+            )
 
 
 def compute(facts: Facts) -> Iterator[str]:
@@ -322,28 +235,18 @@ def completeness(facts: Facts) -> Iterator[str]:
     for job in facts.plan.jobs:
         for operator in job.operators:
             done[job.network, job.mini_batch][operator].append((job.tile, job.tiles))
-    batches = defaultdict(set)
-    for name, batch in done:
-        batches[name].add(batch)
     for network in facts.plan.networks:
-        here = batches[network.name]
-        for batch in sorted(here):
-            yield from _covered(
-                f"network {quoted(network.name)}, mini-batch {batch}",
-                tuple(operator.name for operator in network.operators),
-                done[network.name, batch],
-            )
+        label = f"network {quoted(network.name)}"
+        here = sorted(batch for name, batch in done if name == network.name)
+        operators = [operator.name for operator in network.operators]
+        for batch in here:
+            where = f"{label}, mini-batch {batch}"
+            yield from _covered(where, operators, done[network.name, batch])
         if network.operators and len(here) < network.mini_batches:
             missing = next(batch for batch in range(network.mini_batches) if batch not in here)
-            yield (
-                f"network {quoted(network.name)}: no job does mini-batch {missing} of"
-                f" {network.mini_batches}"
-            )
-        yield from (
-            f"network {quoted(network.name)} has no mini-batch {batch}"
-            for batch in here
-            if batch >= network.mini_batches
-        )
+            yield f"{label}: no job does mini-batch {missing} of {network.mini_batches}"
+        if here and here[-1] >= network.mini_batches:
+            yield f"{label} has no mini-batch {here[-1]}"
 
 
 def producers(facts: Facts) -> Iterator[str]:
@@ -450,13 +353,8 @@ def _label(record: Any) -> str:
     return f"{kind} {quoted(record.name)}" if hasattr(record, "name") else f"the {kind} record"
 
 
-def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Collection[str]) -> list[str]:
-    """What to say of the names that a record mentions and nothing has."""
-    return [
-        f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have"
-        for name in mentioned
-        if name not in known
-    ]
+def _unknown(record: Any, what: str, name: str) -> str:
+    return f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have"
 
 
 def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
@@ -465,26 +363,22 @@ def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
     metrics = facts.plan.metrics
     shared = set(facts.memories)
     managed = shared | {core.name for core in facts.plan.target.cores if core.buffer}
-    for what, present, needed, allowed in (
-        ("links", facts.plan.links, shared, shared),
-        ("metrics.traffic", metrics.traffic, shared, shared),
-        ("metrics.utilisation", metrics.utilisation, cores, cores),
-        ("metrics.memory", metrics.memory, managed, shared | cores),
-        ("byte_energy", facts.plan.byte_energy, shared | cores, shared | cores),
-        ("metrics.energy_by", metrics.energy_by, shared | cores, shared | cores),
+    places, networks = shared | cores, {network.name for network in facts.plan.networks}
+    for what, kind, present, needed, allowed in (
+        ("links", "memory or core", facts.plan.links, shared, shared),
+        ("metrics.traffic", "memory or core", metrics.traffic, shared, shared),
+        ("metrics.utilisation", "memory or core", metrics.utilisation, cores, cores),
+        ("metrics.memory", "memory or core", metrics.memory, managed, places),
+        ("byte_energy", "memory or core", facts.plan.byte_energy, places, places),
+        ("metrics.energy_by", "memory or core", metrics.energy_by, places, places),
+        ("metrics.latency", "network", metrics.latency, networks, networks),
     ):
-        yield from _unknown(what, "memory or core", present, allowed)
+        yield from (_unknown(what, kind, name) for name in present if name not in allowed)
         yield from (f"{what} has no entry for {name}" for name in sorted(needed - set(present)))
-    networks = {network.name for network in facts.plan.networks}
-    yield from _unknown("metrics.latency", "network", metrics.latency, networks)
-    yield from (
-        f"metrics.latency has no entry for {name}"
-        for name in sorted(networks - set(metrics.latency))
-    )
 
 
 def _covered(
-    where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]
+    where: str, operators: Sequence[str], done: dict[str, list[tuple[int, int]]]
 ) -> Iterator[str]:
     """Operators of one mini-batch against the (tile, tiles) of the jobs that do them."""
     for operator in operators:

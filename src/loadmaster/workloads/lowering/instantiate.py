@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, repeat
 from operator import attrgetter
 from typing import Any
@@ -17,8 +17,6 @@ from loadmaster.workloads.job import (
     Job,
     NetworkInfo,
     Operand,
-    OperandNeeds,
-    OperandWindow,
     OperatorInfo,
     Ranges,
     Role,
@@ -30,7 +28,7 @@ from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import Split, plain_splits
-from loadmaster.workloads.window import SUMMED, Window, volume
+from loadmaster.workloads.window import volume
 
 
 def prefix_of(network: str, mini_batch: int) -> str:
@@ -218,34 +216,8 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
             )
         )
 
-    plain = OperatorInfo(op.name, storages(op.reads), storages(op.writes))
-    if not in_pieces:
-        return plain
-    operands = tuple(_needs(graph, access) for access in op.reads if access.bytes)
-    return replace(plain, shape=graph.tensors[op.writes[0].tensor].shape, operands=operands)
-
-
-def _needs(graph: Graph, access: Access) -> OperandNeeds:
-    tensor = graph.tensors[access.tensor]
-    shape = graph.tensors[tensor.storage].shape if access.of_storage else tensor.shape
-    return OperandNeeds(
-        tensor.storage, shape, tuple(_operand_window(window) for window in access.windows)
-    )
-
-
-def _operand_window(window: Window) -> OperandWindow:
-    if window.axis < 0:
-        return OperandWindow(None, summed=window == SUMMED)
-    low, reach = window.low, window.high - window.low
-    return OperandWindow(
-        window.axis,
-        window.numerator,
-        window.denominator,
-        max(0, low),
-        max(0, -low),
-        reach,
-        window.unit,
-    )
+    shape = graph.tensors[op.writes[0].tensor].shape if in_pieces else ()
+    return OperatorInfo(op.name, storages(op.reads), storages(op.writes), shape)
 
 
 class _MiniBatch:
@@ -278,18 +250,14 @@ class _MiniBatch:
         if name not in self._builder.tensors:
             # A weight or an input comes into being when it is first read.
             self._add_part(name, read.storage, part, tensor.kind)
-        return Operand(name, read.bytes, read.role, read.nest)
+        return Operand(name, read.bytes, read.role, read.nest, read.ranges)
 
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
-        pieces = self._pieces
-        is_output, place = (
-            storage in pieces.outputs,
-            part.place(pieces.graph.tensors[storage].shape),
-        )
+        is_output = storage in self._pieces.outputs
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
-        self._builder.tensors[name] = TensorInstance(*own, *place)
+        self._builder.tensors[name] = TensorInstance(*own, *part.place)
 
     def _sums_name(self, number: int, tile: int) -> str:
         label = label_of(tile, self._pieces.cuts[number].tiles)

@@ -14,12 +14,13 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import (
+    WHOLE,
     Split,
     operand_channels,
     plain_splits,
     result_channels,
 )
-from loadmaster.workloads.window import Box, shared, volume, whole
+from loadmaster.workloads.window import Box, Range, shared, volume, whole
 
 Cut = Grid | Chains | Split
 
@@ -45,15 +46,16 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a storage that is a tensor of its own: its box, where it is known, and its bytes.
+    """A part of a storage that is a tensor of its own: the box that it holds of an array of
+    ``shape``, and its bytes. That is the storage's shape but for parts over channels.
 
     Of what several parts hold, one has it as its ``owned``; without, a part owns all that it holds.
     """
 
     label: str
-    box: Box | None
+    shape: tuple[int, ...]
+    box: Box
     bytes: int
-    channels: tuple[int, ...] = ()
     owned: Box | None = None
 
     @property
@@ -61,28 +63,35 @@ class Part:
         """Bytes that no other part owns."""
         return (
             self.bytes
-            if self.owned is None or self.box is None
+            if self.owned is None
             else self.bytes * volume(self.owned) // volume(self.box)
         )
 
-    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges, tuple[int, ...]]:
-        """Shape of the storage, and ranges or channels of the part, as tensors state them."""
-        return (
-            (shape, self.box, ())
-            if self.label and self.box is not None
-            else ((), (), self.channels)
-        )
+    @property
+    def place(self) -> tuple[tuple[int, ...], Ranges]:
+        """Shape and ranges as tensors state them."""
+        return self.shape, self.box if self.label else ()
+
+    def taken(self, needed: Box | None = None) -> Ranges:
+        """What is read of a part of which a box, or all that it owns, is needed; empty for all."""
+        own = self.owned or self.box
+        if needed is not None:
+            own = tuple(
+                [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(own, needed, strict=True)]
+            )
+        return () if own == self.box else own
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Bytes that a piece reads of a part of a storage."""
+    """Bytes that a piece reads of a part of a storage, in the box ``ranges``."""
 
     storage: str
     part: int
     bytes: int
     role: Role
     nest: int
+    ranges: Ranges
 
 
 class Pieces:
@@ -116,7 +125,11 @@ class Pieces:
                     self._grids[storage] = cut
                     self.parts[storage] = [
                         Part(
-                            label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own
+                            label_of(tile, cut.tiles),
+                            cut.shape,
+                            box,
+                            cut.amount_of_tile(size, tile),
+                            own,
                         )
                         for tile, (box, own) in enumerate(zip(cut.boxes, cut.owned, strict=True))
                     ]
@@ -151,12 +164,13 @@ class Pieces:
         """Cut a storage over channels; ``channels`` says as which array it holds them, if that is
         known."""
         self._splits[storage] = cut
+        shape = channels or (cut.channels,)
         self.parts[storage] = [
             Part(
                 label_of(tile, cut.tiles),
-                None,
+                shape,
+                in_channels(shape, cut.range(tile)),
                 cut.amount_of_tile(size, tile),
-                (*channels, *cut.range(tile)) if channels else (),
             )
             for tile in range(cut.tiles)
         ]
@@ -188,7 +202,7 @@ class Pieces:
             for first, last in itertools.pairwise(until)
         ]
         self.parts[storage] = [
-            Part(label_of(i, len(boxes)), box, size)
+            Part(label_of(i, len(boxes)), tensor.shape, box, size)
             for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
         ]
 
@@ -212,7 +226,7 @@ class Pieces:
         """Parts of a storage; one that nothing cuts is one part."""
         if storage not in self.parts:
             tensor = self.graph.tensors[storage]
-            self.parts[storage] = [Part("", whole(tensor.shape), tensor.bytes)]
+            self.parts[storage] = [Part("", tensor.shape, whole(tensor.shape), tensor.bytes)]
         return self.parts[storage]
 
     def reads(self, group: int, tile: int) -> list[Read]:
@@ -236,43 +250,58 @@ class Pieces:
             )
             for role, nest in operand_roles(group.nests, access):
                 result += [
-                    Read(access.tensor, part, size, role, nest) for part, size in shares if size
+                    Read(access.tensor, part, size, role, nest, ranges)
+                    for part, size, ranges in shares
+                    if size
                 ]
         return result
 
-    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
-        """Parts of an operand that hold something of the box that a piece needs, and the bytes of
-        it."""
+    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int, Ranges]]:
+        """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
+        and the box."""
         needed = self._needed(number, access.tensor, tile)
-        found = []
+        if not volume(needed):
+            return []
+        found = list[tuple[int, int, Ranges]]()
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
         if grid is not None and (one := grid.holder(needed, tile)) is not None:
-            return [(one, -(-parts[one].bytes * volume(needed) // volume(grid.boxes[one])))]
+            size = -(-parts[one].bytes * volume(needed) // volume(grid.boxes[one]))
+            return [(one, size, () if needed == parts[one].box else needed)]
+        shape = self.graph.tensors[access.tensor].shape
         for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
             part = parts[index]
-            if part.box is None:
-                found.append((index, part.bytes))
-                continue
-            if common := shared(part.owned or part.box, needed):
-                found.append((index, -(-part.bytes * common // volume(part.box))))
+            if part.shape != shape:
+                found.append((index, part.bytes, ()))
+            elif common := shared(part.owned or part.box, needed):
+                size = -(-part.bytes * common // volume(part.box))
+                found.append((index, size, part.taken(needed)))
         return found
 
     def _channelled(
         self, group: FusedOp, cut: Split, access: Access, tile: int
-    ) -> list[tuple[int, int]]:
-        """Parts of an operand that a tile over channels reads, and the bytes of each."""
+    ) -> list[tuple[int, int, Ranges]]:
+        """Parts of an operand that a tile over channels reads, and the bytes and box of each."""
         parts = self.parts_of(access.tensor)
         source = self._splits.get(access.tensor)
         divides = cut.tiles > 1 and access.tensor in group.by_channel
         if divides and source is not None and source.channels == cut.channels:
             # Cut along the same channels: only the parts that hold the tile's own.
-            each = access.bytes // cut.channels
-            return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
+            each, own = access.bytes // cut.channels, cut.range(tile)
+            return [
+                (
+                    i,
+                    each * cut.overlap(tile, source, i),
+                    parts[i].taken(in_channels(parts[i].shape, own)),
+                )
+                for i in cut.parts_met(tile, source)
+            ]
         touched = (
             cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         )
         total = max(1, sum(part.own_bytes for part in parts))
-        return [(i, -(-touched * part.own_bytes // total)) for i, part in enumerate(parts)]
+        return [
+            (i, -(-touched * part.own_bytes // total), part.taken()) for i, part in enumerate(parts)
+        ]
 
     def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
         """Loop nests of a piece."""
@@ -291,6 +320,14 @@ class Pieces:
 def result_cut(cut: Cut) -> Grid | Split:
     """How the result of an operator is cut: the sums of a chain are those of a part of it."""
     return cut.grid if isinstance(cut, Chains) else cut
+
+
+def in_channels(shape: Sequence[int], channels: Range) -> Box:
+    """The box of some channels of an array of outer x channels x inner elements, or of channels
+    alone."""
+    return tuple(
+        channels if axis == len(shape) // 2 else (0, extent) for axis, extent in enumerate(shape)
+    )
 
 
 def label_of(tile: int, tiles: int) -> str:
