@@ -394,7 +394,7 @@ TOKENS = {
     "planning": 107_925,
     "report": 39_540,
     "targets": 4_930,
-    "workloads": 84_050,
+    "workloads": 73_100,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

@@ -17,6 +17,7 @@ from tests.support.onnx_builder import absent, constant, graph_of, info, node, o
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import Graph, OpClass
+from loadmaster.workloads.window import SUMMED
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = "com.microsoft"
@@ -340,3 +341,20 @@ def test_a_file_quantised_in_operator_format_calculates_in_eight_bits(name: str)
     assert (graph.macs, graph.precision, graph.unknown_ops) == (CONVOLUTIONS, "int8", {})
     assert {op.bits for op in graph.ops if op.op_class is OpClass.PRODUCT} == {8}
     assert [graph.tensors[name].shape for name in graph.outputs] == [(1, 10)]
+
+
+def test_a_variant_divides_as_the_standard_operator_that_it_is_like():
+    pool = POOL | {"pads": [1] * 4}
+    plain = only(graph_with("AveragePool", [(F32, 1, 4, 9, 9)], 1, pool, ""), "AveragePool")
+    operands: list[Operand] = [(U8, 1, 4, 9, 9), S, Z, S, Z]
+    quantised = only(graph_with("QLinearAveragePool", operands, 1, pool), "QLinearAveragePool")
+    assert (quantised.axes, quantised.reads[0].windows) == (plain.axes, plain.reads[0].windows)
+    last = graph_with("QLinearAveragePool", operands, 1, pool | {"channels_last": 1})
+    assert only(last, "QLinearAveragePool").axes == ()
+
+
+def test_a_sum_that_an_activation_follows_is_not_cut_in_parts():
+    operands: list[Operand] = [(F32, 2, 8), (F32, 8, 4, "weight"), (F32, 4, "weight")]
+    op = only(graph_with("FusedGemm", operands, 1, {"activation": "Relu"}), "FusedGemm")
+    assert op.axes == (0, 1)
+    assert not any(SUMMED in read.windows for read in op.reads)
