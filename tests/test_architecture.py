@@ -391,10 +391,10 @@ TOKENS = {
     "integrations": 108_200,
     "mapping": 25_600,
     "placement": 33_000,
-    "planning": 108_750,
+    "planning": 100_000,
     "report": 39_290,
     "targets": 4_930,
-    "workloads": 84_050,
+    "workloads": 83_930,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""
