@@ -391,10 +391,10 @@ TOKENS = {
     "integrations": 108_200,
     "mapping": 25_600,
     "placement": 33_000,
-    "planning": 107_925,
+    "planning": 99_500,
     "report": 39_540,
     "targets": 4_930,
-    "workloads": 73_100,
+    "workloads": 73_030,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

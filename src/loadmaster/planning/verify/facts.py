@@ -138,7 +138,7 @@ class Facts:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The same as steps."""
+        """The tasks with their times in picoseconds."""
         return tuple(
             Step(
                 f"{'job' if isinstance(task, PlannedJob) else 'copy'} {quoted(task.name)}",

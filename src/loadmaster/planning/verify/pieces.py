@@ -23,6 +23,8 @@ from loadmaster.planning.verify.boxes import (
 from loadmaster.planning.verify.facts import Facts, quoted
 from loadmaster.workloads.job import OperatorInfo
 
+Group = tuple[int, str, tuple[str, ...]]
+"""Mini-batch, network and operators, which the pieces of an operator have in common."""
 _TERMS = ((0, 2**63 - 1),)
 """The most that a sum is over."""
 
@@ -98,7 +100,7 @@ def pieces(facts: Facts) -> Iterator[str]:
     """The pieces of an operator own every element of its result once, or every term of its sums,
     and write just what they make. O(pieces x those beside each)."""
     operators, extents = operators_of(facts), _extents(facts)
-    groups: dict[tuple[int, str, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
+    groups: dict[Group, list[PlannedJob]] = defaultdict(list)
     for job in facts.plan.jobs:
         written = [facts.tensors[operand.tensor] for operand in job.writes]
         if job.ranges:
@@ -106,7 +108,7 @@ def pieces(facts: Facts) -> Iterator[str]:
         elif len({(tensor.shape, tensor.ranges) for tensor in written if tensor.ranges}) > 1:
             yield f"job {quoted(job.name)} writes tensors that hold different channels"
     for (batch, network, names), jobs in groups.items():
-        shape, terms = operators[network, names[0]].shape, extents.get((network, names), ())
+        shape, terms = operators[network, names[0]].shape, extents.get((batch, network, names), ())
         yield from once(
             f"network {quoted(network)}, mini-batch {batch}: the pieces of operator"
             f" {quoted(names[0])}{' with the terms of their sums' if terms else ''}",
@@ -212,7 +214,7 @@ def chains(facts: Facts) -> Iterator[str]:
                 )
         if first and not read:
             yield f"{label} reads no partial sums to which it could add"
-        if len(written) != (bool(job.summed) and last < extents[_group(job)[1:]][0][1]):
+        if len(written) != (bool(job.summed) and last < extents[_group(job)][0][1]):
             yield f"{label} writes {len(written)} tensors of partial sums"
         bytes_each = max(width, -(-job.bits // 8))
         for name, tensor in written.items():
@@ -228,7 +230,7 @@ def chains(facts: Facts) -> Iterator[str]:
                 )
 
 
-def _group(job: PlannedJob) -> tuple[int, str, tuple[str, ...]]:
+def _group(job: PlannedJob) -> Group:
     """What the pieces of an operator have in common."""
     return job.mini_batch, job.network, job.operators
 
@@ -242,11 +244,11 @@ def operators_of(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
     }
 
 
-def _extents(facts: Facts) -> dict[tuple[str, tuple[str, ...]], Box]:
+def _extents(facts: Facts) -> dict[Group, Box]:
     """Over how much operators sum whose pieces take parts of their sums."""
-    found: dict[tuple[str, tuple[str, ...]], Box] = {}
+    found: dict[Group, Box] = {}
     for job in facts.plan.jobs:
         if job.summed:
-            key = _group(job)[1:]
+            key = _group(job)
             found[key] = hull([found.get(key, ((0, 0),)), (job.summed,)])
     return found
