@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -176,9 +176,9 @@ def estimates(
     work = work_of(nests, bits)
     costs = job_costs(work, target)
     (kind,) = costs.kinds
-    quick = job_costs(
-        work, replace(target, main=replace(target.main, read_bandwidth=1e30, write_bandwidth=1e30))
-    ).kinds[0]
+    quick = job_costs(work, target.with_memory(0, read_bandwidth=1e30, write_bandwidth=1e30)).kinds[
+        0
+    ]
     energy = inside_energy(kind.core, Amounts(work.jobs), kind.delivered)
     from_main = np.isin(costs.operands.role, [list(Role).index(role) for role in streamed])
     found = []

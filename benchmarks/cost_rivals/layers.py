@@ -114,7 +114,7 @@ def machine(style: Style) -> Target:
         local_buffer=LOCAL[style],
     )
     main = Memory("dram", 2**40, BANDWIDTH * 1e9, BANDWIDTH * 1e9, burst=1)
-    return Target("array", "", (core,), main)
+    return Target("array", "", (core,), (main,))
 
 
 LOCAL = {Style.WEIGHT_STATIONARY: 1, Style.OUTPUT_STATIONARY: ACCUMULATOR, Style.ROW_STATIONARY: 64}

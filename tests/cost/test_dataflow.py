@@ -139,9 +139,7 @@ def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_c
         "accumulator": 1,
     }
     slow, fast = machine(style, buffer=4096, **more), machine(style, buffer=4096 * buffer, **bigger)
-    fast = replace(
-        fast, main=replace(fast.main, read_bandwidth=link * 1e9, write_bandwidth=link * 1e9)
-    )
+    fast = fast.with_memory(0, read_bandwidth=link * 1e9, write_bandwidth=link * 1e9)
     assert cost_of(work, fast) <= cost_of(work, slow) * (1 + 1e-9)
 
 
@@ -175,7 +173,7 @@ def test_tiles_smaller_than_the_array_pay_in_cycles() -> None:
     quick, little = (
         machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100)
     )
-    quick = replace(quick, main=replace(quick.main, read_bandwidth=1e18, write_bandwidth=1e18))
+    quick = quick.with_memory(0, read_bandwidth=1e18, write_bandwidth=1e18)
     assert tilings_of(nest, quick).cycles.tolist() == [1 + 22]
     assert tilings_of(nest, little).buffer[0] <= 100
     assert tilings_of(nest, little).cycles[0] >= 2 + 22
@@ -190,7 +188,7 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
     assert tilings_of(many, target).input_times.tolist() == [64 / 225]
     # What lies between two positions that are read is less than a burst: all of the row is read.
     assert tilings_of(few, target).input_times.tolist() == [2 * 64 / 225]
-    no_bursts = replace(target, main=replace(target.main, burst=1))
+    no_bursts = target.with_memory(0, burst=1)
     assert tilings_of(few, no_bursts).input_times.tolist() == [64 / 225]
     # Windows that meet are read from the first to the last.
     assert tilings_of(replace(few, r=3, s=3), target).input_times.tolist() == [1]
@@ -401,7 +399,7 @@ def test_a_target_may_state_every_energy() -> None:
     nest = LoopNest(k=8, c=8, y=8, x=8)
     sizes = operand_bytes(nest)
     target = machine(Style.OUTPUT_STATIONARY, energy=stated)
-    target = replace(target, main=replace(target.main, energy=11e-12))
+    target = target.with_memory(0, energy=11e-12)
     work = one_job(nest, *sizes)
     job = replace(work.jobs[0], elements=100)
     table = analyse(replace(work, jobs=(job,)), target)

@@ -60,8 +60,10 @@ def machine() -> Target:
         replace(core, style=style, rows=3, columns=4, job_overhead=2e-9)
         for core, style in zip(target.cores, styles, strict=True)
     )
-    fast = replace(target.fast, read_bandwidth=1e15, write_bandwidth=1e15) if target.fast else None
-    return replace(target, cores=cores, fast=fast)
+    target = replace(target, cores=cores)
+    return (
+        target.with_memory(1, read_bandwidth=1e15, write_bandwidth=1e15) if target.fast else target
+    )
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])

@@ -228,9 +228,7 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     server = lm.target("optane-server")
     slower = kernel_sequence(
         graph,
-        replace(
-            server, main=_slowed(server.main), fast=_slowed(server.fast), cores=_tenth(server.cores)
-        ),
+        replace(server, memories=tuple(map(_slowed, server.memories)), cores=_tenth(server.cores)),
     )
     by_case = {}
     for op in graph.ops:

@@ -502,9 +502,7 @@ def moved_sources(plan: Plan) -> Iterator[Plan]:
 def faster_machine(plan: Plan) -> Iterator[Plan]:
     yield replace(
         plan,
-        target=replace(
-            plan.target, main=replace(plan.target.main, capacity=2 * plan.target.main.capacity)
-        ),
+        target=plan.target.with_memory(0, capacity=2 * plan.target.main.capacity),
     )
 
 

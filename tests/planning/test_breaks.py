@@ -88,7 +88,7 @@ def owning(first: int, last: int) -> Plan:
 
 
 assert SHARED.target.fast is not None
-WIDER = replace(SHARED.target.fast, read_bandwidth=2 * SHARED.target.fast.read_bandwidth)
+WIDER = SHARED.target.with_memory(1, read_bandwidth=2 * SHARED.target.fast.read_bandwidth)
 STREAMED = next(each for each in SHARED.transfers if each.job)
 FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)
 
@@ -113,6 +113,11 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         main_memory(read_bandwidth=0.0),
         {"number"},
         "read_bandwidth of memory 'dram' is 0",
+    ),
+    "machine without memory": (
+        replace(SHARED, target=replace(SHARED.target, memories=())),
+        {"number"},
+        "the target has no memory",
     ),
     "core of no number": (
         on_cores(macs_per_cycle={8: math.nan}),
@@ -676,7 +681,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "the link of host is 120 ns late with copy 'load x'",
     ),
     "curve of another direction": (
-        replace(SHARED, target=replace(SHARED.target, fast=WIDER)),
+        replace(SHARED, target=WIDER),
         {"curve"},
         "the curve of link scratchpad has moved",
     ),

@@ -43,9 +43,7 @@ FEW = {"effort": TEST}
 
 def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -> Target:
     target = npu(cores, scratchpad)
-    return replace(
-        target, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
-    )
+    return target.with_memory(0, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
 
 
 def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:

@@ -30,7 +30,7 @@ def test_energy_of_one_convolution_by_hand() -> None:
     build.tensor("x", (16, 8, 8), TensorKind.INPUT)
     graph = build.graph(build.conv("y", "x", 16, kernel=1))
     core = Core("c", Style.ROOFLINE, 1, 1, 1e9, {8: 1.0, 16: 1.0, 32: 1.0}, 1, buffer=8 * KIB)
-    machine = Target("one", "", (core,), Memory("dram", 2**20, 1e9, 1e9), static_power=0.5)
+    machine = Target("one", "", (core,), (Memory("dram", 2**20, 1e9, 1e9),), static_power=0.5)
     plan = lm.plan([graph], machine)
     assert plan.metrics.energy_by["dram"] == pytest.approx(2304 * 162.5e-12)
     assert plan.metrics.energy_by["c"] == pytest.approx(16384 * 0.3e-12 + 2304 * 2 * 1.25e-12)
@@ -52,10 +52,7 @@ def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised
 
 def test_what_the_target_states_is_what_bytes_take() -> None:
     machine = npu(1, 2**20)
-    assert machine.fast is not None
-    machine = replace(
-        machine, main=replace(machine.main, energy=80e-12), fast=replace(machine.fast, energy=5e-12)
-    )
+    machine = machine.with_memory(0, energy=80e-12).with_memory(1, energy=5e-12)
     plan = lm.plan([residual_chain(1)], machine)
     assert (plan.byte_energy["dram"], plan.byte_energy["scratchpad"]) == (80e-12, 5e-12)
     assert plan.metrics.energy_by["scratchpad"] == pytest.approx(

@@ -30,10 +30,8 @@ def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Targ
     """All cores alike, so that fewer are the first of more."""
     target = npu(cores + 1, scratchpad)
     own = tuple(replace(core, clock=clock) for core in target.cores[:cores])
-    return replace(
-        target,
-        cores=own,
-        main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth),
+    return replace(target, cores=own).with_memory(
+        0, read_bandwidth=bandwidth, write_bandwidth=bandwidth
     )
 
 
@@ -62,7 +60,8 @@ def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing() -> None
     """Tilings, and when their first tile arrives, do not depend on a memory that is not used."""
     graph, large = convolutions(rows=8, channels=4), npu(2, 4096)
     slow = Memory("scratchpad", 4096, 1e8, 2e8)
-    large, small = replace(large, fast=slow), replace(large, fast=None, copy=None)
+    small = replace(large, memories=(large.main,), copy=None)
+    large = replace(large, memories=(large.main, slow))
     alone = lm.plan([graph], small, **FEW)
     beside = lm.plan([graph], large, smaller=small, **FEW)
     assert beside.metrics.makespan.value <= alone.metrics.makespan.value

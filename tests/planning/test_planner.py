@@ -127,7 +127,7 @@ def test_a_main_memory_too_small_says_how_much_too_small() -> None:
             r"dram cannot hold.*take 21.1 KiB, 4.00 KiB available, 17.1 KiB in excess: plan fewer"
         ),
     ):
-        lm.plan([residual_chain(4)], replace(machine, main=replace(machine.main, capacity=4096)))
+        lm.plan([residual_chain(4)], machine.with_memory(0, capacity=4096))
 
 
 def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job() -> None:
@@ -226,7 +226,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(
 
 def with_main(capacity: int, scratchpad: int = 64 * 1024) -> Target:
     machine = npu(scratchpad=scratchpad)
-    return replace(machine, main=replace(machine.main, capacity=capacity))
+    return machine.with_memory(0, capacity=capacity)
 
 
 def wide_inside() -> Graph:
@@ -325,7 +325,7 @@ def test_optimal_is_claimed_where_the_bound_is_met() -> None:
     build.tensor("x", (16, 8, 8), TensorKind.INPUT)
     build.conv("y", "x", 16)
     machine = npu(cores=2, scratchpad=0)
-    fast = replace(machine, main=replace(machine.main, read_bandwidth=1e12, write_bandwidth=1e12))
+    fast = machine.with_memory(0, read_bandwidth=1e12, write_bandwidth=1e12)
     plan = lm.plan([build.graph("y")], fast)
     assert plan.status == "optimal"
     assert plan.metrics.makespan.value == plan.metrics.makespan.lower_bound
@@ -335,11 +335,9 @@ def test_optimal_is_claimed_where_the_bound_is_met() -> None:
 def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None:
     """One core does everything: the bound is met exactly, however many times are added up."""
     machine = npu(cores=1, scratchpad=0, buffer=2**20)
-    core, main = (
-        replace(machine.cores[0], clock=clock),
-        replace(machine.main, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14),
+    slow = replace(machine, cores=(replace(machine.cores[0], clock=clock),)).with_memory(
+        0, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14
     )
-    slow = replace(machine, cores=(core,), main=main)
     plan = lm.plan([residual_chain(3, channels=256, size=56)], slow, mini_batches=60, effort=TEST)
     assert plan.metrics.makespan.value > 5
     assert plan.status == "optimal"
@@ -366,10 +364,14 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
         (
             (
                 [residual_chain(1)],
-                replace(npu(copies=False), main=replace(npu().main, in_place=False)),
+                npu(copies=False).with_memory(0, in_place=False),
                 {},
             ),
             "a copy engine",
+        ),
+        (
+            ([residual_chain(1)], replace(npu(), memories=npu().memories * 2), {}),
+            "at most one more that cores share, and this machine has 4",
         ),
     ],
 )

@@ -30,7 +30,7 @@ from loadmaster.workloads.lowering.split import choose_split
 
 def machine(scratchpad: int) -> Target:
     target = npu(2, scratchpad)
-    return replace(target, main=replace(target.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    return target.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
 
 
 def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:

@@ -235,7 +235,8 @@ def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
 
 
 def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
-    target = replace(lm.target("edge-npu"), fast=None, copy=None)
+    machine = lm.target("edge-npu")
+    target = replace(machine, memories=machine.memories[:1], copy=None)
     with pytest.raises(TargetError, match="no fast memory"):
         sweep([residual_chain(1)], target, AXES, executor=Here())
 

@@ -85,8 +85,7 @@ def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> Non
         job("net/fc@0", after=("a\nb\r\u2028",)),
         replace(SHARED, status="s" * 9999),
     ]
-    odd = replace(SHARED.target.fast or SHARED.target.main, name="m\n" * 9999)
-    broken.append(replace(SHARED, target=replace(SHARED.target, fast=odd)))
+    broken.append(replace(SHARED, target=SHARED.target.with_memory(1, name="m\n" * 9999)))
     messages = [violation.message for plan in broken for violation in verify(plan)]
     assert all(message.isprintable() and len(message) <= 1000 for message in messages)
     assert any("c" * 77 + "..." + "c" * 40 + "'" in message for message in messages)
@@ -273,7 +272,7 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(
 ) -> None:
     makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value
     wrong = [
-        replace(plan, target=replace(plan.target, fast=None)),
+        replace(plan, target=replace(plan.target, memories=plan.target.memories[:1])),
         replace(plan, target=replace(plan.target, cores=())),
         replace(
             plan,

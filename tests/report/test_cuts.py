@@ -30,7 +30,7 @@ def banded() -> Plan:
     """Six convolutions on one core whose scratchpad is smaller than one of their results."""
     graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
     machine = npu(1, 16_000)
-    machine = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    machine = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
     return lm.plan([graph], machine, effort=TEST)
 
 

@@ -117,9 +117,7 @@ def test_hostile_names_stay_text(
     nothing is fetched for it."""
     renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
     spare = replace(plan.target.cores[0], name=HOSTILE)
-    target = replace(
-        plan.target, main=replace(plan.target.main, name=HOSTILE), cores=(*plan.target.cores, spare)
-    )
+    target = replace(plan.target.with_memory(0, name=HOSTILE), cores=(*plan.target.cores, spare))
     open_page(driver, written(replace(renamed, target=target), tmp_path))
     for chart in (0, 4):
         hover_first(driver, chart)

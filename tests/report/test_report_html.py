@@ -25,7 +25,6 @@ from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
 from loadmaster.report.plan import plan_page
 from loadmaster.report.write import write_report
-from loadmaster.targets.hardware import Memory
 
 NOTES = ("the search stopped at its time limit",)
 
@@ -158,11 +157,8 @@ def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan: Plan) -
 
 def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
     """Bokeh would show such a title or tick as a formula, or rather its source text."""
-    target = replace(
-        plan.target,
-        main=replace(plan.target.main, name="$$m$$"),
-        cores=(replace(plan.target.cores[0], name="\\(c\\)"),),
-    )
+    cores = (replace(plan.target.cores[0], name="\\(c\\)"),)
+    target = replace(plan.target.with_memory(0, name="$$m$$"), cores=cores)
     data = charts(render_page(replace(plan, target=target)))
     drawn = json.dumps([objects(data, name) for name in ("Title", "LinearAxis", "Label")])
     assert "$\\u200b$m$\\u200b$" in drawn
@@ -189,8 +185,9 @@ def test_capacity_far_above_the_peak_is_named_not_drawn(page: str, plan: Plan) -
 def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
     """Bytes per second have no single limit where reading and writing differ; the share of the
     link's time has."""
-    main = Memory("dram", 4 * 2**30, 34e9, 17e9)
-    page = render_page(replace(plan, target=replace(plan.target, main=main)))
+    page = render_page(
+        replace(plan, target=plan.target.with_memory(0, read_bandwidth=34e9, write_bandwidth=17e9))
+    )
     link = objects(charts(page), "Figure")[1]
     assert "load (%)" in json.dumps(link)
     assert "34.0 GB/s read, 17.0 GB/s write" in page

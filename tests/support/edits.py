@@ -134,7 +134,7 @@ def timed(period: float, deadline: float, release: float = 20, missed: bool = Fa
 
 
 def main_memory(plan: Plan = SHARED, **changes: Any) -> Plan:
-    return replace(plan, target=replace(plan.target, main=replace(plan.target.main, **changes)))
+    return replace(plan, target=plan.target.with_memory(0, **changes))
 
 
 def without_job(name: str, tensor: str) -> Plan:

@@ -328,8 +328,10 @@ def shared_plan() -> Plan:
         "hand-npu",
         "two cores that share a scratchpad",
         (core("a", 4096), core("b", 4096)),
-        main=Memory("dram", 1 << 20, 2e9, 1e9, energy=100e-12),
-        fast=Memory("scratchpad", 8192, 8e9, 8e9, energy=10e-12),
+        (
+            Memory("dram", 1 << 20, 2e9, 1e9, energy=100e-12),
+            Memory("scratchpad", 8192, 8e9, 8e9, energy=10e-12),
+        ),
         static_power=1e-3,
     )
     jobs = (
@@ -443,8 +445,10 @@ def copying_plan() -> Plan:
         "hand-gpu",
         "operands must be copied before use",
         (core("gpu", 0),),
-        main=Memory("host", 1 << 20, 1e9, 1e9, in_place=False, energy=150e-12),
-        fast=Memory("hbm", 4096, 1e11, 1e11, energy=50e-12),
+        (
+            Memory("host", 1 << 20, 1e9, 1e9, in_place=False, energy=150e-12),
+            Memory("hbm", 4096, 1e11, 1e11, energy=50e-12),
+        ),
         copy=CopyEngine(1e9, 1e9, 0.5e9, 0.5e9),
     )
     jobs = (

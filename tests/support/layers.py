@@ -29,7 +29,7 @@ def machine(
     style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192, **more: Any
 ) -> Target:
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
-    return Target("t", "", (core,), Memory("dram", 2**40, 1e9, 1e9))
+    return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 
 
 def one_job(

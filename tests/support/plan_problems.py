@@ -150,7 +150,14 @@ def _machine(rng: random.Random) -> Target:
             rate = rng.choice([speed, speed * 0.4, near])
             copy = CopyEngine(rate, rate, rate * rng.choice([1, 0.5]), rate, rng.random() < 0.3)
     cores = tuple(_core(rng, f"c{number}") for number in range(rng.randint(1, 4)))
-    return Target("random", "for tests", cores, main, fast, copy, rng.choice([0.0, 0.0, 0.01]))
+    return Target(
+        "random",
+        "for tests",
+        cores,
+        tuple(filter(None, (main, fast))),
+        copy,
+        rng.choice([0.0, 0.0, 0.01]),
+    )
 
 
 def _core(rng: random.Random, name: str) -> Core:

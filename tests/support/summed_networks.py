@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -23,7 +22,7 @@ from loadmaster.workloads.lowering.split import WHOLE
 def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:
     """Cores that need all operands in a scratchpad."""
     machine = npu(cores, scratchpad)
-    return replace(machine, main=replace(machine.main, in_place=False))
+    return machine.with_memory(0, in_place=False)
 
 
 def summing(build: Builder, x: str) -> str:

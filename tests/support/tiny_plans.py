@@ -129,14 +129,11 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
         float(generator.choice([0.0, 0.0, 1e-7])),
     )
     target = replace(target, cores=tuple(replace(core, job_overhead=slow) for core in target.cores))
-    target = replace(target, main=replace(target.main, read_bandwidth=main, write_bandwidth=main))
+    target = target.with_memory(0, read_bandwidth=main, write_bandwidth=main)
     if target.fast is not None:
         near = main * float(generator.choice([1.0, 4.0, 16.0]))
         # Aligned to single bytes: what fits together has addresses, or nearly always.
-        target = replace(
-            target,
-            fast=replace(target.fast, read_bandwidth=near, write_bandwidth=near, alignment=1),
-        )
+        target = target.with_memory(1, read_bandwidth=near, write_bandwidth=near, alignment=1)
     return target
 
 

@@ -43,6 +43,7 @@ CUTS = ("auto", "none")
 """How operators may be cut: as the planner finds best, or only where they exceed the fast
 memory."""
 _MOST_OPERATORS = 1_000_000
+_MOST_MEMORIES = 2
 _AFTER_SEARCH = 12.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of
 the joint search, for addresses, for bounds and for writing the plan down, which take about so long
@@ -292,6 +293,11 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int)
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
+    if not 1 <= len(target.memories) <= _MOST_MEMORIES:
+        raise PlanError(
+            f"{target.name}: plans are for a main memory and at most one more that cores share, and"
+            f" this machine has {len(target.memories)}"
+        )
     if not target.main.in_place and (target.fast is None or target.copy is None):
         raise PlanError(
             f"{target.name}: a machine that must copy operands needs a fast memory and a copy"

@@ -58,12 +58,13 @@ def what_if(
 def changes(target: Target) -> Iterator[tuple[str, Target]]:
     """Machines that differ in one thing: twice each link, twice the fast memory, one core more,
     another dataflow."""
-    yield f"twice the bandwidth of {target.main.name}", replace(target, main=_faster(target.main))
-    fast = target.fast
-    if fast is not None:
-        yield f"twice the bandwidth of {fast.name}", replace(target, fast=_faster(fast))
-        larger = replace(fast, capacity=2 * fast.capacity)
-        yield f"twice the capacity of {fast.name}", replace(target, fast=larger)
+    for number, memory in enumerate(target.memories):
+        read, write = 2 * memory.read_bandwidth, 2 * memory.write_bandwidth
+        faster = target.with_memory(number, read_bandwidth=read, write_bandwidth=write)
+        yield f"twice the bandwidth of {memory.name}", faster
+        if number > 0:
+            larger = target.with_memory(number, capacity=2 * memory.capacity)
+            yield f"twice the capacity of {memory.name}", larger
     first = target.cores[0]
     more = replace(first, name=f"{first.name}+")
     yield f"one more core like {first.name}", replace(target, cores=(*target.cores, more))

@@ -1,11 +1,11 @@
-"""Records of the hardware that a plan is for: cores, a main memory, at most one shared fast memory,
-and their bandwidths."""
+"""Records of the hardware that a plan is for: cores, shared memories, and their bandwidths."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from loadmaster.core.provenance import Label, Provenance
 
@@ -121,8 +121,10 @@ class CopyEngine:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: its cores, the main memory in which networks start and end, and a fast memory if
-    it has one.
+    """A machine: its cores and the memories that they share, known by their numbers.
+
+    Networks start and end in memory 0, the main one. Today's planners know at most one more, the
+    fast one, and ``copy`` is the engine between the two.
 
     ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
     ``provenance`` says what costs rest on that are worked out from these figures.
@@ -131,8 +133,7 @@ class Target:
     name: str
     description: str
     cores: tuple[Core, ...]
-    main: Memory
-    fast: Memory | None = None
+    memories: tuple[Memory, ...]
     copy: CopyEngine | None = None
     static_power: float = 0.0
     provenance: Provenance = ESTIMATED
@@ -145,6 +146,17 @@ class Target:
         )
 
     @property
-    def memories(self) -> tuple[Memory, ...]:
-        """The shared memories, main first."""
-        return (self.main,) if self.fast is None else (self.main, self.fast)
+    def main(self) -> Memory:
+        """The memory in which networks start and end."""
+        return self.memories[0]
+
+    @property
+    def fast(self) -> Memory | None:
+        """The memory that operands are fetched into, if there is one."""
+        return self.memories[1] if len(self.memories) > 1 else None
+
+    def with_memory(self, number: int, **changes: Any) -> Target:
+        """The machine with fields of one memory changed."""
+        memories = list(self.memories)
+        memories[number] = replace(memories[number], **changes)
+        return replace(self, memories=tuple(memories))

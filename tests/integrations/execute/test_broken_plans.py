@@ -157,7 +157,7 @@ WRONG = (
 def test_wrong_pieces_and_copies_are_found(case, breaks) -> None:
     """In bands of a stack, and on a machine that copies every operand first."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
-    slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
     bands = lm.plan(one.graphs, slow, effort=TEST)
     copies = lm.plan(one.graphs, staged_machine(20_000), effort=TEST)
     found = [*some(list(breaks(bands)), 8), *some(list(breaks(copies)), 8)]

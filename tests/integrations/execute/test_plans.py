@@ -3,8 +3,6 @@ bands."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from tests.support.efforts import SEPARATE, TEST
@@ -112,7 +110,7 @@ def test_bands_of_a_stack_through_a_small_memory(case) -> None:
     """A band of each operator at a time, with rows that two bands share, on two cores; addresses
     are used again and again."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
-    slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
     plan = lm.plan(one.graphs, slow, effort=TEST)
     bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
     assert len(bands) > 40
@@ -127,7 +125,7 @@ def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> 
     """Tiles of rows and columns of one operator after the other; what two stripes share is a piece
     of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
-    slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
     plan = lm.plan(one.graphs, slow, effort=TEST)
     assert any("into tiles" in note for note in plan.notes)
     assert {

@@ -135,7 +135,7 @@ def layers_observed(
         return _observed(machine, work, found)
     if network is None:
         raise JobError(f"{source}: holds operators by name: say of which network, with --network")
-    work = lower([network], replace(machine.target, fast=None))
+    work = lower([network], replace(machine.target, memories=machine.target.memories[:1]))
     owner = {name: number for number, job in enumerate(work.jobs) for name in job.operators}
     sums: dict[tuple[int, str], tuple[float, str]] = {}
     for row in timed:

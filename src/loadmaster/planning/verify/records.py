@@ -45,6 +45,8 @@ def numbers(facts: Facts) -> Iterator[str]:
                 f"the energy of {quoted(place)} is {joules!s:.40}, outside [0,"
                 f" {_LARGEST_FLOAT:.2g})"
             )
+    if not facts.plan.target.memories:
+        yield "the target has no memory"
     for memory in facts.plan.target.memories:
         for name in ("read_bandwidth", "write_bandwidth", "alignment"):
             if getattr(memory, name) == 0:
