@@ -361,18 +361,23 @@ class _Chains:
         )
 
     def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
-        """Picoseconds of the main link for what each operator is the first to read of weights and
-        inputs, and for its outputs."""
+        """Picoseconds of the main link for weights and inputs, each counted for the operator that
+        reads most of it, and only what that reads; and for every operator's outputs."""
         table, main = self.table, self.target.main
         chosen = np.zeros(len(self.jobs), dtype=np.bool_)
         chosen[rows] = True
         position = np.full(len(self.jobs), -1, dtype=np.int64)
         position[rows] = operator
         t, inbound = table.operand_tensor, inbound_bytes(self.tensors, table, chosen)
+        size = np.array(
+            [o.bytes for job in self.jobs for o in (*job.reads, *job.writes)], dtype=np.int64
+        )
+        touched = np.minimum(inbound[t], np.minimum(size, table.moved.min(axis=1)))
         reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
-        read, first = np.unique(t[reads], return_index=True)
+        reads = reads[np.lexsort((-touched[reads], t[reads]))]
+        most = reads[np.unique(t[reads], return_index=True)[1]]
         by_reader = sums_by_operator(
-            inbound[read].astype(np.float64), position[table.operand_job[reads[first]]], count
+            touched[most].astype(np.float64), position[table.operand_job[most]], count
         )
         writes = np.flatnonzero(chosen[table.operand_job] & table.operand_write)
         left = np.array(
