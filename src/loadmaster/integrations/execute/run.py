@@ -244,7 +244,7 @@ class _Executor:
             layout.load(data, array, tensor, operand.ranges)
         written = [layout.tensors[operand.tensor] for operand in job.writes]
         ends = not any(tensor.summed for tensor in written)
-        shape = model.steps[job.operators[0]].node.result.shape
+        shape = model.flows[job.operators[0]].shape
         terms = (*job.summed, ends) if job.summed else ()
         for name in job.operators if ends else job.operators[:1]:
             work.run(name, shape, job.ranges, terms)

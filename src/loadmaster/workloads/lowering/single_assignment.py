@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
+from loadmaster.workloads.lowering.leading_dimensions import with_leading_dimensions
 from loadmaster.workloads.window import ALL, Box, Window, shared, through_reshape, volume
 
 _READ_ANY_ORDER = (OpClass.PRODUCT,)
@@ -231,12 +232,13 @@ def without_updates(graph: Graph) -> Graph:
     versions = _Versions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)
     if not versions.count:
-        return without_copies(graph)
+        return with_leading_dimensions(without_copies(graph))
     kept = [
         name for name in versions.count if graph.tensors[name].kind is not TensorKind.ACTIVATION
     ]
     outputs = dict.fromkeys(versions.current(name) for name in (*graph.outputs, *kept))
-    return without_copies(replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs)))
+    made = replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs))
+    return with_leading_dimensions(without_copies(made))
 
 
 class _Versions:
