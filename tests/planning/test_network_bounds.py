@@ -4,9 +4,11 @@ residences."""
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
+from tests.support.onnx_builder import absent, constant, info, model
 from tests.support.tiny_plans import (
     best_makespan,
     every_cut,
@@ -199,3 +201,26 @@ def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() ->
     others = [value for name, value in bound.terms if name != bound.limit]
     assert bound.limit == "longest chain of operators, each shared by all cores"
     assert bound.picoseconds > 1.3 * max(others)
+
+
+def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between() -> None:
+    """As the embeddings of language models are: with a table for each of the two there is no less
+    to read, and nothing waits for less."""
+    nodes = ["s = Gather(table, rows)", "x0 = Reshape(s, steps)"]
+    for step in range(4):
+        nodes += [
+            f"l{step} = LSTM<hidden_size=16>(x{step}, w, r)",
+            f"x{step + 1} = Reshape(l{step}, steps)",
+        ]
+    nodes += ["m = ReduceMean<axes=[0], keepdims=0>(x4)", "t = Transpose<perm=[1,0]>(own)"]
+    weights = [absent("table", (4096, 16)), absent("w", (1, 64, 16)), absent("r", (1, 64, 16))]
+    weights += [absent("own", (4096, 16)), constant("steps", [256, 1, 16])]
+    inputs = [info("rows", (256,), onnx.TensorProto.INT64)]
+
+    def picoseconds(last: str) -> int:
+        product = [*nodes, "y = MatMul(m, t)"]
+        product = [node.replace("(own)", f"({last})") for node in product]
+        graph = lm.load(model(product, inputs, ["y"], weights, opset=13))
+        return bound_of(graph, npu(2, 2**20)).picoseconds
+
+    assert picoseconds("table") <= picoseconds("own")
