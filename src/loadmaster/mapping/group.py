@@ -81,25 +81,34 @@ class Group:
         """Whether every job wants some bandwidth, so that all running jobs stall together."""
         return bool((self.demand[self.allowed] > 0).all())
 
+    @property
+    def busy(self) -> Floats:
+        """``latency``, but 0 where a core cannot run a job."""
+        return np.where(self.allowed, self.latency, 0.0)
+
+    @property
+    def asked(self) -> Floats:
+        """``demand``, but 0 where a core cannot run a job."""
+        return np.where(self.allowed, self.demand, 0.0)
+
+    @property
+    def alone(self) -> Floats:
+        """Seconds that a job takes with all the bandwidth; infinite where it cannot run."""
+        return np.asarray(self.latency * np.maximum(1.0, self.demand))
+
     def within(self, makespan: float) -> Group:
         """The group for mappings that take no longer: a core cannot run a job that takes longer
         there with all the bandwidth."""
-        alone = np.where(self.allowed, self.latency, 0.0) * np.maximum(1.0, self.demand)
-        return replace(
-            self, latency=np.where(alone <= makespan * (1 + _ROUNDED), self.latency, np.inf)
-        )
+        fits = self.alone <= makespan * (1 + _ROUNDED)
+        return replace(self, latency=np.where(fits, self.latency, np.inf))
 
     @cached_property
     def native(self) -> _native.MappingGroup:
         """The group as native code scores and searches it: checked and copied once, O(jobs x cores)
         memory."""
-        time_weight, energy_weight = self.weights
+        time, energy = self.weights
         return _native.MappingGroup(
-            self.latency,
-            self.demand,
-            self.energy,
-            time_weight=time_weight,
-            energy_weight=energy_weight,
+            self.latency, self.demand, self.energy, time_weight=time, energy_weight=energy
         )
 
     def decode(self, core: Cores, priority: Priorities) -> Queues:
@@ -113,11 +122,16 @@ class Group:
 
     def energy_of(self, core: NDArray[np.integer]) -> float:
         """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
-        return (
-            float("nan")
-            if self.energy is None
-            else float(self.energy[np.arange(self.jobs), core].sum())
-        )
+        if self.energy is None:
+            return np.nan
+        return float(self.energy[np.arange(self.jobs), core].sum())
+
+    def is_frugal(self, core: NDArray[np.integer]) -> bool:
+        """Whether every job runs where it takes the least energy."""
+        if self.energy is None:
+            return False
+        least = np.where(self.allowed, self.energy, np.inf).min(axis=1)
+        return bool((self.energy[np.arange(self.jobs), core] <= least).all())
 
     def score(self, makespan: float, energy: float) -> float:
         """What a mapping is worth."""
