@@ -183,7 +183,7 @@ class Amounts:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.macs = np.array([job.macs for job in jobs], dtype=np.float64)
         self.elements = np.array([job.elements for job in jobs], dtype=np.float64)
-        self.width = np.array([WIDTHS.index(width_of(job)) for job in jobs], dtype=np.int64)
+        self.width = np.array([WIDTHS.index(width_of(job.bits)) for job in jobs], dtype=np.int64)
 
 
 def inside_energy(core: Core, amounts: Amounts, delivered: Floats) -> Floats:

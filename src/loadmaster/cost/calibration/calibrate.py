@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,16 @@ import numpy as np
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
+from loadmaster.core.units import parse_bandwidth
 from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
-from loadmaster.cost.calibration.fit import Fit, balanced, fit, loss_of
-from loadmaster.cost.calibration.observations import CopyTime, Design, Observations, design_of
+from loadmaster.cost.calibration.fit import balanced, fit, loss_of
+from loadmaster.cost.calibration.observations import (
+    TINY,
+    CopyTime,
+    Design,
+    Observations,
+    design_of,
+)
 from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
 from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
 from loadmaster.targets.hardware import Core, Style, Target
@@ -98,12 +105,10 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
         cores[table["name"]] = target.cores[first]
         first += table.get("count", 1)
     fields = {}
-    for memory in target.memories:
-        one = "bandwidth" in document[memory.name]
-        fields[memory.name] = tuple(
-            f"{memory.name}.{'' if one else way}bandwidth" for way in ("read_", "write_")
-        )
-    return Machine(target, cores, {name: (pair[0], pair[1]) for name, pair in fields.items()})
+    for name in (memory.name for memory in target.memories):
+        ways = ("", "") if "bandwidth" in document[name] else ("read_", "write_")
+        fields[name] = f"{name}.{ways[0]}bandwidth", f"{name}.{ways[1]}bandwidth"
+    return Machine(target, cores, fields)
 
 
 class _Run:
@@ -118,29 +123,19 @@ class _Run:
         *,
         step: bool,
     ) -> None:
-        self._document, self._machine, self._observed, self._path, self._step = (
-            document,
-            machine,
-            observed,
-            path,
-            step,
-        )
-        self._design = design_of(observed.rows)
-        cores = machine.cores
-        self._given = Fit(
-            np.array(
-                [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in self._design.rates]
-            ),
-            np.ones(len(self._design.fields)),
-            np.array([cores[core].start_up for core in self._design.overheads]),
-        )
+        self._document, self._machine, self._observed = document, machine, observed
+        self._path, self._step = path, step
+        self._design = design = design_of(observed.rows)
+        cores, links = machine.cores, [1.0] * len(design.fields)
+        rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
+        overheads = [cores[core].start_up for core in design.overheads]
+        self._given = np.array([*rates, *links, *overheads])
         # An array is no faster than its clock.
-        self._slowest = np.array(
-            [0.0 if cores[core].style is Style.ROOFLINE else 1.0 for core, _ in self._design.rates]
-        )
+        slowest = [float(cores[core].style is not Style.ROOFLINE) for core, _ in design.rates]
+        self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
 
     def answer(self) -> Calibration:
-        found = fit(self._design, self._given, self._slowest)
+        found = fit(self._design, self._given, self._least)
         settled = self._settled(found)
         kinds = tuple(self._errors(settled))
         figures = (*self._figures(found, settled), *_copies(self._document, self._observed.copies))
@@ -158,37 +153,26 @@ class _Run:
         )
         return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
 
-    def _settled(self, found: Fit, rows: Mask | None = None) -> Fit:
+    def _settled(self, found: Floats, rows: Mask | None = None) -> Floats:
         """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
         that is an exception counts little."""
         return balanced(self._design, found, rows) if self._step else found
 
-    def _errors(self, found: Fit) -> Iterator[KindErrors]:
-        design = self._design
-        before, after, held_out = (
-            self._given.predicted(design),
-            found.predicted(design),
-            self._held_out(),
-        )
-        kinds = [
-            (
-                kind,
-                np.isin(design.rate_of, [i for i, (_, k) in enumerate(design.rates) if k == kind]),
-            )
-            for _, kind in design.rates
-        ]
+    def _errors(self, found: Floats) -> Iterator[KindErrors]:
+        design, held_out = self._design, self._held_out()
+        before, after = design.predicted(self._given), design.predicted(found)
+        kind_of_row = np.array([kind for _, kind in design.rates])[design.rate_of]
+        kinds = {kind: kind_of_row == kind for _, kind in design.rates}
         by_time = sorted(
-            dict(kinds).items(),
-            key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]]),
+            kinds.items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]])
         )
-        for kind, rows in [("all", np.ones(len(design.seconds), dtype=bool)), *by_time]:
-            unseen = None if held_out is None else _distance(design, held_out, rows)
+        for kind, rows in [("all", np.ones(len(design.seconds), dtype=np.bool_)), *by_time]:
             yield KindErrors(
                 kind,
                 int(design.count[rows].sum()),
                 _distance(design, before, rows),
                 _distance(design, after, rows),
-                unseen,
+                None if held_out is None else _distance(design, held_out, rows),
             )
 
     def _held_out(self) -> Floats | None:
@@ -200,90 +184,62 @@ class _Run:
         seconds = np.zeros(len(self._design.seconds))
         for number in range(folds):
             mine = self._design.group % folds == number
-            found = self._settled(fit(self._design, self._given, self._slowest, ~mine), ~mine)
-            seconds[mine] = found.predicted(self._design)[mine]
+            found = self._settled(fit(self._design, self._given, self._least, ~mine), ~mine)
+            seconds[mine] = self._design.predicted(found)[mine]
         return seconds
 
-    def _figures(self, found: Fit, settled: Fit) -> Iterator[Figure]:
+    def _figures(self, found: Floats, settled: Floats) -> Iterator[Figure]:
         """Figures as settled; what measurements say of them is what they say of the fit."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
-            if design.arithmetic[design.rate_of == number].any():
-                before, after = (
-                    1.0 / self._given.rates[number],
-                    1.0 / max(settled.rates[number], 1e-12),
-                )
-                yield self._figure(
-                    found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after
-                )
-        for number, core in enumerate(design.overheads):
-            latency = cores[core].noc_latency
-            after = max(0.0, float(found.overheads[number]) - latency)
-            yield self._figure(
-                found,
-                "overheads",
-                number,
-                f"cores.{core}.job_overhead",
-                cores[core].job_overhead,
-                after,
-            )
-        for number, name in enumerate(design.fields):
+            if design.part(number).any():
+                name = f"cores.{core}.efficiency.{kind}"
+                before, after = 1.0 / self._given[number], 1.0 / max(settled[number], 1e-12)
+                yield self._figure(found, number, name, float(before), float(after))
+        for number, core in enumerate(design.overheads, design.first_overhead):
+            after = max(0.0, float(found[number]) - cores[core].noc_latency)
+            name = f"cores.{core}.job_overhead"
+            yield self._figure(found, number, name, cores[core].job_overhead, after)
+        for number, name in enumerate(design.fields, len(design.rates)):
             given = _bandwidth(self._machine.target, name)
-            yield self._figure(
-                found, "links", number, name, given, given / float(found.links[number])
-            )
+            yield self._figure(found, number, name, given, given / float(found[number]))
 
-    def _figure(
-        self, found: Fit, what: str, number: int, name: str, before: float, after: float
-    ) -> Figure:
+    def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
         """A figure as the fit has it; measurements speak for it if making it better would make
         errors larger, and making it worse, too."""
-        design = self._design
-        everything: Mask = np.ones(len(design.seconds), dtype=bool)
-        value = float(getattr(found, what)[number])
-        step = max(
-            value / 2, 0.1 * float(np.median(design.seconds)) if what == "overheads" else 0.0
-        )
-        loss, now = loss_of(design, found, everything), found.predicted(design)
-        better, worse = (
-            _with(found, what, number, max(0.0, value + way * step)) for way in (-1, 1)
-        )
-        rises = loss_of(design, worse, everything) > loss + _NOTICEABLE
-        falls = value == 0 or loss_of(design, better, everything) > loss + _NOTICEABLE
+        design, value = self._design, float(found[number])
+        step = value / 2
+        if number >= design.first_overhead:
+            step = max(step, 0.1 * float(np.median(design.seconds)))
+        better, worse = found.copy(), found.copy()
+        better[number], worse[number] = max(0.0, value - step), value + step
+        noticed = loss_of(design, found) + _NOTICEABLE
+        rises = loss_of(design, worse) > noticed
+        falls = value == 0 or loss_of(design, better) > noticed
         changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
         standing = (
             Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
         )
-        limited = 1 - better.predicted(design) / now > _LIMITS / 2
+        limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        return Figure(
-            name, before, before if standing is Standing.KEPT else _rounded(after), standing, layers
-        )
+        settled = before if standing is Standing.KEPT else _rounded(after)
+        return Figure(name, before, settled, standing, layers)
 
-    def _untouched(self, figures: tuple[Figure, ...]) -> Iterator[Figure]:
+    def _untouched(self, figures: Iterable[Figure]) -> Iterator[Figure]:
         """Figures of the target of which no row tells anything."""
-        told, machine = {figure.field for figure in figures}, self._machine
-        for fields in machine.fields.values():
-            for name in dict.fromkeys(fields):
-                if name not in told:
-                    given = _bandwidth(machine.target, name)
-                    yield Figure(name, given, given, Standing.KEPT, 0)
-        for core, record in machine.cores.items():
-            name = f"cores.{core}.job_overhead"
+        machine, engine = self._machine, self._machine.target.copy
+        given = {
+            name: _bandwidth(machine.target, name)
+            for fields in machine.fields.values()
+            for name in fields
+        }
+        given |= {f"cores.{name}.job_overhead": c.job_overhead for name, c in machine.cores.items()}
+        if engine is not None:
+            given |= {"copy.to_fast": engine.to_fast, "copy.to_main": engine.to_main}
+        told = {figure.field for figure in figures}
+        for name, value in given.items():
             if name not in told:
-                yield Figure(name, record.job_overhead, record.job_overhead, Standing.KEPT, 0)
-        engine = machine.target.copy
-        for name in ("to_fast", "to_main") if engine is not None else ():
-            if f"copy.{name}" not in told:
-                yield Figure(
-                    f"copy.{name}", getattr(engine, name), getattr(engine, name), Standing.KEPT, 0
-                )
-
-
-def _with(found: Fit, what: str, number: int, value: float) -> Fit:
-    parts = {name: values.copy() for name, values in vars(found).items()}
-    parts[what][number] = value
-    return Fit(**parts)
+                yield Figure(name, value, value, Standing.KEPT, 0)
 
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
@@ -306,8 +262,6 @@ def _bandwidth(target: Target, name: str) -> float:
 def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
     """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
     and a plan predicts the sum."""
-    from loadmaster.core.units import parse_bandwidth
-
     table = document.get("copy")
     if table is None:
         return

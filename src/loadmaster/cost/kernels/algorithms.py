@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from loadmaster.cost.analytical.nests import WIDTHS, kind_of
+from loadmaster.cost.analytical.nests import kind_of, width_of
 from loadmaster.cost.kernels.work import KernelWork
 from loadmaster.placement.sequence import Algorithm
 from loadmaster.targets.hardware import Core, Memory
@@ -48,7 +48,7 @@ def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> I
     # The loops of a strided convolution's gradient run over fewer positions than its result has.
     if not plain or kernel.outputs != positions * nest.k:
         return
-    width = next((width for width in WIDTHS if kernel.bits <= width), WIDTHS[-1])
+    width = width_of(kernel.bits)
     tiles = nest.groups * nest.batch * math.ceil(nest.y / _TILE) * math.ceil(nest.x / _TILE)
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
     workspace = elements * width // 8
