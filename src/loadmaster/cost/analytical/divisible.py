@@ -9,7 +9,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
-from loadmaster.cost.base import kinds_of
+from loadmaster.cost.base import kinds_of, per_core
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
 
@@ -80,7 +80,7 @@ def divisible_costs(
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
-    return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
+    return per_core(seconds, position), per_core(joules, position)
 
 
 def _tables(
@@ -110,13 +110,14 @@ def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
     """
     nests, free, lanes, cores, position = _tables(jobs, target, sums)
     once = nests.per_job(np.where(nests.repeats == 1, 0.0, 1.0)) == 0
-    found = []
+    times = []
     for core in cores:
         cycles = nests.per_job(_cycles(nests, core, free) * nests.repeats)
         fills = once & (cycles > 0) & (cycles >= lanes / core.lanes)
         rate = core.clock * efficiencies(jobs, core)
-        found.append(core.start_up + np.where(fills, _fill(core), 0) / rate)
-    return np.stack(found, axis=1)[:, position]
+        times.append(core.start_up + np.where(fills, _fill(core), 0) / rate)
+    found: Floats = per_core(times, position)
+    return found
 
 
 def last_turns(

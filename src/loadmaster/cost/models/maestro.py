@@ -13,7 +13,7 @@ from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import NestTable, nest_table, shapes_of
-from loadmaster.cost.base import CostModel, flops_of, kinds_of, shared_clock
+from loadmaster.cost.base import CostModel, analysis_of, kinds_of, per_core
 from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.frontends.job_list import COLUMNS, layer_of
@@ -142,23 +142,14 @@ class Maestro(CostModel):
         nests = nest_table(workload.jobs)
         layers = _Layers.of(nests)
         kinds, position = kinds_of(target)
-        costs = [_of_kind(layers, core) for core in kinds]
-        steps, need = (nests.per_job(np.stack([cost[i] for cost in costs], axis=1)) for i in (0, 1))
-        clock = np.array([core.clock for core in kinds])
-        latency, bandwidth = (1 + steps) / clock, need / np.maximum(1, steps) * clock
-        return JobAnalysis(
-            jobs=tuple(job.name for job in workload.jobs),
-            cores=tuple(core.name for core in target.cores),
-            latency=latency[:, position],
-            bandwidth=bandwidth[:, position],
-            flops=flops_of(workload),
-            energy=(
-                None
-                if self.energies is None
-                else self._energy(workload, nests, kinds, self.energies)[:, position]
-            ),
-            clock=shared_clock(target),
-        )
+        costs = zip(*(_of_kind(layers, core) for core in kinds), strict=True)
+        steps, need = (nests.per_job(per_core(figures, position)) for figures in costs)
+        clock = np.array([core.clock for core in target.cores])
+        energy = None
+        if self.energies is not None:
+            energy = self._energy(workload, nests, kinds, self.energies)[:, position]
+        bandwidth = need / np.maximum(1, steps) * clock
+        return analysis_of(workload, target, (1 + steps) / clock, bandwidth, energy)
 
     def with_table(self, path: str) -> Maestro:
         """The model with the energies of a table, see
@@ -170,11 +161,8 @@ class Maestro(CostModel):
     ) -> Floats:
         """Joules of every job on every kind of core; images of a batch and repeats take the energy
         of the layer again."""
-        extents = (
-            np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1)
-            .astype(np.int64)
-            .tolist()
-        )
+        columns = (nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s)
+        extents = np.stack(columns, axis=1).astype(np.int64).tolist()
         joules = np.zeros((len(extents), len(kinds)))
         for column, core in enumerate(kinds):
             for row, extent in enumerate(extents):
