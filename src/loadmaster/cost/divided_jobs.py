@@ -202,13 +202,8 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
     work = lower([network.source], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
-    groups = [
-        number
-        for _ in range(mini_batches)
-        for number, cut in enumerate(cuts)
-        for _ in range(cut.tiles)
-    ]
-    divides = np.array([network.forms[number] is not None for number in groups], dtype=np.bool_)
+    groups = np.tile(np.repeat(np.arange(len(cuts)), [cut.tiles for cut in cuts]), mini_batches)
+    divides = np.array([form is not None for form in network.forms], dtype=np.bool_)[groups]
     analysis = analyse(work, target)
     seconds, joules = divisible_costs(work.jobs, target)
     shares = [_shares(network, number) for number in range(len(network.fused))]

@@ -4,7 +4,6 @@ are divided."""
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def map_divided_jobs(
     best = min(found, key=lambda mapping: mapping.value)
     weights = OBJECTIVES[objective]
     bound = bound_of(jobs.least, bandwidth, allocator, weights)
-    quickest = is_proven(Fraction(best.makespan), bound.makespan)
+    quickest = is_proven(best.makespan, bound.makespan)
     return replace(
         best,
         lower_bound=min(bound.score, best.value),

@@ -25,7 +25,8 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
     return makespan
 
 
-def is_proven(makespan: Fraction, bound: float) -> bool:
+def is_proven(makespan: Fraction | float, bound: float) -> bool:
     """Whether a makespan is less than a picosecond, and less than a billionth of itself, above a
     bound."""
-    return makespan - Fraction(bound) <= min(Fraction(1, PICOSECONDS), makespan / 10**9)
+    exact = Fraction(makespan)
+    return exact - Fraction(bound) <= min(Fraction(1, PICOSECONDS), exact / 10**9)

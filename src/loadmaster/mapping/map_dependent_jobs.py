@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -42,28 +41,6 @@ objective of energy."""
 Value = tuple[float, float, float]
 _Start = tuple[Floats, Mask]
 """Priorities, and the cores that jobs may run on."""
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """What holds jobs back, and when they are late.
-
-    Attributes
-    ----------
-    after
-        For every job, indices of the jobs that it waits for, all smaller than its own.
-    release
-        Seconds before which a job may not start.
-    due
-        Seconds by which it should have ended; infinite where nobody cares.
-    weight
-        How much a second of lateness counts.
-    """
-
-    after: Sequence[Sequence[int]]
-    release: Floats
-    due: Floats
-    weight: Floats
 
 
 def _search(
@@ -115,25 +92,52 @@ class _Attempt:
 
 
 class _Problem:
-    """What the event engine takes, and what to change of it."""
+    """What the event engine takes, and what to change of it.
 
-    def __init__(self, group: Group, order: Order) -> None:
-        self.group, self.order = group, order
+    Parameters
+    ----------
+    group
+        The jobs.
+    after
+        For every job, indices of the jobs that it waits for, all smaller than its own.
+    release
+        Seconds before which a job may not start.
+    due
+        Seconds by which it should have ended; infinite where nobody cares.
+    weight
+        How much a second of lateness counts.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        after: Sequence[Sequence[int]],
+        release: Floats,
+        due: Floats,
+        weight: Floats,
+    ) -> None:
+        edges = [(before, job) for job, befores in enumerate(after) for before in befores]
+        if len(after) != group.jobs or any(not 0 <= before < job for before, job in edges):
+            raise MappingError(
+                "after: give for every job the indices of earlier jobs that it waits for"
+            )
+        self.group, self.after, self.due, self.weight = group, after, due, weight
         self.duration, self.never = _durations(group)
-        edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
         self.graph = task_graph(edges, group.jobs)
-        self.release = rounded_up(order.release)
+        self.release, self.release_picoseconds = release, rounded_up(release)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(
-            priority=priority, duration=duration, demand=self.demand, release=self.release
+            priority=priority,
+            duration=duration,
+            demand=self.demand,
+            release=self.release_picoseconds,
         )
-        late = float(
-            (np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum()
-        )
+        beyond = np.maximum(0.0, found.end * _PICOSECOND - self.due)
+        late = float((beyond * self.weight).sum())
         seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
@@ -141,10 +145,19 @@ class _Problem:
     def ranks(self) -> list[Floats]:
         """Priorities to begin with."""
         shortest = self.duration.min(axis=1).tolist()
-        ranks = [np.array(upward_rank(self.order.after, shortest), dtype=np.float64)]
-        if np.isfinite(self.order.due).any():
-            ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
+        ranks = [np.array(upward_rank(self.after, shortest), dtype=np.float64)]
+        if np.isfinite(self.due).any():
+            ranks.append(1.0 / np.maximum(self.due, _PICOSECOND))
         return ranks
+
+    def longest_path(self) -> float:
+        """Seconds before which no schedule ends: the longest chain of jobs, each alone at its
+        fastest, from its release on."""
+        end: list[float] = []
+        least = self.group.alone.min(axis=1).tolist()
+        for release, befores, seconds in zip(self.release, self.after, least, strict=True):
+            end.append(max([float(release), *(end[before] for before in befores)]) + seconds)
+        return max(end) * (1.0 - (self.group.jobs + 10) * 2.0**-52)
 
     def spending(self, extra: float) -> Mask:
         """Cores on which jobs take no more than so much above their least energy."""
@@ -166,18 +179,6 @@ class _Problem:
             if generator.random() < 0.7:
                 allowed[job] = np.arange(self.group.cores) == generator.choice(cores)
         return priority, allowed
-
-
-def longest_path(group: Group, order: Order) -> float:
-    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest,
-    from its release on."""
-    least = group.alone.min(axis=1)
-    end = np.empty(group.jobs)
-    for job in range(group.jobs):
-        end[job] = (
-            max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
-        )
-    return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
 
 
 def _durations(group: Group) -> tuple[Ints, int]:
@@ -238,12 +239,14 @@ def map_dependent_jobs(
         strategy, allocator, None, samples, time_limit, None, {}, seed, 1, budget, progress
     )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
-    order = _order(after, group.jobs, release, due, weight)
+    given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
+    times = (_per_job(name, group.jobs, *values) for name, values in given.items())
+    problem = _Problem(group, after, *times)
     began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))
     deadline = Deadline.within(time_limit)
-    walk = _search(_Problem(group, order), samples, seed, deadline, progress or no_progress)
+    walk = _search(problem, samples, seed, deadline, progress or no_progress)
     best, makespan = walk.best, walk.best.value[2]
     by_start = np.lexsort((np.arange(group.jobs), best.start))
     queues = queues_of(best.core, by_start, group.cores)
@@ -251,14 +254,14 @@ def map_dependent_jobs(
     bound = group_bound(group)
     if makespan > bound.makespan:
         bound = tightened(group, bound, queues, deadline)
-    bound = bound.raised(group, longest_path(group, order), "longest chain of jobs")
+    bound = bound.raised(group, problem.longest_path(), "longest chain of jobs")
     mapped = MappedGroup(
         group,
         queues,
         np.asarray(best.start * _PICOSECOND, np.float64),
         np.asarray(best.end * _PICOSECOND, np.float64),
         makespan,
-        is_proven(Fraction(makespan), bound.makespan),
+        is_proven(makespan, bound.makespan),
         bound,
         walk.evaluations,
         tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements),
@@ -267,26 +270,8 @@ def map_dependent_jobs(
     return assemble(analysis, objective, options, [mapped], began)
 
 
-def _order(
-    after: Sequence[Sequence[int]],
-    count: int,
-    release: Sequence[float] | Floats | None,
-    due: Sequence[float] | Floats | None,
-    weight: Sequence[float] | Floats | None,
-) -> Order:
-    """What holds jobs back, checked."""
-    if len(after) != count or any(
-        not 0 <= before < job for job, befores in enumerate(after) for before in befores
-    ):
-        raise MappingError(
-            "after: give for every job the indices of earlier jobs that it waits for"
-        )
-    given = ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
-    return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
-
-
 def _per_job(
-    values: Sequence[float] | Floats | None, count: int, usual: float, name: str
+    name: str, count: int, values: Sequence[float] | Floats | None, usual: float
 ) -> Floats:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if (

@@ -63,8 +63,7 @@ class Costs:
 
 def job_table(workload: Workload, target: Target) -> JobTable:
     """Make the table of every job on every core, with the costs of :func:`job_costs`."""
-    (table,) = job_tables(workload, target, (STREAMED,))
-    return table
+    return job_tables(workload, target, (STREAMED,))[0]
 
 
 def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
@@ -115,12 +114,11 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
     """
-    (costs,) = _costs(workload, target, (STREAMED,))
-    return costs
+    return _costs(workload, target, (STREAMED,))[0]
 
 
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
-    rows = OperandRows(workload)
+    rows = OperandRows(workload.jobs)
     nests, amounts = nest_table(workload.jobs), Amounts(workload.jobs)
     cores, position = kinds_of(target)
     kinds = [
@@ -132,21 +130,17 @@ def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[
 class OperandRows:
     """All operands of all jobs as arrays, reads before writes."""
 
-    def __init__(self, workload: Workload) -> None:
-        index = workload.tensor_index
-        operands = [
-            (j, o, w)
-            for j, job in enumerate(workload.jobs)
-            for w, side in ((False, job.reads), (True, job.writes))
-            for o in side
-        ]
-        self.job = np.array([j for j, _, _ in operands], dtype=np.int64)
-        self.tensor = np.array([index[o.tensor] for _, o, _ in operands], dtype=np.int64)
-        self.write = np.array([w for _, _, w in operands], dtype=np.bool_)
-        self.bytes = np.array([o.bytes for _, o, _ in operands], dtype=np.int64)
+    def __init__(self, jobs: Sequence[Job]) -> None:
         roles = list(Role)
-        self.role = np.array([roles.index(o.role) for _, o, _ in operands], dtype=np.int64)
-        self.nest = np.array([o.nest for _, o, _ in operands], dtype=np.int64)
+        rows = [
+            (number, write, each.bytes, roles.index(each.role), each.nest)
+            for number, job in enumerate(jobs)
+            for write, side in enumerate((job.reads, job.writes))
+            for each in side
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(len(rows), 5).T.copy()
+        self.job, written, self.bytes, self.role, self.nest = columns
+        self.write = written.astype(np.bool_)
 
     def per_job(self, per_operand: Ints, jobs: int) -> Ints:
         """Sum over the operands of each job, shape (jobs,); exact."""

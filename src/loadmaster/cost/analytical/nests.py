@@ -143,7 +143,8 @@ def _extent(out: Floats, taps: Floats, stride: Floats, dilation: Floats) -> Floa
     return np.minimum((out - 1) * stride + window, out * taps)
 
 
-_FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
+FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
+"""Figures of a nest, in the order of its row."""
 
 
 def nest_table(jobs: Sequence[Job]) -> NestTable:
@@ -160,12 +161,9 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
             row_of[index, position] = rows.setdefault(
                 (numbers, (len(job.reads), *outside)), len(rows)
             )
-    columns = (
-        np.array([numbers for numbers, _ in rows], dtype=np.float64)
-        .reshape(len(rows), len(_FIELDS))
-        .T
-    )
-    return NestTable(**dict(zip(_FIELDS, columns, strict=True)), row_of=row_of)
+    figures = np.array([numbers for numbers, _ in rows], dtype=np.float64)
+    columns = figures.reshape(len(rows), len(FIELDS)).T
+    return NestTable(**dict(zip(FIELDS, columns, strict=True)), row_of=row_of)
 
 
 def width_of(bits: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
-from loadmaster.core.units import parse_bandwidth
 from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
 from loadmaster.cost.calibration.fit import balanced, fit, loss_of
 from loadmaster.cost.calibration.observations import (
@@ -27,7 +26,7 @@ from loadmaster.cost.calibration.observations import (
 )
 from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
 from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
-from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.targets.hardware import CopyEngine, Core, Style, Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.targets.load import target_document
 from loadmaster.targets.write import target_text
@@ -124,7 +123,7 @@ class _Run:
         step: bool,
     ) -> None:
         self._document, self._machine, self._observed = document, machine, observed
-        self._path, self._step = path, step
+        self._path, self._step, self._stated = path, step, _stated(machine)
         self._design = design = design_of(observed.rows)
         cores, links = machine.cores, [1.0] * len(design.fields)
         rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
@@ -138,16 +137,24 @@ class _Run:
         found = fit(self._design, self._given, self._least)
         settled = self._settled(found)
         kinds = tuple(self._errors(settled))
-        figures = (*self._figures(found, settled), *_copies(self._document, self._observed.copies))
+        copies = self._observed.copies
+        figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
+        # No row tells anything of the others.
+        untouched = self._stated.keys() - {figure.field for figure in figures}
+        figures += [
+            Figure(name, value, value, Standing.KEPT, 0)
+            for name, value in self._stated.items()
+            if name in untouched
+        ]
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
-        rows = int(self._design.count.sum()) + len(self._observed.copies)
+        rows = int(self._design.count.sum()) + len(copies)
         answer = Calibration(
             text="",
             base=self._machine.target.name,
             measured=self._path.name,
             sha256=digest,
             rows=rows,
-            figures=(*figures, *self._untouched(figures)),
+            figures=tuple(figures),
             kinds=kinds,
             skipped=self._observed.skipped,
         )
@@ -199,9 +206,9 @@ class _Run:
         for number, core in enumerate(design.overheads, design.first_overhead):
             after = max(0.0, float(found[number]) - cores[core].noc_latency)
             name = f"cores.{core}.job_overhead"
-            yield self._figure(found, number, name, cores[core].job_overhead, after)
+            yield self._figure(found, number, name, self._stated[name], after)
         for number, name in enumerate(design.fields, len(design.rates)):
-            given = _bandwidth(self._machine.target, name)
+            given = self._stated[name]
             yield self._figure(found, number, name, given, given / float(found[number]))
 
     def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
@@ -225,21 +232,20 @@ class _Run:
         settled = before if standing is Standing.KEPT else _rounded(after)
         return Figure(name, before, settled, standing, layers)
 
-    def _untouched(self, figures: Iterable[Figure]) -> Iterator[Figure]:
-        """Figures of the target of which no row tells anything."""
-        machine, engine = self._machine, self._machine.target.copy
-        given = {
-            name: _bandwidth(machine.target, name)
-            for fields in machine.fields.values()
-            for name in fields
-        }
-        given |= {f"cores.{name}.job_overhead": c.job_overhead for name, c in machine.cores.items()}
-        if engine is not None:
-            given |= {"copy.to_fast": engine.to_fast, "copy.to_main": engine.to_main}
-        told = {figure.field for figure in figures}
-        for name, value in given.items():
-            if name not in told:
-                yield Figure(name, value, value, Standing.KEPT, 0)
+
+def _stated(machine: Machine) -> dict[str, float]:
+    """Bandwidths and overheads as the target states them, by their fields."""
+    target = machine.target
+    found: dict[str, float] = {}
+    for memory in target.memories:
+        reading, writing = machine.fields[memory.name]
+        found |= {reading: memory.read_bandwidth, writing: memory.write_bandwidth}
+    found |= {
+        f"cores.{name}.job_overhead": each.job_overhead for name, each in machine.cores.items()
+    }
+    if target.copy is not None:
+        found |= {"copy.to_fast": target.copy.to_fast, "copy.to_main": target.copy.to_main}
+    return found
 
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
@@ -253,23 +259,13 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     )
 
 
-def _bandwidth(target: Target, name: str) -> float:
-    owner, _, way = name.partition(".")
-    memory = next(memory for memory in target.memories if memory.name == owner)
-    return memory.write_bandwidth if way.startswith("write") else memory.read_bandwidth
-
-
-def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
+def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
     """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
     and a plan predicts the sum."""
-    table = document.get("copy")
-    if table is None:
-        return
-    for name in dict.fromkeys(each.field for each in copies):
+    for name in dict.fromkeys(each.field for each in copies if engine is not None):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        plain = name.removeprefix("asynchronous_")
-        before = parse_bandwidth(table.get(name, table[plain]))
+        before = getattr(engine, name)
         yield Figure(f"copy.{name}", before, _rounded(rate), Standing.FITTED, len(these))
 
 
@@ -291,15 +287,7 @@ def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration)
         owner, _, field = name.partition(".")
         if owner != "cores":
             made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
-    made["name"] = (
-        document["name"]
-        if document["name"].endswith("-calibrated")
-        else f"{document['name'][:69]}-calibrated"
-    )
-    by_standing = {
-        standing: [f.field for f in answer.figures if f.standing is standing]
-        for standing in Standing
-    }
+    made["name"] = f"{document['name'].removesuffix('-calibrated')[:69]}-calibrated"
     overall = answer.overall
     made["calibration"] = {
         "base": document["name"],
@@ -309,7 +297,10 @@ def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration)
         "error_before": overall.before.mean,
         "error_after": overall.after.mean,
         **({} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}),
-        **{str(standing): fields for standing, fields in by_standing.items()},
+        **{
+            str(standing): [each.field for each in answer.figures if each.standing is standing]
+            for standing in Standing
+        },
     }
     return made
 
@@ -318,14 +309,15 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no
     efficiency exceeds 1."""
     prefix = f"cores.{table['name']}."
-    if f"{prefix}job_overhead" in changed:
-        table["job_overhead"] = f"{changed[f'{prefix}job_overhead'] * 1e6:.{_DIGITS}g} us"
-    shares = dict(core.efficiency)
-    shares |= {
-        name.removeprefix(f"{prefix}efficiency."): value
+    mine = {
+        name.removeprefix(prefix): value
         for name, value in changed.items()
-        if name.startswith(f"{prefix}efficiency.")
+        if name.startswith(prefix)
     }
+    if "job_overhead" in mine:
+        table["job_overhead"] = f"{mine.pop('job_overhead') * 1e6:.{_DIGITS}g} us"
+    shares = dict(core.efficiency)
+    shares |= {name.removeprefix("efficiency."): value for name, value in mine.items()}
     most = max([1.0, *shares.values()])
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.

@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,9 +177,10 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
     name, args, kwargs = json.loads(case.invocation.text)
     with (
         tempfile.TemporaryDirectory(dir=folder) as place,
-        _Room(Path(place)) as room,
+        ExitStack() as files,
         torch.no_grad(),
     ):
+        room = _Room(Path(place), files)
         owners = iter(case.storage_of)
         made: list[Any] = []
 
@@ -276,20 +278,15 @@ def _decode(value: Any, tensor: Callable[[Any], Any]) -> Any:
 
 
 class _Room:
-    """Tensors for one measurement, in memory or in mapped files of a folder."""
+    """Tensors for one measurement, in memory or in mapped files of a folder.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Files are closed by the stack. Maps go when the last tensor in them does: closing one that is in
+    use is an error.
+    """
+
+    def __init__(self, folder: Path, files: ExitStack) -> None:
+        self._folder, self._files = folder, files
         self._maps: list[tuple[int, mmap.mmap]] = []
-
-    def __enter__(self) -> _Room:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor, _mapped in self._maps:
-            os.close(descriptor)
-        # Maps go when the last tensor in them does: closing one that is in use is an error.
-        self._maps.clear()
 
     def tensor(
         self, dtype: str, shape: Sequence[int], strides: Sequence[int], *, in_file: bool
@@ -312,6 +309,7 @@ class _Room:
         import torch
 
         descriptor, _ = tempfile.mkstemp(dir=self._folder)
+        self._files.callback(os.close, descriptor)
         os.posix_fallocate(descriptor, 0, size)
         mapped = mmap.mmap(descriptor, size)
         self._maps.append((descriptor, mapped))

@@ -10,7 +10,7 @@ whole in the program's solution.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,12 +36,6 @@ _WHOLE = 1e-5
 """Distance from whole numbers that counts as none."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Leaf:
-    within: Range
-    bound: RangeBound
-
-
 def range_bound(
     group: Group,
     queues: Queues,
@@ -64,9 +58,9 @@ def range_bound(
     if not kinds.usable or kinds.latency.size > min(_CELLS, most):
         return ConfigurationBound(known)
     columns = Contents(kinds, queues)
-    root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
-    leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
-    reached, risen = root.bound.makespan, 0
+    root = RangeBound(Range(), known / makespan, np.zeros(kinds.latency.shape), 0)
+    leaves, made, work = [(root.makespan, 0, root)], 0, 0
+    reached, risen = root.makespan, 0
     while (
         work < min(most, MOST_WORK)
         and made - risen < _PATIENCE
@@ -83,16 +77,16 @@ def range_bound(
         for within in parts:
             bound = columns.bound(within, least, 1 - _NEAR)
             made, work = made + 1, work + bound.rounds * kinds.latency.size
-            heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
+            heapq.heappush(leaves, (bound.makespan, -made, bound))
     cores = tuple(
-        kinds.rounded(leaf.bound.held, leaf.within.high)
+        kinds.rounded(leaf.held, leaf.within.high)
         for _, _, leaf in heapq.nsmallest(_PROMISING, leaves)
-        if leaf.bound.held.any()
+        if leaf.held.any()
     )
     return ConfigurationBound(max(known, min(makespan, leaves[0][0] * makespan)), cores)
 
 
-def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
+def _split(leaf: RangeBound, kinds: JobKinds) -> tuple[Range, ...]:
     """Two ranges that together are the leaf's; none where nothing is left to split on."""
     within, width = leaf.within, leaf.within.high - leaf.within.low
     cell = _broken(leaf, kinds)
@@ -102,17 +96,17 @@ def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
     if cell is None:
         return ()
     low, high = within.limits.get(cell, (0, int(kinds.count[cell[0]])))
-    whole = int(np.floor(leaf.bound.held[cell]))
+    whole = int(np.floor(leaf.held[cell]))
     return tuple(
         replace(within, limits={**within.limits, cell: ends})
         for ends in ((low, whole), (whole + 1, high))
     )
 
 
-def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
+def _broken(leaf: RangeBound, kinds: JobKinds) -> tuple[int, int] | None:
     """The kind of job and of core whose number is farthest from whole, weighed by the time that it
     takes."""
-    held = leaf.bound.held
+    held = leaf.held
     away = np.abs(held - np.rint(held))
     away[away <= _WHOLE] = 0.0
     low, high = np.zeros_like(held), np.tile(kinds.count[:, None], held.shape[1])

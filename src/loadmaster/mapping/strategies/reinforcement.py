@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
 from loadmaster.core.packages import package
 from loadmaster.mapping.group_search import Search
 
@@ -54,7 +53,9 @@ def _environment(search: Search, gymnasium: Any) -> Any:
     """One step per job, in the order given: the action is its core and its priority; the last step
     is rewarded by the score."""
     group = search.group
-    features = _features(search)
+    scale = float(group.busy.mean(axis=1).sum()) / group.cores or 1.0
+    # Latency of every job on every core, relative to the mean load of a core, and its demand.
+    features = np.hstack([group.busy / scale, np.log1p(group.demand)])
     width = features.shape[1] + group.cores
 
     class Environment(gymnasium.Env):  # type: ignore[misc]
@@ -91,10 +92,3 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             return -score / max(search.bound.score, 1e-300)
 
     return Environment()
-
-
-def _features(search: Search) -> Floats:
-    """Latency of every job on every core, relative to the mean load of a core, and its demand."""
-    group = search.group
-    scale = float(group.busy.mean(axis=1).sum()) / group.cores or 1.0
-    return np.hstack([group.busy / scale, np.log1p(group.demand)])
