@@ -249,18 +249,16 @@ def _kernels(
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())
     for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
-        read = {use.tensor: next(moved) for use in kernel.operands if use.read and use.read.bytes}
-        written = {
-            use.tensor: next(moved) for use in kernel.operands if use.write and use.write.bytes
-        }
-        operands = []
-        for use in kernel.operands:
-            bytes_read, bytes_written = read.get(use.tensor, 0), written.get(use.tensor, 0)
-            slow = main.link_seconds(bytes_read, bytes_written) if main.in_place else math.inf
-            quick = fast.link_seconds(bytes_read, bytes_written)
-            operands.append(
-                Operand(use.tensor, use.read is not None, use.write is not None, quick, slow)
+        read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
+        written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
+        operands = tuple(
+            Operand(
+                use.tensor,
+                use.read is not None,
+                use.write is not None,
+                fast.link_seconds(*moving),
+                main.link_seconds(*moving) if main.in_place else math.inf,
             )
-        yield Kernel(
-            kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast)
+            for use, *moving in zip(kernel.operands, read, written, strict=True)
         )
+        yield Kernel(kernel.name, kernel.kind, operands, algorithms(kernel, seconds, core, fast))
