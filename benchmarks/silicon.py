@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.core.provenance import Label
-from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target as read_target
@@ -176,10 +175,8 @@ def estimates(
     work = work_of(nests, bits)
     costs = job_costs(work, target)
     (kind,) = costs.kinds
-    quick = job_costs(work, target.with_memory(0, read_bandwidth=1e30, write_bandwidth=1e30)).kinds[
-        0
-    ]
-    energy = inside_energy(kind.core, Amounts(work.jobs), kind.delivered)
+    fast = target.with_memory(0, read_bandwidth=1e30, write_bandwidth=1e30)
+    (quick,) = job_costs(work, fast).kinds
     from_main = np.isin(costs.operands.role, [list(Role).index(role) for role in streamed])
     found = []
     for number in range(len(nests)):
@@ -189,7 +186,9 @@ def estimates(
         )
         total = max(float(kind.seconds[number]), target.main.link_seconds(read, written))
         found.append(
-            Estimate(float(quick.seconds[number]), total, read + written, float(energy[number]))
+            Estimate(
+                float(quick.seconds[number]), total, read + written, float(kind.energy[number])
+            )
         )
     return found
 

@@ -109,7 +109,7 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
         found = configuration_bound(group, queues[known : known + 1], float(makespans[known]))
         if found is not None:
             assert found.makespan <= best * (1 + 1e-9)
-            assert group.allowed[np.arange(group.jobs), found.core].all()
+            assert group.allowed[np.arange(group.jobs), found.cores[0]].all()
         searched = range_bound(group, queues[known : known + 1], 0.0)
         assert searched.makespan <= best * (1 + 1e-9)
         assert all(group.allowed[np.arange(group.jobs), core].all() for core in searched.cores)

@@ -122,6 +122,7 @@ def test_objectives_pull_where_they_should() -> None:
         for name in ("energy", "edp", "makespan")
     )
     assert energy.status == "optimal"
+    assert energy.limit == "least energy of every job"
     assert energy.energy == pytest.approx(table.energy.min(axis=1).sum())
     assert makespan.makespan < edp.makespan < energy.makespan
     assert energy.energy < edp.energy < makespan.energy

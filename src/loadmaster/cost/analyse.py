@@ -3,7 +3,7 @@ the user's own table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,14 +87,16 @@ def analyse(
             Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
     model = COST_MODELS.find(cost)
-    store = _store(
-        cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from
+    large = model.kept_from is not None and len(jobs.jobs) >= model.kept_from
+    found = _kept(
+        cache,
+        large,
+        lambda: work_key(cost, jobs.jobs, target),
+        lambda: model.analyse(jobs, target),
     )
-    found = (
-        model.analyse(jobs, target)
-        if store is None
-        else _looked_up(store, cost, model, jobs, target)
-    )
+    # Equal work on equal cores may go by other names.
+    names = tuple(job.name for job in jobs.jobs)
+    found = replace(found, jobs=names, cores=tuple(core.name for core in target.cores))
     return _labelled(found, model, cost, target)
 
 
@@ -110,22 +112,6 @@ def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target
 
 def _measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
     return replace(analysis, provenance=(Provenance(Label.MEASURED, source, len(analysis.jobs)),))
-
-
-def _looked_up(
-    store: AnalysisCache, cost: str, model: CostModel, jobs: Workload, target: Target
-) -> JobAnalysis:
-    key = work_key(cost, jobs.jobs, target)
-    known = store.get(key)
-    if known is None:
-        known = model.analyse(jobs, target)
-        store.put(key, known)
-    # Equal work on equal cores may go by other names.
-    return replace(
-        known,
-        jobs=tuple(job.name for job in jobs.jobs),
-        cores=tuple(core.name for core in target.cores),
-    )
 
 
 def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
@@ -185,18 +171,19 @@ def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> J
     What was read of a long file is kept in ``cache``, as in :func:`analyse`. Raises
     :class:`~loadmaster.core.errors.JobError`, naming file, line and column.
     """
-    text = read_text(path)
-    store = _store(cache, worthwhile=len(text) >= _LONG_TEXT)
-    if store is None:
-        return _measured(parse_job_analysis(text, str(path)), str(path))
-    key = text_key(text)
-    known = store.get(key)
-    if known is None:
-        known = parse_job_analysis(text, str(path))
-        store.put(key, known)
-    return _measured(known, str(path))
+    text, source = read_text(path), str(path)
+    large = len(text) >= _LONG_TEXT
+    found = _kept(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
+    return _measured(found, source)
 
 
-def _store(cache: str | Path | None, *, worthwhile: bool) -> AnalysisCache | None:
-    place = cache if cache is not None else default_place() if worthwhile else None
-    return None if place is None else AnalysisCache(place)
+def _kept(
+    cache: str | Path | None,
+    large: bool,
+    key: Callable[[], str],
+    make: Callable[[], JobAnalysis],
+) -> JobAnalysis:
+    """An analysis from the cache, or made; without a cache, large ones are kept at the usual
+    place."""
+    place = default_place() if cache is None and large else cache
+    return make() if place is None else AnalysisCache(place).get_or_make(key(), make)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import JobError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Core, Style, Target
@@ -35,47 +36,65 @@ class CostModel(Protocol):
         return None
 
 
-def shared_clock(target: Target) -> float | None:
-    """Return the hertz at which all cores run, or None if they differ; a roofline core has no
-    clock."""
+def analysis_of(
+    workload: Workload,
+    target: Target,
+    latency: Floats,
+    bandwidth: Floats,
+    energy: Floats | None,
+    flops: Ints | None = None,
+) -> JobAnalysis:
+    """The table of a workload's jobs on a target's cores; operations are two per
+    multiply-accumulate, unless they are given.
+
+    Raises :class:`~loadmaster.core.errors.JobError` for a job of 2^62 operations or more.
+    """
+    # A roofline core has no clock.
     clocks = {None if core.style is Style.ROOFLINE else core.clock for core in target.cores}
-    return clocks.pop() if len(clocks) == 1 else None
+    return JobAnalysis(
+        jobs=tuple(job.name for job in workload.jobs),
+        cores=tuple(core.name for core in target.cores),
+        latency=latency,
+        bandwidth=bandwidth,
+        flops=flops_of(workload) if flops is None else flops,
+        energy=energy,
+        clock=clocks.pop() if len(clocks) == 1 else None,
+    )
+
+
+def per_core(per_kind: Iterable[Any], position: Ints) -> Any:
+    """Figures of kinds of core, shape (n,) each, as columns of the cores that are of them."""
+    return np.stack(list(per_kind), axis=1)[:, position]
 
 
 def kinds_of(target: Target) -> tuple[list[Core], Ints]:
     """Cores that differ by more than their names, each once, and for every core the position of its
     like among them."""
-    first: dict[str, int] = {}
-    kinds: list[Core] = []
-    positions = []
-    for core in target.cores:
-        key = kind_key(core)
-        if key not in first:
-            first[key] = len(kinds)
-            kinds.append(core)
-        positions.append(first[key])
-    return kinds, np.array(positions, dtype=np.int64)
+    keys = [kind_key(core) for core in target.cores]
+    kinds: dict[str, Core] = {}
+    for key, core in zip(keys, target.cores, strict=True):
+        kinds.setdefault(key, core)
+    order = list(kinds)
+    return list(kinds.values()), np.array([order.index(key) for key in keys], dtype=np.int64)
 
 
 def kind_key(core: Core) -> str:
     """Return a key of all fields of a core but its name."""
-    values = {name: value for name, value in vars(core).items() if name != "name"}
-    tables = {
-        "macs_per_cycle": sorted(core.macs_per_cycle.items()),
-        "efficiency": sorted(core.efficiency.items()),
+    values = {
+        name: sorted(value.items()) if isinstance(value, Mapping) else value
+        for name, value in vars(core).items()
+        if name != "name"
     }
-    tables["energy"] = sorted(core.energy.items())
-    return repr(values | tables)
+    return repr(values)
 
 
 def flops_of(workload: Workload) -> Ints:
     """Two per multiply-accumulate, for every job; raises :class:`~loadmaster.core.errors.JobError`
     from 2^62 on."""
-    counts = [2 * job.macs for job in workload.jobs]
-    for job, count in zip(workload.jobs, counts, strict=True):
-        if count >= WHOLE_LIMIT:
+    for job in workload.jobs:
+        if 2 * job.macs >= WHOLE_LIMIT:
             raise JobError(
                 f"job {job.name} has {job.macs} multiply-accumulates, more than can be counted:"
                 " split it"
             )
-    return np.array(counts, dtype=np.int64)
+    return np.array([2 * job.macs for job in workload.jobs], dtype=np.int64)

@@ -11,11 +11,12 @@ import hashlib
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,14 +57,9 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
     for core in target.cores:
         digest.update(kind_key(core).encode())
     for job in jobs:
-        operands = [
-            (operand.bytes, operand.role, operand.nest)
-            for side in (job.reads, job.writes)
-            for operand in side
-        ]
-        digest.update(
-            repr((job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)).encode()
-        )
+        operands = [(each.bytes, each.role, each.nest) for each in (*job.reads, *job.writes)]
+        work = (job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)
+        digest.update(repr(work).encode())
     return digest.hexdigest()
 
 
@@ -108,31 +104,32 @@ class AnalysisCache:
         with suppress(OutputError):
             self._store.put(key, _packed(analysis))
 
+    def get_or_make(self, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
+        """Return the analysis of a key, which is made and kept if there is none."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.put(key, found)
+        return found
+
 
 def _packed(analysis: JobAnalysis) -> bytes:
     # Where costs come from, those who look them up know: names of targets and files are no part of
     # the key.
     columns = {
-        name: value
+        name: np.asarray(value)
         for name, value in vars(analysis).items()
         if value is not None and name != "provenance"
     }
     file = io.BytesIO()
-    np.savez(
-        file, allow_pickle=False, **{name: np.asarray(value) for name, value in columns.items()}
-    )
+    np.savez(file, allow_pickle=False, **columns)
     return file.getvalue()
 
 
 def _unpacked(content: bytes) -> JobAnalysis:
     with np.load(io.BytesIO(content), allow_pickle=False) as columns:
-        values = {name: columns[name] for name in columns.files}
-    return JobAnalysis(
-        jobs=tuple(values["jobs"].tolist()),
-        cores=tuple(values["cores"].tolist()),
-        latency=values["latency"],
-        bandwidth=values["bandwidth"],
-        flops=values["flops"],
-        energy=values.get("energy"),
-        clock=float(values["clock"]) if "clock" in values else None,
-    )
+        values: dict[str, Any] = dict(columns)
+    values |= {name: tuple(values[name].tolist()) for name in ("jobs", "cores")}
+    if "clock" in values:
+        values["clock"] = float(values["clock"])
+    return JobAnalysis(**values)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,14 +59,11 @@ class DividedJobs:
 def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Cut]:
     """Every long operator in so many parts along its ``nth`` longest dimension, where it has
     one."""
-    cuts: list[Cut] = []
-    for number, (own, plain) in enumerate(zip(network.forms, network.plain, strict=True)):
-        form = own if long[number] else None
-        shape = () if form is None else form.shape
-        axes = [] if form is None else sorted(form.axes, key=lambda axis: (-shape[axis], axis))
-        cuts.append(
-            form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain
-        )
+    cuts = list(network.plain)
+    for number, form in enumerate(network.forms):
+        if form is not None and long[number] and nth < len(form.axes):
+            axes = sorted((-form.shape[axis], axis) for axis in form.axes)
+            cuts[number] = form.grid({axes[nth][1]: parts})
     return cuts
 
 
@@ -93,53 +91,44 @@ def divide_jobs(
     LoadmasterError
         As :func:`~loadmaster.cost.job_pool.read_pool`.
     """
-    networks: dict[int, DivisibleNetwork] = {}
-    listed: dict[int, list[JobPool]] = {}
-    for number, source in enumerate(sources):
+    read: list[DivisibleNetwork | list[JobPool]] = []
+    for source in sources:
         if source.lower().endswith(".csv"):
-            listed[number] = read_listed(source, target, mini_batches=mini_batches)
+            read.append(read_listed(source, target, mini_batches=mini_batches))
         else:
             graph = load(
                 source, batch=batch, dims=dims or {}, precision=precision, training=training
             )
-            networks[number] = DivisibleNetwork.of(graph, target)
+            read.append(DivisibleNetwork.of(graph, target))
+    networks = [each for each in read if isinstance(each, DivisibleNetwork)]
 
-    def pool(cuts: Mapping[int, Sequence[Cut]]) -> JobPool:
-        parts: list[JobPool] = []
-        for number in range(len(sources)):
-            if number in listed:
-                parts += listed[number]
+    def pool(cuts: Sequence[Sequence[Cut]]) -> JobPool:
+        parts, left = [], iter(cuts)
+        for each in read:
+            if isinstance(each, list):
+                parts += each
                 continue
-            work = lower(
-                [networks[number].source],
-                target,
-                mini_batches=mini_batches,
-                cuts=[Cuts(cuts[number])],
-            )
+            cut = [Cuts(next(left))]
+            work = lower([each.source], target, mini_batches=mini_batches, cuts=cut)
             parts.append(part_of(work, analyse(work, target)))
         return joined(parts)
 
     least = _joined_least(
         [
-            _least_of_network(networks[number], target, mini_batches)
-            if number in networks
-            else _least_of_lists(listed[number])
-            for number in range(len(sources))
+            _least_of_lists(each)
+            if isinstance(each, list)
+            else _least_of_network(each, target, mini_batches)
+            for each in read
         ]
     )
     together = _least_seconds(least, bandwidth)
-    options = {
-        number: _options(network, target, bandwidth, together / _LENGTHS[-1])
-        for number, network in networks.items()
-    }
-    ways = [pool({number: network.plain for number, network in networks.items()})]
-    seen = [{number: network.plain for number, network in networks.items()}]
+    options = [_options(each, target, bandwidth, together / _LENGTHS[-1]) for each in networks]
+    ways = [[network.plain for network in networks]]
     for fraction in _LENGTHS:
-        cuts = {number: _choose(options[number], together / fraction) for number in networks}
-        if cuts not in seen:
-            seen.append(cuts)
-            ways.append(pool(cuts))
-    return DividedJobs(tuple(ways), least)
+        cuts = [_choose(each, together / fraction) for each in options]
+        if cuts not in ways:
+            ways.append(cuts)
+    return DividedJobs(tuple(map(pool, ways)), least)
 
 
 @dataclass(frozen=True)
@@ -174,9 +163,8 @@ def _option(
     network: DivisibleNetwork, cuts: list[Cut], target: Target, bandwidth: float
 ) -> _Option:
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
-    each = np.maximum(analysis.latency, analysis.latency * analysis.bandwidth / bandwidth).min(
-        axis=1
-    )
+    moving = analysis.latency * analysis.bandwidth / bandwidth
+    each = np.maximum(analysis.latency, moving).min(axis=1)
     until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
     pieces = list(itertools.pairwise(until.tolist()))
     return _Option(
@@ -189,18 +177,15 @@ def _option(
 def _choose(options: Sequence[_Option], length: float) -> list[Cut]:
     """For every operator, of the cuts into short enough pieces the one that takes least together;
     else the one into the shortest."""
-    chosen = []
-    for number in range(len(options[0].cuts)):
-        best = min(
-            options,
-            key=lambda option: (
-                max(length, option.longest[number]),
-                option.together[number],
-                option.cuts[number].tiles,
-            ),
-        )
-        chosen.append(best.cuts[number])
-    return chosen
+
+    def rank(option: _Option, number: int) -> tuple[float, float, int]:
+        longest = max(length, option.longest[number])
+        return longest, option.together[number], option.cuts[number].tiles
+
+    return [
+        min(options, key=lambda option: rank(option, number)).cuts[number]
+        for number in range(len(options[0].cuts))
+    ]
 
 
 def _least_seconds(least: LeastWork, bandwidth: float) -> float:
@@ -217,13 +202,8 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
     work = lower([network.source], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
-    groups = [
-        number
-        for _ in range(mini_batches)
-        for number, cut in enumerate(cuts)
-        for _ in range(cut.tiles)
-    ]
-    divides = np.array([network.forms[number] is not None for number in groups], dtype=np.bool_)
+    groups = np.tile(np.repeat(np.arange(len(cuts)), [cut.tiles for cut in cuts]), mini_batches)
+    divides = np.array([form is not None for form in network.forms], dtype=np.bool_)[groups]
     analysis = analyse(work, target)
     seconds, joules = divisible_costs(work.jobs, target)
     shares = [_shares(network, number) for number in range(len(network.fused))]
@@ -261,17 +241,15 @@ def _shares(network: DivisibleNetwork, number: int) -> dict[str, float]:
 def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
     analysis: JobAnalysis = joined(pools).analysis
     runs = np.isfinite(analysis.latency)
-    moved = np.where(runs, np.where(runs, analysis.latency, 0.0) * analysis.bandwidth, 0.0)
-    return LeastWork(
-        analysis.latency, moved, analysis.energy, np.zeros(len(analysis.jobs), dtype=np.bool_)
-    )
+    moved = np.where(runs, analysis.latency, 0.0) * np.where(runs, analysis.bandwidth, 0.0)
+    whole = np.zeros(len(analysis.jobs), dtype=np.bool_)
+    return LeastWork(analysis.latency, moved, analysis.energy, whole)
 
 
 def _joined_least(parts: Sequence[LeastWork]) -> LeastWork:
-    energies = [part.energy for part in parts if part.energy is not None]
-    return LeastWork(
-        np.concatenate([part.latency for part in parts]),
-        np.concatenate([part.moved for part in parts]),
-        np.concatenate(energies) if len(energies) == len(parts) else None,
-        np.concatenate([part.divides for part in parts]),
-    )
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    joint: list[Any] = [
+        None if any(each is None for each in column) else np.concatenate(column)
+        for column in columns
+    ]
+    return LeastWork(*joint)

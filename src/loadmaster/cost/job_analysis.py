@@ -3,12 +3,10 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.provenance import Provenance
-from loadmaster.targets.hardware import Style
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +43,3 @@ class JobAnalysis:
     energy: Floats | None = None
     clock: float | None = None
     provenance: tuple[Provenance, ...] = ()
-
-
-@dataclass(frozen=True)
-class LayerEnergies:
-    """Joules of single layers, from a cost model or measurements outside of this package.
-
-    Attributes
-    ----------
-    source
-        The table's name in errors.
-    joules
-        Joules by (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's
-        style, and the elements of its array.
-    """
-
-    source: str
-    joules: Mapping[tuple[tuple[int, ...], Style, int], float]

@@ -72,16 +72,18 @@ def read_listed(
     """Read a job list, whose jobs are analysed, or a job analysis table: a pool for each
     mini-batch. Errors are those of read_pool."""
     jobs = read_jobs(source)
+    count = len(jobs.jobs)
+    if count * mini_batches > MOST:
+        raise MappingError(
+            f"{source}: {count} jobs for each of {mini_batches} mini-batches are more than {MOST:,}"
+            " jobs: ask for fewer mini-batches"
+        )
     if isinstance(jobs, JobAnalysis):
-        count = len(jobs.jobs)
-        _require_room(source, count, mini_batches)
         return [
             JobPool(jobs, ((),) * count, (source,) * count, (number,) * count)
             for number in range(mini_batches)
         ]
-    machine = _required(source, target)
-    _require_room(source, len(jobs.jobs), mini_batches)
-    costs = analyse(jobs, machine, cost)
+    costs = analyse(jobs, _required(source, target), cost)
     return [part_of(jobs, costs, number) for number in range(mini_batches)]
 
 
@@ -89,14 +91,6 @@ def _required(source: str, target: Target | None) -> Target:
     if target is None:
         raise MappingError(f"{source}: give the --target whose cores are to run it")
     return target
-
-
-def _require_room(source: str, jobs: int, mini_batches: int) -> None:
-    if jobs * mini_batches > MOST:
-        raise MappingError(
-            f"{source}: {jobs} jobs for each of {mini_batches} mini-batches are more than {MOST:,}"
-            " jobs: ask for fewer mini-batches"
-        )
 
 
 def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
@@ -114,10 +108,10 @@ def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None
 def joined(parts: Sequence[JobPool]) -> JobPool:
     """One pool of several, one after another."""
     analysis = pooled([part.analysis for part in parts])
-    first, after = 0, []
+    after: list[tuple[int, ...]] = []
     for part in parts:
+        first = len(after)
         after += [tuple(first + before for before in befores) for befores in part.after]
-        first += len(part.after)
     return JobPool(
         analysis,
         tuple(after),

@@ -78,8 +78,9 @@ def read_sequence(
         If it cannot be costed.
     """
     target = None if target is None else as_target(target)
+    adapted = training or batch is not None or dims or precision is not None
     if isinstance(source, str | PathLike) and fspath(source).endswith(_WRITTEN):
-        if training or batch is not None or dims or precision is not None or cost != ROOFLINE:
+        if adapted or cost != ROOFLINE:
             raise PlacementError(
                 f"{source}: a written sequence has its sizes and its kernels: leave out --training,"
                 " --batch, --dim, --precision and --cost"
@@ -90,7 +91,7 @@ def read_sequence(
             f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or"
             " a file"
         )
-    if isinstance(source, Graph) and (training or batch is not None or dims or precision):
+    if isinstance(source, Graph) and adapted:
         raise PlacementError(
             f"{source.name}: a graph has its sizes and its operators: give batch, dims, precision"
             " and training to loadmaster.load"

@@ -18,7 +18,12 @@ from loadmaster.core.record_json import parse_object
 from loadmaster.core.shown import DisplayMixin
 
 Status = Literal["optimal", "feasible"]
-_FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
+_SHOWN = (
+    *("status", "objective", "makespan", "cycles", "throughput", "energy", "value", "lower_bound"),
+    *("gap", "limit", "samples", "seconds", "cpu_seconds", "strategy", "seed", "interrupted"),
+)
+_JOB = ("job", "core", "position", "group", "start", "end")
+"""Fields of the JSON of a mapping, and of a job of it."""
 VERSION = 1
 """Version of the JSON of a mapping, which its schema states as well."""
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
@@ -40,9 +45,9 @@ class JobMapping(DisplayMixin):
         it is in; groups run one after another.
     start, end
         Seconds, of every job.
-    makespan, energy, throughput
-        Seconds; joules, None where not known; operations/s (multiplications and additions), None
-        where no job's operations are known.
+    makespan, energy, flops
+        Seconds; joules, None where not known; operations of all jobs (multiplications and
+        additions), 0 where not known.
     objective, value, lower_bound
         What was minimised, what was reached, and what no mapping of these jobs can be below, if
         they are in these groups: seconds for makespan and throughput (the work is given), joules,
@@ -68,7 +73,7 @@ class JobMapping(DisplayMixin):
     end: Floats
     makespan: float
     energy: float | None
-    throughput: float | None
+    flops: int
     objective: str
     value: float
     lower_bound: float
@@ -91,53 +96,29 @@ class JobMapping(DisplayMixin):
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
 
     @property
+    def throughput(self) -> float | None:
+        """Operations/s, None where no job's operations are known."""
+        return self.flops / self.makespan if self.flops and self.makespan > 0 else None
+
+    @property
     def cycles(self) -> int | None:
         """The makespan in cycles of the clock that all cores share, rounded up, or None."""
-        return (
-            None if self.clock is None else int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
-        )
+        if self.clock is None:
+            return None
+        return int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
 
     def as_json(self) -> dict[str, Any]:
         """What ``loadmaster map --json`` prints."""
-        gap = self.gap
-        return {
-            "status": self.status,
-            "objective": self.objective,
-            "makespan": self.makespan,
-            "cycles": self.cycles,
-            "throughput": self.throughput,
-            "energy": self.energy,
-            "value": self.value,
-            "lower_bound": self.lower_bound,
-            "gap": gap if np.isfinite(gap) else None,
-            "limit": self.limit,
-            "samples": self.samples,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "interrupted": self.interrupted,
+        columns = (self.position, self.group, self.start, self.end)
+        rows = zip(self.jobs, self.core.tolist(), *(c.tolist() for c in columns), strict=True)
+        return {name: getattr(self, name) for name in _SHOWN} | {
+            "gap": self.gap if np.isfinite(self.gap) else None,
             "costs": costs_json(self.costs),
             "groups": int(self.group.max(initial=-1)) + 1,
             "convergence": [[list(point) for point in points] for points in self.history],
             "jobs": [
-                {
-                    "job": name,
-                    "core": self.cores[core],
-                    "position": position,
-                    "group": group,
-                    "start": start,
-                    "end": end,
-                }
-                for name, core, position, group, start, end in zip(
-                    self.jobs,
-                    self.core.tolist(),
-                    self.position.tolist(),
-                    self.group.tolist(),
-                    self.start.tolist(),
-                    self.end.tolist(),
-                    strict=True,
-                )
+                dict(zip(_JOB, (name, self.cores[core], *figures), strict=True))
+                for name, core, *figures in rows
             ],
         }
 
@@ -169,12 +150,9 @@ class WarmStart:
 
 def warm_start_of(mapping: JobMapping, source: str = "mapping") -> WarmStart:
     """A warm start from a mapping."""
+    core = [mapping.cores[core] for core in mapping.core.tolist()]
     return _warm_start(
-        source,
-        mapping.jobs,
-        [mapping.cores[core] for core in mapping.core.tolist()],
-        mapping.group.tolist(),
-        mapping.position.tolist(),
+        source, mapping.jobs, core, mapping.position.tolist(), mapping.group.tolist()
     )
 
 
@@ -198,19 +176,19 @@ def read_warm_start(path: str | Path) -> WarmStart:
     rows = found.get("jobs")
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
-    names, cores, groups, positions = (
-        [_field(path, number, row, key) for number, row in enumerate(rows)] for key in _FIELDS
+    names, cores, positions, groups = (
+        [_field(path, number, row, key) for number, row in enumerate(rows)] for key in _JOB[:4]
     )
-    return _warm_start(str(path), tuple(names), cores, groups, positions)
+    return _warm_start(str(path), tuple(names), cores, positions, groups)
 
 
 def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
     """One field of one job, checked."""
     if not isinstance(row, dict) or key not in row:
         raise MappingError(f"{path}: jobs[{number}]: has no field {key!r}; {_GIVE}")
-    value, kind = row[key], _FIELDS[key]
-    if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
-        what = "a whole number of at least 0" if kind is int else "a name"
+    value, named = row[key], key in ("job", "core")
+    if not (isinstance(value, str) if named else type(value) is int and value >= 0):
+        what = "a name" if named else "a whole number of at least 0"
         raise MappingError(
             f"{path}: jobs[{number}]: {key!r} is {repr(value)[:80]}, and should be {what}; {_GIVE}"
         )
@@ -218,13 +196,10 @@ def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
 
 
 def _warm_start(
-    source: str, jobs: tuple[str, ...], core: list[str], group: list[int], position: list[int]
+    source: str, jobs: tuple[str, ...], core: list[str], position: list[int], group: list[int]
 ) -> WarmStart:
-    longest: dict[tuple[str, int], int] = {}
-    for key, place in zip(zip(core, group, strict=True), position, strict=True):
-        longest[key] = max(longest.get(key, 0), place + 1)
-    places = [
-        (at + 0.5) / longest[key]
-        for key, at in zip(zip(core, group, strict=True), position, strict=True)
-    ]
-    return WarmStart(source, jobs, tuple(core), tuple(places))
+    placed = list(zip(core, group, position, strict=True))
+    # The last position of a queue is the largest, and the last that the dictionary is given.
+    length = {(name, number): at + 1 for name, number, at in sorted(placed)}
+    place = tuple((at + 0.5) / length[name, number] for name, number, at in placed)
+    return WarmStart(source, jobs, tuple(core), place)

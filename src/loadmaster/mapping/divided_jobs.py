@@ -3,15 +3,13 @@ are divided."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from loadmaster.core.effort import Effort
-from loadmaster.core.progress import Progress
 from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
+from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import GroupBound, divided_bound
 from loadmaster.mapping.exact import is_proven
@@ -24,20 +22,14 @@ def map_divided_jobs(
     bandwidth: float,
     *,
     objective: str = "makespan",
-    strategy: str = "auto",
     allocator: str = "demand",
-    samples: int | None = None,
     time_limit: float | None = None,
-    settings: Mapping[str, float] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    effort: Effort | str = Effort.NORMAL,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> JobMapping:
     """Decide into which pieces jobs are divided, which core runs each piece, and in which order.
 
     Every way to divide is mapped by a simple heuristic, and with all effort the way that seems
-    best, and whole jobs; the better mapping is returned. Options are those of
+    best, and whole jobs; the better mapping is returned. Other options are those of
     :func:`loadmaster.map_jobs`; a time limit is shared by both searches.
 
     Returns
@@ -51,48 +43,26 @@ def map_divided_jobs(
     MappingError
         As :func:`loadmaster.map_jobs`.
     """
-    analyses = [way.analysis for way in jobs.ways]
-    seeming = min(
-        range(len(analyses)),
-        key=lambda way: (
-            map_jobs(
-                analyses[way],
-                bandwidth,
-                objective=objective,
-                strategy="herald",
-                allocator=allocator,
-            ).value
-        ),
-    )
-    chosen = sorted({0, seeming})
-    limit = None if time_limit is None else time_limit / len(chosen)
-    found = [
-        map_jobs(
-            analyses[way],
-            bandwidth,
-            objective=objective,
-            strategy=strategy,
-            allocator=allocator,
-            samples=samples,
-            time_limit=limit,
-            settings=settings,
-            seed=seed,
-            threads=threads,
-            effort=effort,
-            progress=progress,
+
+    def mapped(way: JobPool, **options: Any) -> JobMapping:
+        return map_jobs(
+            way.analysis, bandwidth, objective=objective, allocator=allocator, **options
         )
-        for way in chosen
-    ]
+
+    whole = jobs.ways[0]
+    seeming = min(jobs.ways, key=lambda way: mapped(way, strategy="herald").value)
+    chosen = [whole] if seeming is whole else [whole, seeming]
+    options["time_limit"] = None if time_limit is None else time_limit / len(chosen)
+    found = [mapped(way, **options) for way in chosen]
     best = min(found, key=lambda mapping: mapping.value)
-    bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
-    quickest = is_proven(Fraction(best.makespan), bound.makespan)
+    weights = OBJECTIVES[objective]
+    bound = bound_of(jobs.least, bandwidth, allocator, weights)
+    quickest = is_proven(best.makespan, bound.makespan)
     return replace(
         best,
         lower_bound=min(bound.score, best.value),
-        limit=bound.limit
-        if OBJECTIVES[objective][0]
-        else "least energy of every job, however it is divided",
-        status="optimal" if OBJECTIVES[objective] == (1.0, 0.0) and quickest else "feasible",
+        limit=bound.limit if weights[0] else "least energy of every job, however it is divided",
+        status="optimal" if weights == (1.0, 0.0) and quickest else "feasible",
         seconds=sum(mapping.seconds for mapping in found),
         cpu_seconds=sum(mapping.cpu_seconds for mapping in found),
         samples=sum(mapping.samples for mapping in found),
@@ -109,11 +79,8 @@ def bound_of(
     # is its latency then.
     share = bandwidth / least.latency.shape[1] if allocator == "even" else bandwidth
     moving = least.moved / share
-    latency = np.where(runs, np.maximum(np.where(runs, least.latency, 0.0), moving), np.inf)
+    latency = np.where(runs, np.maximum(least.latency, moving), np.inf)
     busy = np.where(runs & (latency > 0), latency, 1.0)
-    demand = (
-        np.where(runs, least.moved / bandwidth / busy, 0.0)
-        if allocator == "demand"
-        else np.zeros_like(latency)
-    )
+    asking = runs & (allocator == "demand")
+    demand = np.where(asking, least.moved / bandwidth / busy, 0.0)
     return divided_bound(Group(latency, demand, least.energy, weights), least.divides)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
-from loadmaster.core.arguments import instead
+from loadmaster.core.arguments import require_known
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, UInt32s
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -81,25 +81,34 @@ class Group:
         """Whether every job wants some bandwidth, so that all running jobs stall together."""
         return bool((self.demand[self.allowed] > 0).all())
 
+    @property
+    def busy(self) -> Floats:
+        """``latency``, but 0 where a core cannot run a job."""
+        return np.where(self.allowed, self.latency, 0.0)
+
+    @property
+    def asked(self) -> Floats:
+        """``demand``, but 0 where a core cannot run a job."""
+        return np.where(self.allowed, self.demand, 0.0)
+
+    @property
+    def alone(self) -> Floats:
+        """Seconds that a job takes with all the bandwidth; infinite where it cannot run."""
+        return np.asarray(self.latency * np.maximum(1.0, self.demand))
+
     def within(self, makespan: float) -> Group:
         """The group for mappings that take no longer: a core cannot run a job that takes longer
         there with all the bandwidth."""
-        alone = np.where(self.allowed, self.latency, 0.0) * np.maximum(1.0, self.demand)
-        return replace(
-            self, latency=np.where(alone <= makespan * (1 + _ROUNDED), self.latency, np.inf)
-        )
+        fits = self.alone <= makespan * (1 + _ROUNDED)
+        return replace(self, latency=np.where(fits, self.latency, np.inf))
 
     @cached_property
     def native(self) -> _native.MappingGroup:
         """The group as native code scores and searches it: checked and copied once, O(jobs x cores)
         memory."""
-        time_weight, energy_weight = self.weights
+        time, energy = self.weights
         return _native.MappingGroup(
-            self.latency,
-            self.demand,
-            self.energy,
-            time_weight=time_weight,
-            energy_weight=energy_weight,
+            self.latency, self.demand, self.energy, time_weight=time, energy_weight=energy
         )
 
     def decode(self, core: Cores, priority: Priorities) -> Queues:
@@ -113,11 +122,16 @@ class Group:
 
     def energy_of(self, core: NDArray[np.integer]) -> float:
         """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
-        return (
-            float("nan")
-            if self.energy is None
-            else float(self.energy[np.arange(self.jobs), core].sum())
-        )
+        if self.energy is None:
+            return np.nan
+        return float(self.energy[np.arange(self.jobs), core].sum())
+
+    def is_frugal(self, core: NDArray[np.integer]) -> bool:
+        """Whether every job runs where it takes the least energy."""
+        if self.energy is None:
+            return False
+        least = np.where(self.allowed, self.energy, np.inf).min(axis=1)
+        return bool((self.energy[np.arange(self.jobs), core] <= least).all())
 
     def score(self, makespan: float, energy: float) -> float:
         """What a mapping is worth."""
@@ -150,8 +164,7 @@ def group_of(
     check(analysis)
     if not bandwidth > 0:
         raise MappingError(f"system bandwidth {bandwidth!r}: give bytes per second, more than zero")
-    if allocator not in ALLOCATORS:
-        raise MappingError(f"there is no allocator {allocator!r}: {instead(allocator, ALLOCATORS)}")
+    require_known("allocator", allocator, ALLOCATORS, MappingError)
     if weights[1] and analysis.energy is None:
         raise MappingError(
             "this objective needs energies, and the cost model gives none: use another objective or"
@@ -162,10 +175,8 @@ def group_of(
         demand = np.where(runs, analysis.bandwidth, 0.0) / bandwidth
         latency = analysis.latency
         if allocator == "even":
-            latency, demand = (
-                latency * np.maximum(1.0, demand * len(analysis.cores)),
-                np.zeros_like(demand),
-            )
+            latency = latency * np.maximum(1.0, demand * len(analysis.cores))
+            demand = np.zeros_like(demand)
         span = float(
             (np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()
         ) * max(1, len(analysis.cores))
@@ -197,11 +208,11 @@ def check(analysis: JobAnalysis) -> None:
             f"{shape[0]} jobs on {shape[1]} cores: at most {_MOST_JOBS} jobs on {_MOST_CORES} cores"
             " are mapped together"
         )
-    tables = {"latency": analysis.latency, "bandwidth": analysis.bandwidth} | (
-        {} if analysis.energy is None else {"energy": analysis.energy}
-    )
     runs = np.isfinite(analysis.latency)
-    for name, table in tables.items():
+    for name in ("latency", "bandwidth", "energy"):
+        table = getattr(analysis, name)
+        if table is None:
+            continue
         if table.shape != shape:
             raise MappingError(
                 f"{name}: has the shape {table.shape} for {shape[0]} jobs and {shape[1]} cores"
@@ -212,15 +223,15 @@ def check(analysis: JobAnalysis) -> None:
         wrong &= runs | (name == "latency")
         if wrong.any():
             job, core = (int(at) for at in np.argwhere(wrong)[0])
-            value, where = (
-                table[job, core],
-                f"job {analysis.jobs[job]!r} on core {analysis.cores[core]!r}",
+            where = f"job {analysis.jobs[job]!r} on core {analysis.cores[core]!r}"
+            raise MappingError(
+                f"{where}: its {name} is {table[job, core]}: give a number of at least 0"
             )
-            raise MappingError(f"{where}: its {name} is {value}: give a number of at least 0")
-    if not runs.any(axis=1).all():
+    somewhere = runs.any(axis=1)
+    if not somewhere.all():
         raise MappingError(
-            f"job {analysis.jobs[int(runs.any(axis=1).argmin())]!r}: no core can run it: its"
-            " latency is infinite on all"
+            f"job {analysis.jobs[int(somewhere.argmin())]!r}: no core can run it: its latency is"
+            " infinite on all"
         )
     if analysis.flops.shape != shape[:1]:
         raise MappingError(f"flops: has the shape {analysis.flops.shape} for {shape[0]} jobs")
@@ -229,8 +240,8 @@ def check(analysis: JobAnalysis) -> None:
 def queues_of(core: NDArray[np.integer], order: NDArray[np.integer], cores: int) -> Queues:
     """One row: job ``j`` on ``core[j]``, jobs of a core as they appear in ``order``."""
     jobs = len(core)
-    entries = np.concatenate([order, np.full(cores, jobs)])
-    owner = np.concatenate([core[order], np.arange(cores)])
+    entries = np.append(order, np.full(cores, jobs))
+    owner = np.append(core[order], np.arange(cores))
     return entries[np.argsort(owner, kind="stable")].astype(np.int32)[None, :]
 
 

@@ -99,12 +99,17 @@ class Search:
             end = min(len(core), at + self.slice)
             rows = slice(at, end)
             result[rows] = self.group.native.scores(core[rows], priority[rows], self.threads)
-            best = at + int(result[rows].argmin())
-            if result[best] < self.score:
-                self.queues = self.group.decode(core[best : best + 1], priority[best : best + 1])
-            self.spent(end - at, float(result[best]))
+            least = float(result[rows].min())
+            if least < self.score:
+                self.queues = self.best(core[rows], priority[rows], result[rows])
+            self.spent(end - at, least)
             at = end
         return result
+
+    def best(self, core: Cores, priority: Priorities, scores: Floats) -> Queues:
+        """Queues of the genome that scores least."""
+        row = [int(scores.argmin())]
+        return self.group.decode(core[row], priority[row])
 
     def tighten(self) -> None:
         """Look for a better bound, once."""
@@ -116,16 +121,11 @@ class Search:
     def prove(self, deadline: Deadline) -> None:
         """Look for a better bound once more, now that the search has ended."""
         self.tighten()
-        if (
-            self.queues is not None
-            and not self.proven
-            and not self.proved
-            and self.group.weights[0]
-        ):
-            self.proved = True
-            self.bound = proven(
-                self.group, self.bound, self.queues, deadline, self.taken // _PER_WORK
-            )
+        if self.queues is None or self.proven or self.proved or not self.group.weights[0]:
+            return
+        self.proved = True
+        work = self.taken // _PER_WORK
+        self.bound = proven(self.group, self.bound, self.queues, deadline, work)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress, no_progress
@@ -20,13 +18,13 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.cost.job_times import rounded_up, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
-from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound, tightened
+from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
 from loadmaster.mapping.local_search import Walk, late_acceptance
 from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.priorities import perturbed, upward_rank
-from loadmaster.mapping.search_groups import is_frugal
+from loadmaster.mapping.search_groups import MappedGroup, assemble
 
 _EXACT_PICOSECONDS = 2**52
 """Picoseconds: a quarter of this is the most that all work together may take, so that sums are
@@ -45,51 +43,13 @@ _Start = tuple[Floats, Mask]
 """Priorities, and the cores that jobs may run on."""
 
 
-@dataclass(frozen=True, eq=False)
-class Order:
-    """What holds jobs back, and when they are late.
-
-    Attributes
-    ----------
-    after
-        For every job, indices of the jobs that it waits for, all smaller than its own.
-    release
-        Seconds before which a job may not start.
-    due
-        Seconds by which it should have ended; infinite where nobody cares.
-    weight
-        How much a second of lateness counts.
-    """
-
-    after: Sequence[Sequence[int]]
-    release: Floats
-    due: Floats
-    weight: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class OrderedSchedule:
-    """Core, start and end (seconds) of every job; ``value`` is weighted lateness, the group's
-    score, and the makespan."""
-
-    core: Cores
-    start: Floats
-    end: Floats
-    value: Value
-    samples: int
-    history: tuple[tuple[int, float], ...]
-    interrupted: bool
-
-
-def schedule(
-    group: Group,
-    order: Order,
-    *,
+def _search(
+    problem: _Problem,
     samples: int | None,
     seed: int,
-    deadline: Deadline = NO_DEADLINE,
-    progress: Progress = no_progress,
-) -> OrderedSchedule:
+    deadline: Deadline,
+    progress: Progress,
+) -> Walk[_Start, _Attempt]:
     """Make late jobs as little late as possible, weighted, and then the score of the group small,
     and then the makespan.
 
@@ -97,26 +57,15 @@ def schedule(
     energy counts, on frugal cores only. From the best of them a local search changes priorities, or
     the cores that few jobs may run on. Whenever a core is idle, it takes the ready job of highest
     priority that would finish first there. Times are whole picoseconds.
-
-    Raises
-    ------
-    MappingError
-        If the work takes longer than what picoseconds can count in double precision.
     """
-    problem = _Problem(group, order)
-    starts = [
-        (rank, problem.spending(extra))
-        for rank in problem.ranks()
-        for extra in (_SPENDING if group.weights[1] else (np.inf,))
-    ]
+    spending = _SPENDING if problem.group.weights[1] else (np.inf,)
+    starts = [(rank, problem.spending(extra)) for rank in problem.ranks() for extra in spending]
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
 
     def told(walk: Walk[_Start, _Attempt]) -> None:
-        progress(
-            "mapping", max(deadline.spent(), 0.0 if samples is None else walk.evaluations / samples)
-        )
+        progress("mapping", max(deadline.spent(), walk.evaluations / samples if samples else 0.0))
 
     walk = Walk(start, found, len(starts))
     late_acceptance(
@@ -129,14 +78,7 @@ def schedule(
         expired=deadline.passed,
         progress=told,
     )
-    best = walk.best
-    begin, finish = (
-        np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end)
-    )
-    history = tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements)
-    return OrderedSchedule(
-        best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted
-    )
+    return walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,39 +92,72 @@ class _Attempt:
 
 
 class _Problem:
-    """What the event engine takes, and what to change of it."""
+    """What the event engine takes, and what to change of it.
 
-    def __init__(self, group: Group, order: Order) -> None:
-        self.group, self.order = group, order
+    Parameters
+    ----------
+    group
+        The jobs.
+    after
+        For every job, indices of the jobs that it waits for, all smaller than its own.
+    release
+        Seconds before which a job may not start.
+    due
+        Seconds by which it should have ended; infinite where nobody cares.
+    weight
+        How much a second of lateness counts.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        after: Sequence[Sequence[int]],
+        release: Floats,
+        due: Floats,
+        weight: Floats,
+    ) -> None:
+        edges = [(before, job) for job, befores in enumerate(after) for before in befores]
+        if len(after) != group.jobs or any(not 0 <= before < job for before, job in edges):
+            raise MappingError(
+                "after: give for every job the indices of earlier jobs that it waits for"
+            )
+        self.group, self.after, self.due, self.weight = group, after, due, weight
         self.duration, self.never = _durations(group)
-        edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
         self.graph = task_graph(edges, group.jobs)
-        self.release = rounded_up(order.release)
+        self.release, self.release_picoseconds = release, rounded_up(release)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(
-            priority=priority, duration=duration, demand=self.demand, release=self.release
+            priority=priority,
+            duration=duration,
+            demand=self.demand,
+            release=self.release_picoseconds,
         )
-        late = float(
-            (np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum()
-        )
+        beyond = np.maximum(0.0, found.end * _PICOSECOND - self.due)
+        late = float((beyond * self.weight).sum())
         seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
 
     def ranks(self) -> list[Floats]:
         """Priorities to begin with."""
-        ranks = [
-            np.array(
-                upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64
-            )
-        ]
-        if np.isfinite(self.order.due).any():
-            ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
+        shortest = self.duration.min(axis=1).tolist()
+        ranks = [np.array(upward_rank(self.after, shortest), dtype=np.float64)]
+        if np.isfinite(self.due).any():
+            ranks.append(1.0 / np.maximum(self.due, _PICOSECOND))
         return ranks
+
+    def longest_path(self) -> float:
+        """Seconds before which no schedule ends: the longest chain of jobs, each alone at its
+        fastest, from its release on."""
+        end: list[float] = []
+        least = self.group.alone.min(axis=1).tolist()
+        for release, befores, seconds in zip(self.release, self.after, least, strict=True):
+            end.append(max([float(release), *(end[before] for before in befores)]) + seconds)
+        return max(end) * (1.0 - (self.group.jobs + 10) * 2.0**-52)
 
     def spending(self, extra: float) -> Mask:
         """Cores on which jobs take no more than so much above their least energy."""
@@ -206,23 +181,10 @@ class _Problem:
         return priority, allowed
 
 
-def longest_path(group: Group, order: Order) -> float:
-    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest,
-    from its release on."""
-    alone = np.where(group.allowed, group.latency, np.inf) * np.maximum(1.0, group.demand)
-    least = alone.min(axis=1)
-    end = np.empty(group.jobs)
-    for job in range(group.jobs):
-        end[job] = (
-            max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
-        )
-    return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
-
-
 def _durations(group: Group) -> tuple[Ints, int]:
     """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work
     together, so that nobody goes there."""
-    seconds = np.where(group.allowed, group.latency, 0.0)
+    seconds = group.busy
     # A job takes at least a picosecond, and with others that ask for much of the bandwidth a
     # multiple of it.
     longest = (
@@ -277,45 +239,39 @@ def map_dependent_jobs(
         strategy, allocator, None, samples, time_limit, None, {}, seed, 1, budget, progress
     )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
-    order = _order(after, group.jobs, release, due, weight)
-    wall, cpu = time.monotonic(), time.process_time()
+    given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
+    times = (_per_job(name, group.jobs, *values) for name, values in given.items())
+    problem = _Problem(group, after, *times)
+    began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))
     deadline = Deadline.within(time_limit)
-    found = schedule(
+    walk = _search(problem, samples, seed, deadline, progress or no_progress)
+    best, makespan = walk.best, walk.best.value[2]
+    by_start = np.lexsort((np.arange(group.jobs), best.start))
+    queues = queues_of(best.core, by_start, group.cores)
+    # No less than jobs take that do not wait, and than the longest chain.
+    bound = group_bound(group)
+    if makespan > bound.makespan:
+        bound = tightened(group, bound, queues, deadline)
+    bound = bound.raised(group, problem.longest_path(), "longest chain of jobs")
+    mapped = MappedGroup(
         group,
-        order,
-        samples=samples,
-        seed=seed,
-        deadline=deadline,
-        progress=progress or no_progress,
+        queues,
+        np.asarray(best.start * _PICOSECOND, np.float64),
+        np.asarray(best.end * _PICOSECOND, np.float64),
+        makespan,
+        is_proven(makespan, bound.makespan),
+        bound,
+        walk.evaluations,
+        tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements),
+        walk.interrupted,
     )
-    mapping = _scheduled(
-        analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline)
-    )
-    return replace(mapping, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
-
-
-def _order(
-    after: Sequence[Sequence[int]],
-    count: int,
-    release: Sequence[float] | NDArray[np.float64] | None,
-    due: Sequence[float] | NDArray[np.float64] | None,
-    weight: Sequence[float] | NDArray[np.float64] | None,
-) -> Order:
-    """What holds jobs back, checked."""
-    if len(after) != count or any(
-        not 0 <= before < job for job, befores in enumerate(after) for before in befores
-    ):
-        raise MappingError(
-            "after: give for every job the indices of earlier jobs that it waits for"
-        )
-    given = ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
-    return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
+    return assemble(analysis, objective, options, [mapped], began)
 
 
 def _per_job(
-    values: Sequence[float] | Floats | None, count: int, usual: float, name: str
+    name: str, count: int, values: Sequence[float] | Floats | None, usual: float
 ) -> Floats:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if (
@@ -325,67 +281,3 @@ def _per_job(
     ):
         raise MappingError(f"{name}: give a number of at least 0 for every job")
     return result
-
-
-def _waiting_bound(
-    group: Group, order: Order, found: OrderedSchedule, deadline: Deadline
-) -> GroupBound:
-    """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the
-    longest chain."""
-    free = group_bound(group)
-    if found.value[2] > free.makespan:
-        by_start = np.lexsort((np.arange(group.jobs), found.start))
-        free = tightened(group, free, queues_of(found.core, by_start, group.cores), deadline)
-    chain = longest_path(group, order)
-    if chain <= free.makespan:
-        return free
-    return replace(
-        free, makespan=chain, score=group.score(chain, free.energy), limit="longest chain of jobs"
-    )
-
-
-def _scheduled(
-    analysis: JobAnalysis,
-    objective: str,
-    options: MapOptions,
-    group: Group,
-    found: OrderedSchedule,
-    bound: GroupBound,
-) -> JobMapping:
-    """A schedule of jobs that wait, as a mapping; the time that it took is not known here."""
-    makespan = found.value[2]
-    quickest, frugal = is_proven(Fraction(makespan), bound.makespan), is_frugal(group, found.core)
-    by_start = np.lexsort((np.arange(group.jobs), found.start, found.core))
-    position = np.empty(group.jobs, dtype=np.int64)
-    position[by_start] = np.arange(group.jobs) - np.searchsorted(
-        found.core[by_start], found.core[by_start]
-    )
-    flops = int(analysis.flops.sum())
-    return JobMapping(
-        status="optimal"
-        if (quickest or not group.weights[0]) and (frugal or not group.weights[1])
-        else "feasible",
-        jobs=analysis.jobs,
-        cores=analysis.cores,
-        core=found.core.astype(np.int64),
-        position=position,
-        group=np.zeros(group.jobs, dtype=np.int64),
-        start=found.start,
-        end=found.end,
-        makespan=makespan,
-        energy=None if analysis.energy is None else group.energy_of(found.core),
-        throughput=flops / makespan if flops and makespan > 0 else None,
-        objective=objective,
-        value=found.value[1],
-        lower_bound=min(group.score(min(bound.makespan, makespan), bound.energy), found.value[1]),
-        limit=bound.limit if group.weights[0] else "least energy of every job",
-        strategy=options.strategy,
-        seed=options.seed,
-        samples=found.samples,
-        history=(found.history,),
-        seconds=0.0,
-        cpu_seconds=0.0,
-        clock=analysis.clock,
-        costs=analysis.provenance,
-        interrupted=found.interrupted,
-    )

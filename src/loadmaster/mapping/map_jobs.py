@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -161,27 +162,26 @@ def pareto_front(
             f"objectives {objectives[0]} and {objectives[1]} are best at the same mappings: give"
             " two that are not"
         )
-    limit = None if time_limit is None else time_limit / _FRONT
+    options = MapOptions(
+        strategy,
+        allocator,
+        group_size,
+        samples,
+        None if time_limit is None else time_limit / _FRONT,
+        warm_start,
+        settings or {},
+        seed,
+        threads,
+        Effort.of(effort, MappingError),
+        progress,
+    )
     found: list[JobMapping] = []
     for share in np.linspace(0.0, 1.0, _FRONT):
         time_weight, energy_weight = ((1 - share) * first + share * second).tolist()
-        start = warm_start_of(found[-1]) if found else warm_start
-        options = MapOptions(
-            strategy,
-            allocator,
-            group_size,
-            samples,
-            limit,
-            start,
-            settings or {},
-            seed,
-            threads,
-            Effort.of(effort, MappingError),
-            progress,
-        )
         found.append(
             map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), options)
         )
+        options = replace(options, warm_start=warm_start_of(found[-1]))
     front: list[JobMapping] = []
     for mapping in sorted(found, key=lambda each: _values(each, objectives)):
         if not front or _values(mapping, objectives)[1] < _values(front[-1], objectives)[1]:

@@ -39,14 +39,15 @@ def mini_batches_of(
 ) -> tuple[MiniBatch, ...]:
     """What became of every mini-batch of every network."""
     ends: dict[tuple[str, int], float] = {}
-    for key, end in zip(
-        zip(pool.network, pool.mini_batch, strict=True), mapping.end.tolist(), strict=True
+    for network, number, end in zip(
+        pool.network, pool.mini_batch, mapping.end.tolist(), strict=True
     ):
-        ends[key] = max(end, ends.get(key, 0.0))
-    found = []
-    for (network, number), end in ends.items():
+        ends[network, number] = max(end, ends.get((network, number), 0.0))
+
+    def served(network: str, number: int, end: float) -> MiniBatch:
         timing = timings[network]
         release = timing.period * number
         missed = timing.deadline is not None and end - release > timing.deadline
-        found.append(MiniBatch(network, number, release, end, end - release, missed))
-    return tuple(found)
+        return MiniBatch(network, number, release, end, end - release, missed)
+
+    return tuple(served(*key, end) for key, end in ends.items())

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import no_progress, part_of
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart
-from loadmaster.mapping.bounds.group_bounds import group_bound
+from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.exact import exact_makespan, is_proven
-from loadmaster.mapping.group import Group, core_and_position, genome_of, group_of
+from loadmaster.mapping.group import (
+    OBJECTIVES,
+    Group,
+    Queues,
+    core_and_position,
+    genome_of,
+    group_of,
+)
 from loadmaster.mapping.group_search import Genome, Search
 from loadmaster.mapping.map_options import MapOptions
 from loadmaster.mapping.strategies import herald
@@ -43,11 +51,11 @@ def map_in_groups(
             f" out, or choose {able}"
         )
     whole = group_of(analysis, bandwidth, options.allocator, weights)
-    wall, cpu = time.monotonic(), time.process_time()
+    began = time.monotonic(), time.process_time()
     size = options.group_size or whole.jobs
     begins = list(range(0, whole.jobs, size))
     warm, deadline = _genome(options.warm_start, analysis), Deadline.within(options.time_limit)
-    parts: list[_Part] = []
+    parts: list[MappedGroup] = []
     interrupted = False
     for number, begin in enumerate(begins):
         rows = slice(begin, begin + size)
@@ -63,6 +71,7 @@ def map_in_groups(
         if interrupted:
             samples = 1
         within = deadline.part(1 / (len(begins) - number))
+        stage = "mapping" + f" group {number + 1} of {len(begins)}" * (len(begins) > 1)
         search = Search(
             group,
             group_bound(group),
@@ -72,9 +81,7 @@ def map_in_groups(
             deadline=within.part(1 - _PROOF),
             warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
             settings=options.settings,
-            progress=part_of(
-                options.progress or no_progress, _stage(number, len(begins)), number, len(begins)
-            ),
+            progress=part_of(options.progress or no_progress, stage, number, len(begins)),
         )
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
@@ -85,111 +92,101 @@ def map_in_groups(
             search.interrupted = interrupted = True
         if search.queues is None:
             herald.run(search)
-        parts.append(_Part(group, search))
-    return _assemble(
-        analysis,
-        objective,
-        weights,
-        options,
-        parts,
-        time.monotonic() - wall,
-        time.process_time() - cpu,
+        parts.append(_mapped(group, search))
+    return assemble(analysis, objective, options, parts, began)
+
+
+@dataclass(frozen=True, eq=False)
+class MappedGroup:
+    """A mapping of a group, and how the search for it went.
+
+    ``quickest``: exact arithmetic confirms that the makespan is least.
+    """
+
+    group: Group
+    queues: Queues
+    start: Floats
+    end: Floats
+    makespan: float
+    quickest: bool
+    bound: GroupBound
+    samples: int
+    history: tuple[tuple[int, float], ...]
+    interrupted: bool
+
+
+def _mapped(group: Group, search: Search) -> MappedGroup:
+    assert search.queues is not None
+    exact = exact_makespan(group, search.queues)
+    makespan = float(group.makespans(search.queues)[0] if exact is None else exact)
+    return MappedGroup(
+        group,
+        search.queues,
+        *timeline(group, search.queues),
+        makespan,
+        exact is not None and is_proven(exact, search.bound.makespan),
+        search.bound,
+        search.taken,
+        tuple(search.history),
+        search.interrupted,
     )
 
 
-class _Part:
-    """A mapped group: its queues, and their makespan, exact if that can be had."""
-
-    def __init__(self, group: Group, search: Search) -> None:
-        assert search.queues is not None
-        self.group, self.search, self.queues = group, search, search.queues
-        self.core, self.position = core_and_position(self.queues, group.cores)
-        exact = exact_makespan(group, self.queues)
-        self.makespan = float(group.makespans(self.queues)[0]) if exact is None else float(exact)
-        self.energy = group.energy_of(self.core)
-        self.quickest = exact is not None and is_proven(exact, search.bound.makespan)
-        frugal = is_frugal(group, self.core)
-        self.optimal = (self.quickest or not group.weights[0]) and (frugal or not group.weights[1])
-
-
-def is_frugal(group: Group, core: NDArray[np.integer]) -> bool:
-    """Whether every job runs where it takes the least energy."""
-    if group.energy is None:
-        return False
-    least = np.where(group.allowed, group.energy, np.inf).min(axis=1)
-    return bool((group.energy[np.arange(group.jobs), core] <= least).all())
-
-
-def _assemble(
+def assemble(
     analysis: JobAnalysis,
     objective: str,
-    weights: tuple[float, float],
     options: MapOptions,
-    parts: list[_Part],
-    seconds: float,
-    cpu_seconds: float,
+    parts: Sequence[MappedGroup],
+    began: tuple[float, float],
 ) -> JobMapping:
-    """Put the groups one after another."""
-    begin, starts, ends = 0.0, [], []
-    for part in parts:
-        start, end = timeline(part.group, part.queues)
-        starts.append(begin + start)
-        ends.append(begin + end)
-        begin += part.makespan
-    energy = sum(part.energy for part in parts)
-    flops = int(analysis.flops.sum())
-    least = (
-        sum(part.search.bound.makespan for part in parts),
-        sum(part.search.bound.energy for part in parts),
-    )
-    score = parts[0].group.score
+    """Put groups one after another; the search began at these times of the clocks of the wall and
+    of the processor."""
+    wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
+    count, group = len(parts), parts[0].group
+    begin = np.cumsum([0.0, *(part.makespan for part in parts)])
+    placed = [core_and_position(part.queues, group.cores) for part in parts]
+    makespan = float(begin[-1])
+    energy = sum(part.group.energy_of(core) for part, (core, _) in zip(parts, placed, strict=True))
     # A mapping of a front was searched for a mixture of objectives, and is judged by its makespan.
-    if objective in ("makespan", "throughput"):
-        value, bound, proven = begin, least[0], all(part.quickest for part in parts)
-    else:
-        value, bound, proven = (
-            score(begin, energy),
-            score(*least),
-            all(part.optimal for part in parts),
-        )
+    weights = OBJECTIVES[objective]
+    judged = replace(group, weights=weights)
+    value = judged.score(makespan, energy)
     # Sums over groups are rounded, and each of the bounds may be reached.
-    bound = min(bound, value)
+    least = min(makespan, sum(part.bound.makespan for part in parts))
+    bound = judged.score(least, sum(part.bound.energy for part in parts))
+    quickest = all(part.quickest for part in parts)
+    frugal = all(part.group.is_frugal(core) for part, (core, _) in zip(parts, placed, strict=True))
+    optimal = (quickest or not weights[0]) and (frugal or not weights[1])
+    limit = parts[0].bound.limit if weights[0] else "least energy of every job"
     return JobMapping(
-        status="optimal" if proven else "feasible",
+        status="optimal" if optimal else "feasible",
         jobs=analysis.jobs,
         cores=analysis.cores,
-        core=np.concatenate([part.core for part in parts]),
-        position=np.concatenate([part.position for part in parts]),
-        group=np.repeat(np.arange(len(parts)), [part.group.jobs for part in parts]),
-        start=np.concatenate(starts),
-        end=np.concatenate(ends),
-        makespan=begin,
+        core=np.concatenate([core for core, _ in placed]),
+        position=np.concatenate([position for _, position in placed]),
+        group=np.repeat(np.arange(count), [part.group.jobs for part in parts]),
+        start=np.concatenate([at + part.start for at, part in zip(begin, parts, strict=False)]),
+        end=np.concatenate([at + part.end for at, part in zip(begin, parts, strict=False)]),
+        makespan=makespan,
         energy=None if analysis.energy is None else energy,
-        throughput=flops / begin if flops and begin > 0 else None,
+        flops=int(analysis.flops.sum()),
         objective=objective,
         value=value,
-        lower_bound=bound,
-        limit=parts[0].search.bound.limit
-        + (
-            "" if len(parts) == 1 else f"; for jobs in these {len(parts)} groups, one after another"
-        ),
+        lower_bound=min(bound, value),
+        limit=limit + (f"; for jobs in these {count} groups, one after another" * (count > 1)),
         strategy=options.strategy,
         seed=options.seed,
-        samples=sum(part.search.taken for part in parts),
-        history=tuple(tuple(part.search.history) for part in parts),
-        seconds=seconds,
-        cpu_seconds=cpu_seconds,
+        samples=sum(part.samples for part in parts),
+        history=tuple(part.history for part in parts),
+        seconds=wall,
+        cpu_seconds=cpu,
         clock=analysis.clock,
         costs=analysis.provenance,
-        interrupted=any(part.search.interrupted for part in parts),
+        interrupted=any(part.interrupted for part in parts),
     )
 
 
-def _stage(number: int, groups: int) -> str:
-    return "mapping" if groups == 1 else f"mapping group {number + 1} of {groups}"
-
-
-def _from_last(last: _Part, group: Group) -> Genome:
+def _from_last(last: MappedGroup, group: Group) -> Genome:
     """What the group before learned: its first jobs' genes for ours, over and over if it had
     fewer."""
     core, priority = genome_of(last.queues, group.cores)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
-from loadmaster.cost.base import kinds_of
+from loadmaster.cost.base import kinds_of, per_core
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
 
-_Counts = tuple[Floats, Floats, Floats]
-"""Elements of weights and of inputs that go to the array, and passes in which sums leave it."""
 
-
-def least_delivered(nests: NestTable, core: Core) -> Floats:
+def least_delivered(n: NestTable, core: Core) -> Floats:
     """Bytes over the on-chip network for every nest, shape (nests,), that its pieces take in
     proportion to their work at least.
 
@@ -27,14 +24,25 @@ def least_delivered(nests: NestTable, core: Core) -> Floats:
     ``src/native/cost/tiling.cpp``; tests hold them to this.
     """
     # A flexible array may have all of its elements in one row or one column.
-    rows, columns = (
-        (float(core.rows * core.columns),) * 2
-        if core.flexible
-        else (float(core.rows), float(core.columns))
-    )
-    weights, inputs, passes = _COUNTS[core.style](nests, core, rows, columns)
-    sums = nests.outputs * (nests.element_bytes + 2 * core.accumulator * (passes - 1))
-    return np.asarray(((weights + inputs) * nests.element_bytes + sums) * nests.repeats)
+    elements = float(core.rows * core.columns)
+    rows, columns = (elements, elements) if core.flexible else (core.rows, core.columns)
+    weights, inputs, passes = n.weights, n.inputs, np.ones_like(n.k)
+    # Inputs of every tap, as arrays take them that do not keep rows.
+    unfolded = n.groups * n.positions * n.c * n.taps
+    match core.style:
+        case Style.WEIGHT_STATIONARY:
+            inputs = unfolded * np.maximum(1.0, n.k / rows)
+            passes = np.ceil(np.ceil(n.c / columns) * n.taps / _kept(core, n.element_bytes))
+        case Style.OUTPUT_STATIONARY:
+            sums = rows * _kept(core, core.accumulator)
+            weights = n.weights * np.maximum(1.0, n.positions / sums)
+            inputs = unfolded * np.maximum(1.0, n.k / columns)
+        case Style.ROW_STATIONARY:
+            weights = n.weights * n.batch * np.maximum(1.0, n.y / columns)
+            inputs = n.inputs * np.maximum(1.0, n.k / _filters(n, rows))
+            passes = np.ceil(n.c / _kept(core, 2 * n.s * n.element_bytes)) * np.ceil(n.r / rows)
+    results = n.outputs * (n.element_bytes + 2 * core.accumulator * (passes - 1))
+    return np.asarray(((weights + inputs) * n.element_bytes + results) * n.repeats)
 
 
 def _kept(core: Core, item: Floats | int) -> Floats:
@@ -42,44 +50,9 @@ def _kept(core: Core, item: Floats | int) -> Floats:
     return np.maximum(1.0, np.floor(core.local_buffer / np.asarray(item, dtype=np.float64)))
 
 
-def _deliveries_weight_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
-    inputs = n.groups * n.positions * n.c * n.taps * np.maximum(1.0, n.k / rows)
-    return (
-        n.weights,
-        inputs,
-        np.ceil(np.ceil(n.c / columns) * n.taps / _kept(core, n.element_bytes)),
-    )
-
-
-def _deliveries_output_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
-    weights = n.weights * np.maximum(1.0, n.positions / (rows * _kept(core, core.accumulator)))
-    return (
-        weights,
-        n.groups * n.positions * n.c * n.taps * np.maximum(1.0, n.k / columns),
-        np.ones_like(n.k),
-    )
-
-
-def _deliveries_row_stationary(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
-    filters = np.maximum(1.0, np.floor(rows / np.minimum(n.r, rows)))
-    passes = np.ceil(n.c / _kept(core, 2 * n.s * n.element_bytes)) * np.ceil(n.r / rows)
-    return (
-        n.weights * n.batch * np.maximum(1.0, n.y / columns),
-        n.inputs * np.maximum(1.0, n.k / filters),
-        passes,
-    )
-
-
-def _deliveries_roofline(n: NestTable, core: Core, rows: float, columns: float) -> _Counts:
-    return n.weights, n.inputs, np.ones_like(n.k)
-
-
-_COUNTS: dict[Style, Callable[[NestTable, Core, float, float], _Counts]] = {
-    Style.WEIGHT_STATIONARY: _deliveries_weight_stationary,
-    Style.OUTPUT_STATIONARY: _deliveries_output_stationary,
-    Style.ROW_STATIONARY: _deliveries_row_stationary,
-    Style.ROOFLINE: _deliveries_roofline,
-}
+def _filters(n: NestTable, rows: float) -> Floats:
+    """Output channels whose filter rows stand below each other in the array."""
+    return np.maximum(1.0, np.floor(rows / np.minimum(n.r, rows)))
 
 
 def divisible_costs(
@@ -107,7 +80,7 @@ def divisible_costs(
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
-    return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
+    return per_core(seconds, position), per_core(joules, position)
 
 
 def _tables(
@@ -116,8 +89,11 @@ def _tables(
     """Loop nests, which of them are summed freely, elements of jobs, and kinds of core with the
     positions of cores among them."""
     nests = nest_table(jobs)
+    free = np.zeros(len(nests.k), dtype=np.bool_)
+    rows = nests.row_of[:0] if sums is None else nests.row_of[sums]
+    free[rows[rows >= 0]] = True
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
-    return nests, _summed_freely(nests, sums), lanes, *kinds_of(target)
+    return nests, free, lanes, *kinds_of(target)
 
 
 def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> Floats:
@@ -134,15 +110,14 @@ def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
     """
     nests, free, lanes, cores, position = _tables(jobs, target, sums)
     once = nests.per_job(np.where(nests.repeats == 1, 0.0, 1.0)) == 0
-    found = []
+    times = []
     for core in cores:
         cycles = nests.per_job(_cycles(nests, core, free) * nests.repeats)
         fills = once & (cycles > 0) & (cycles >= lanes / core.lanes)
-        found.append(
-            core.start_up
-            + np.where(fills, _fill(core), 0) / (core.clock * efficiencies(jobs, core))
-        )
-    return np.stack(found, axis=1)[:, position]
+        rate = core.clock * efficiencies(jobs, core)
+        times.append(core.start_up + np.where(fills, _fill(core), 0) / rate)
+    found: Floats = per_core(times, position)
+    return found
 
 
 def last_turns(
@@ -172,14 +147,11 @@ def last_turns(
     nests, free, lanes, cores, position = _tables(jobs, target, sums)
     alone = (nests.row_of >= 0).sum(axis=1) == 1
     row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
-    share, extra, fastest = (
-        np.ones(len(jobs)),
-        np.zeros_like(seconds),
-        position[seconds.argmin(axis=1)],
-    )
+    share, extra = np.ones(len(jobs)), np.zeros_like(seconds)
+    fastest = position[seconds.argmin(axis=1)]
     for kind, core in enumerate(cores):
         cycles = _cycles(nests, core, free) * nests.repeats
-        turns = _turns(_style(core), nests, float(core.rows), float(core.columns))
+        turns = _turns(nests, core)
         chosen = np.flatnonzero(alone & (fastest == kind))
         mine = row[chosen]
         full, left = np.floor(turns[mine]), turns[mine] - np.floor(turns[mine])
@@ -187,89 +159,59 @@ def last_turns(
         chosen, mine, full, left = chosen[several], mine[several], full[several], left[several]
         turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
         share[chosen] = full / turns[mine]
-        extra[np.ix_(chosen, np.flatnonzero(position == kind))] = (turn * (1 - left) * (1 - 1e-12))[
-            :, None
-        ]
+        more = turn * (1 - left) * (1 - 1e-12)
+        extra[np.ix_(chosen, np.flatnonzero(position == kind))] = more[:, None]
     return share, extra
-
-
-def _style(core: Core) -> Style:
-    return Style.ROOFLINE if core.flexible else core.style
 
 
 def _fill(core: Core) -> int:
     """Cycles in which an array is filled and drained."""
-    return 0 if _style(core) is Style.ROOFLINE else core.rows + core.columns - 2
+    return 0 if _is_shapeless(core) else core.rows + core.columns - 2
 
 
-def _summed_freely(nests: NestTable, sums: Mask | None) -> Mask:
-    """Nests of jobs that may be cut along what they sum over, shape (rows,)."""
-    free = np.zeros(len(nests.k), dtype=np.bool_)
-    rows = nests.row_of[sums] if sums is not None else nests.row_of[:0]
-    free[rows[rows >= 0]] = True
-    return free
+def _is_shapeless(core: Core) -> bool:
+    """Whether all elements are busy, as those of a flexible array are, which takes any shape."""
+    return core.flexible or core.style is Style.ROOFLINE
 
 
-def _cycles(nests: NestTable, core: Core, free: Mask) -> Floats:
+def _cycles(n: NestTable, core: Core, free: Mask) -> Floats:
     """Cycles of every nest once, in pieces that suit the core best, without filling and draining
     its array."""
-    per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-    return np.asarray(
-        _CYCLES[_style(core)](nests, float(core.rows), float(core.columns), free) / per_cycle
-    )
+    rows, columns = core.rows, core.columns
+    if _is_shapeless(core):
+        steps = n.macs / (rows * columns * n.repeats)
+    elif core.style is Style.WEIGHT_STATIONARY:
+        # Pieces of as many input channels as there are columns leave a turn that is not full to one
+        # piece: a share of it takes more.
+        deep = np.where(free, np.maximum(1.0, n.c / columns), np.ceil(n.c / columns))
+        side_by_side = columns // np.minimum(n.c, columns)
+        filled = np.maximum(np.maximum(n.groups * n.k / rows, n.groups / side_by_side), 1.0)
+        steps = n.positions * n.taps * deep * filled
+    elif core.style is Style.OUTPUT_STATIONARY:
+        filled = np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0)
+        steps = filled * n.c * n.taps
+    else:
+        channels = np.maximum(n.groups * n.k / _filters(n, rows), 1.0)
+        filled = np.maximum(n.y / columns, 1.0) * channels
+        steps = n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows)
+    return np.asarray(steps / np.array([core.macs_per_cycle[int(bits)] for bits in n.bits]))
 
 
-def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
+def _turns(n: NestTable, core: Core) -> Floats:
     """How often an extent of every nest fills the array, of several extents that for which the last
     turn matters most; 0 for none."""
     # Channels of several groups stand side by side, so that the last of one does not wait for the
     # next.
     channels = np.where(n.groups == 1, n.k, 0.0)
-    extents = {
-        Style.WEIGHT_STATIONARY: [channels / rows],
-        Style.OUTPUT_STATIONARY: [channels / columns, n.positions / rows],
-        Style.ROW_STATIONARY: [
-            n.y / columns,
-            channels / np.maximum(1.0, rows // np.minimum(n.r, rows)),
-        ],
-    }.get(style, [np.zeros_like(n.k)])
-    turns = np.stack(extents)
+    rows, columns = core.rows, core.columns
+    if _is_shapeless(core):
+        return np.zeros_like(n.k)
+    turns = np.stack(
+        {
+            Style.WEIGHT_STATIONARY: [channels / rows],
+            Style.OUTPUT_STATIONARY: [channels / columns, n.positions / rows],
+            Style.ROW_STATIONARY: [n.y / columns, channels / _filters(n, rows)],
+        }[core.style]
+    )
     lost = np.where(turns > 1, np.ceil(turns) / np.maximum(turns, 1.0), 1.0)
     return np.asarray(turns[lost.argmax(axis=0), np.arange(len(n.k))])
-
-
-def _weight_stationary(n: NestTable, rows: float, columns: float, free: Mask) -> Floats:
-    # Pieces of as many input channels as there are columns leave a turn that is not full to one
-    # piece: a share of it takes more.
-    deep = np.where(free, np.maximum(1.0, n.c / columns), np.ceil(n.c / columns))
-    side_by_side = columns // np.minimum(n.c, columns)
-    filled = np.maximum(np.maximum(n.groups * n.k / rows, n.groups / side_by_side), 1.0)
-    return np.asarray(n.positions * n.taps * deep * filled)
-
-
-def _output_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
-    return np.asarray(
-        np.maximum(n.groups * n.k / columns, 1.0)
-        * np.maximum(n.positions / rows, 1.0)
-        * n.c
-        * n.taps
-    )
-
-
-def _row_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
-    # Output channels whose filter rows stand below each other in the array.
-    channels = np.maximum(1.0, rows // np.minimum(n.r, rows))
-    filled = np.maximum(n.y / columns, 1.0) * np.maximum(n.groups * n.k / channels, 1.0)
-    return np.asarray(n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows))
-
-
-def _roofline(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
-    return n.macs / (rows * columns * n.repeats)
-
-
-_CYCLES: dict[Style, Callable[[NestTable, float, float, Mask], Floats]] = {
-    Style.WEIGHT_STATIONARY: _weight_stationary,
-    Style.OUTPUT_STATIONARY: _output_stationary,
-    Style.ROW_STATIONARY: _row_stationary,
-    Style.ROOFLINE: _roofline,
-}

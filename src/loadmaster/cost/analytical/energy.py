@@ -54,21 +54,15 @@ def mac_energy(bits: int) -> float:
     return _MAC[bits] * _PICO
 
 
-def scalar_energy(bits: int) -> float:
-    """Joules of one scalar operation, taken for an addition, of 8, 16 or 32 bits."""
-    return _ADD[bits] * _PICO
-
-
 @cache
 def sram_energy(size: int) -> float:
     """Joules of reading or writing one byte of an SRAM of ``size`` bytes; 0 for an SRAM of no
     bytes."""
     if size == 0:
         return 0.0
-    inside = float(np.interp(np.log(size), np.log(_SRAM_BYTES), np.log(_SRAM)))
-    beyond = np.log(size) - float(
-        np.clip(np.log(size), np.log(_SRAM_BYTES[0]), np.log(_SRAM_BYTES[-1]))
-    )
+    log, sizes = np.log(size), np.log(_SRAM_BYTES)
+    inside = float(np.interp(log, sizes, np.log(_SRAM)))
+    beyond = log - float(np.clip(log, sizes[0], sizes[-1]))
     return float(np.exp(inside + beyond / 2)) / _WORD * _PICO
 
 
@@ -94,8 +88,8 @@ def array_energy(core: Core, bits: int) -> float:
 
 
 def lane_energy(core: Core, bits: int) -> float:
-    """Joules of one scalar operation on a core."""
-    return core.energy.get(f"scalar_{_NAMES[bits]}", scalar_energy(bits))
+    """Joules of one scalar operation of 8, 16 or 32 bits on a core; by default, of an addition."""
+    return core.energy.get(f"scalar_{_NAMES[bits]}", _ADD[bits] * _PICO)
 
 
 def buffer_energy(core: Core) -> float:
@@ -183,7 +177,7 @@ class Amounts:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.macs = np.array([job.macs for job in jobs], dtype=np.float64)
         self.elements = np.array([job.elements for job in jobs], dtype=np.float64)
-        self.width = np.array([WIDTHS.index(width_of(job)) for job in jobs], dtype=np.int64)
+        self.width = np.array([WIDTHS.index(width_of(job.bits)) for job in jobs], dtype=np.int64)
 
 
 def inside_energy(core: Core, amounts: Amounts, delivered: Floats) -> Floats:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask, ranges
+from loadmaster.core.arrays import Floats, Ints, ranges
 from loadmaster.core.errors import JobError, TargetError
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
 from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, Tilings, tilings_for
-from loadmaster.cost.base import kinds_of
+from loadmaster.cost.base import kinds_of, per_core
 from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
@@ -36,13 +36,14 @@ class KindCosts:
     """Costs of every job and of every operand on one kind of core.
 
     ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network;
-    ``moved[i]`` bytes of operand ``i`` across the core's port, and ``tile[i]`` bytes of the private
-    buffer that hold it.
+    ``energy[j]`` joules inside the core; ``moved[i]`` bytes of operand ``i`` across the core's
+    port, and ``tile[i]`` bytes of the private buffer that hold it.
     """
 
     core: Core
     seconds: Floats
     delivered: Floats
+    energy: Floats
     moved: Ints
     tile: Ints
 
@@ -55,11 +56,14 @@ class Costs:
     kinds: list[KindCosts]
     position: Ints
 
+    def on_cores(self, figure: str) -> Any:
+        """A figure of every job or operand on every core, by its name in :class:`KindCosts`."""
+        return per_core((getattr(kind, figure) for kind in self.kinds), self.position)
+
 
 def job_table(workload: Workload, target: Target) -> JobTable:
     """Make the table of every job on every core, with the costs of :func:`job_costs`."""
-    (table,) = job_tables(workload, target, (STREAMED,))
-    return table
+    return job_tables(workload, target, (STREAMED,))[0]
 
 
 def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
@@ -70,53 +74,26 @@ def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> l
     """
     firsts, like = workload.alike
     one_of_each = replace(workload, jobs=tuple(workload.jobs[first] for first in firsts))
-    amounts = Amounts(one_of_each.jobs)
     found = _costs(one_of_each, target, expected)
-    first, count = (
-        np.searchsorted(found[0].operands.job, np.arange(len(firsts))),
-        np.bincount(found[0].operands.job, minlength=len(firsts)),
-    )
-    rows = ranges(first[like], count[like])
+    count = np.bincount(found[0].operands.job, minlength=len(firsts))
+    rows = ranges((np.cumsum(count) - count)[like], count[like])
     index = workload.tensor_index
-    operands = OperandColumns(
+    names = (each.tensor for job in workload.jobs for each in (*job.reads, *job.writes))
+    operands = (
         np.repeat(np.arange(len(like)), count[like]),
-        np.array(
-            [
-                index[o.tensor]
-                for job in workload.jobs
-                for side in (job.reads, job.writes)
-                for o in side
-            ],
-            dtype=np.int64,
-        ),
+        np.array([index[name] for name in names], dtype=np.int64),
         found[0].operands.write[rows],
     )
-    return [_table(costs, amounts, like, rows, operands) for costs in found]
-
-
-class OperandColumns(NamedTuple):
-    """The job and the tensor of every operand, and whether it is written."""
-
-    job: Ints
-    tensor: Ints
-    write: Mask
-
-
-def _table(
-    costs: Costs, amounts: Amounts, like: Ints, rows: Ints, operands: OperandColumns
-) -> JobTable:
-    """The table of jobs that are ``like`` those that were costed, and whose operands are like those
-    of their ``rows``."""
-    position = costs.position
-    compute, moved, tile = (
-        np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position]
-        for name in ("seconds", "moved", "tile")
-    )
-    energy = np.stack(
-        [inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1
-    )[:, position]
-    energy = np.round(energy * FEMTOJOULES) / FEMTOJOULES
-    return JobTable(compute[like], *operands, moved[rows], tile[rows], energy[like])
+    return [
+        JobTable(
+            costs.on_cores("seconds")[like],
+            *operands,
+            costs.on_cores("moved")[rows],
+            costs.on_cores("tile")[rows],
+            np.round(costs.on_cores("energy")[like] * FEMTOJOULES) / FEMTOJOULES,
+        )
+        for costs in found
+    ]
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:
@@ -137,36 +114,33 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
     """
-    (costs,) = _costs(workload, target, (STREAMED,))
-    return costs
+    return _costs(workload, target, (STREAMED,))[0]
 
 
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
-    rows = OperandRows(workload)
-    nests = nest_table(workload.jobs)
+    rows = OperandRows(workload.jobs)
+    nests, amounts = nest_table(workload.jobs), Amounts(workload.jobs)
     cores, position = kinds_of(target)
-    kinds = [_on_core(workload.jobs, rows, nests, core, target, expected) for core in cores]
+    kinds = [
+        _on_core(workload.jobs, amounts, rows, nests, core, target, expected) for core in cores
+    ]
     return [Costs(rows, list(of_place), position) for of_place in zip(*kinds, strict=True)]
 
 
 class OperandRows:
     """All operands of all jobs as arrays, reads before writes."""
 
-    def __init__(self, workload: Workload) -> None:
-        index = workload.tensor_index
-        operands = [
-            (j, o, w)
-            for j, job in enumerate(workload.jobs)
-            for w, side in ((False, job.reads), (True, job.writes))
-            for o in side
-        ]
-        self.job = np.array([j for j, _, _ in operands], dtype=np.int64)
-        self.tensor = np.array([index[o.tensor] for _, o, _ in operands], dtype=np.int64)
-        self.write = np.array([w for _, _, w in operands], dtype=np.bool_)
-        self.bytes = np.array([o.bytes for _, o, _ in operands], dtype=np.int64)
+    def __init__(self, jobs: Sequence[Job]) -> None:
         roles = list(Role)
-        self.role = np.array([roles.index(o.role) for _, o, _ in operands], dtype=np.int64)
-        self.nest = np.array([o.nest for _, o, _ in operands], dtype=np.int64)
+        rows = [
+            (number, write, each.bytes, roles.index(each.role), each.nest)
+            for number, job in enumerate(jobs)
+            for write, side in enumerate((job.reads, job.writes))
+            for each in side
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(len(rows), 5).T.copy()
+        self.job, written, self.bytes, self.role, self.nest = columns
+        self.write = written.astype(np.bool_)
 
     def per_job(self, per_operand: Ints, jobs: int) -> Ints:
         """Sum over the operands of each job, shape (jobs,); exact."""
@@ -176,6 +150,7 @@ class OperandRows:
 
 def _on_core(
     jobs: Sequence[Job],
+    amounts: Amounts,
     rows: OperandRows,
     nests: NestTable,
     core: Core,
@@ -186,22 +161,25 @@ def _on_core(
     room = _room_for_nests(jobs, rows, nests, chunk, core)
     found = []
     for tilings in tilings_for(nests, room, core, target, expected):
-        seconds, delivered = _compute(jobs, rows, nests, tilings, core)
+        seconds, delivered = _compute(jobs, amounts, rows, nests, tilings, core)
+        energy, traffic = inside_energy(core, amounts, delivered), (rows.bytes, chunk)
         if core.buffer:
             _check_fit(jobs, nests, tilings, room, core)
-            found.append(
-                KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk))
-            )
-        else:
-            found.append(KindCosts(core, seconds, delivered, rows.bytes, chunk))
+            traffic = _traffic(rows, nests, tilings, chunk)
+        found.append(KindCosts(core, seconds, delivered, energy, *traffic))
     return found
 
 
 def _compute(
-    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: Tilings, core: Core
+    jobs: Sequence[Job],
+    amounts: Amounts,
+    rows: OperandRows,
+    nests: NestTable,
+    tilings: Tilings,
+    core: Core,
 ) -> tuple[Floats, Floats]:
     """Seconds of every job on one core, and the bytes that its network delivers."""
-    lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
+    lanes = amounts.elements / core.lanes
     outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
     delivered = nests.per_job(tilings.delivered) + outside
     seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (
@@ -255,9 +233,7 @@ def _room_for_nests(
     """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one
     job share what is left."""
     # A few bytes of slack for slices of a tile, which are rounded one by one.
-    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs)) + np.bincount(
-        rows.job, minlength=len(jobs)
-    )
+    taken = np.bincount(rows.job, weights=chunk + 1, minlength=len(jobs))
     present = nests.row_of >= 0
     free = np.floor((core.buffer - taken) / np.maximum(1, present.sum(axis=1)))
     room = np.full(len(nests.k), float(core.buffer))
@@ -301,15 +277,12 @@ def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
     """The table in which job ``j`` has its row of ``tables[chosen[j]]``. O(operands x cores x
     tables)."""
     of_operand = chosen[tables[0].operand_job]
-    parts = {
-        name: np.stack([getattr(table, name) for table in tables])
-        for name in ("compute", "energy", "moved", "tile")
-    }
     rows = {"compute": chosen, "energy": chosen, "moved": of_operand, "tile": of_operand}
-    return replace(
-        tables[0],
-        **{name: part[rows[name], np.arange(part.shape[1])] for name, part in parts.items()},
-    )
+    mixed = {
+        name: np.stack([getattr(table, name) for table in tables])[row, np.arange(len(row))]
+        for name, row in rows.items()
+    }
+    return replace(tables[0], **mixed)
 
 
 def least_table(workload: Workload, target: Target) -> JobTable:
@@ -335,9 +308,8 @@ def table_as_planned(workload: Workload, target: Target, tilings: Sequence[str])
     for job, name in zip(workload.jobs, tilings, strict=True):
         if name not in EXPECTED:
             raise JobError(f"job {job.name} is tiled for {name!r}: there are {', '.join(names)}")
-    return tiled_table(
-        workload, target, np.array([names.index(name) for name in tilings], dtype=np.int64)
-    )
+    chosen = np.array([names.index(name) for name in tilings], dtype=np.int64)
+    return tiled_table(workload, target, chosen)
 
 
 def tiled_table(workload: Workload, target: Target, chosen: Ints) -> JobTable:

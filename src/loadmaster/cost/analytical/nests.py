@@ -143,7 +143,8 @@ def _extent(out: Floats, taps: Floats, stride: Floats, dilation: Floats) -> Floa
     return np.minimum((out - 1) * stride + window, out * taps)
 
 
-_FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
+FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
+"""Figures of a nest, in the order of its row."""
 
 
 def nest_table(jobs: Sequence[Job]) -> NestTable:
@@ -156,22 +157,19 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
         outside = tuple(operand.bytes for operand in (*job.reads, *job.writes) if operand.nest < 0)
         for position, nest in enumerate(job.nests):
             shape = (*nest.extents, *nest.stride, *nest.dilation)
-            numbers = (*shape, width_of(job), *sizes[position])
+            numbers = (*shape, width_of(job.bits), *sizes[position])
             row_of[index, position] = rows.setdefault(
                 (numbers, (len(job.reads), *outside)), len(rows)
             )
-    columns = (
-        np.array([numbers for numbers, _ in rows], dtype=np.float64)
-        .reshape(len(rows), len(_FIELDS))
-        .T
-    )
-    return NestTable(**dict(zip(_FIELDS, columns, strict=True)), row_of=row_of)
+    figures = np.array([numbers for numbers, _ in rows], dtype=np.float64)
+    columns = figures.reshape(len(rows), len(FIELDS)).T
+    return NestTable(**dict(zip(FIELDS, columns, strict=True)), row_of=row_of)
 
 
-def width_of(job: Job) -> int:
-    """Return the least width of :data:`WIDTHS`, in bits, that a job's numbers fit into; wider
-    numbers get the widest."""
-    return next((width for width in WIDTHS if job.bits <= width), WIDTHS[-1])
+def width_of(bits: int) -> int:
+    """Return the least width of :data:`WIDTHS`, in bits, that numbers fit into; wider numbers get
+    the widest."""
+    return next((width for width in WIDTHS if bits <= width), WIDTHS[-1])
 
 
 def _operand_bytes(job: Job) -> list[list[int]]:

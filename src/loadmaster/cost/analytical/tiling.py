@@ -10,28 +10,11 @@ import numpy as np
 
 from loadmaster._native import choose_tilings
 from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.nests import NestTable, shapes_of
+from loadmaster.cost.analytical.nests import FIELDS, NestTable, shapes_of
 from loadmaster.targets.hardware import Core, Style, Target
 
-_NEST = (
-    *(
-        "groups",
-        "batch",
-        "k",
-        "c",
-        "y",
-        "x",
-        "r",
-        "s",
-        "repeats",
-        "stride_y",
-        "stride_x",
-        "dilation_y",
-        "dilation_x",
-    ),
-    *("element_bytes", "input_bytes", "weight_bytes", "output_bytes"),
-)
-
+_NEST = tuple("element_bytes" if name == "bits" else name for name in FIELDS)
+"""Columns of nests as native code takes them."""
 
 STREAMED = "all streamed"
 """All operands cross the main memory's link: what a job's tiling is chosen for where nothing is
@@ -81,8 +64,7 @@ class Tilings:
 def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target) -> Tilings:
     """Choose the tiling of every nest that takes the least time where all operands are streamed, as
     :func:`tilings_for`."""
-    (tilings,) = tilings_for(nests, capacity, core, target, (STREAMED,))
-    return tilings
+    return tilings_for(nests, capacity, core, target, (STREAMED,))[0]
 
 
 def tilings_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,17 @@ from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
 from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
-from loadmaster.cost.calibration.fit import Fit, balanced, fit, loss_of
-from loadmaster.cost.calibration.observations import CopyTime, Design, Observations, design_of
+from loadmaster.cost.calibration.fit import balanced, fit, loss_of
+from loadmaster.cost.calibration.observations import (
+    TINY,
+    CopyTime,
+    Design,
+    Observations,
+    design_of,
+)
 from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
 from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
-from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.targets.hardware import CopyEngine, Core, Style, Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.targets.load import target_document
 from loadmaster.targets.write import target_text
@@ -98,12 +104,10 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
         cores[table["name"]] = target.cores[first]
         first += table.get("count", 1)
     fields = {}
-    for memory in target.memories:
-        one = "bandwidth" in document[memory.name]
-        fields[memory.name] = tuple(
-            f"{memory.name}.{'' if one else way}bandwidth" for way in ("read_", "write_")
-        )
-    return Machine(target, cores, {name: (pair[0], pair[1]) for name, pair in fields.items()})
+    for name in (memory.name for memory in target.memories):
+        ways = ("", "") if "bandwidth" in document[name] else ("read_", "write_")
+        fields[name] = f"{name}.{ways[0]}bandwidth", f"{name}.{ways[1]}bandwidth"
+    return Machine(target, cores, fields)
 
 
 class _Run:
@@ -118,77 +122,64 @@ class _Run:
         *,
         step: bool,
     ) -> None:
-        self._document, self._machine, self._observed, self._path, self._step = (
-            document,
-            machine,
-            observed,
-            path,
-            step,
-        )
-        self._design = design_of(observed.rows)
-        cores = machine.cores
-        self._given = Fit(
-            np.array(
-                [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in self._design.rates]
-            ),
-            np.ones(len(self._design.fields)),
-            np.array([cores[core].start_up for core in self._design.overheads]),
-        )
+        self._document, self._machine, self._observed = document, machine, observed
+        self._path, self._step, self._stated = path, step, _stated(machine)
+        self._design = design = design_of(observed.rows)
+        cores, links = machine.cores, [1.0] * len(design.fields)
+        rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
+        overheads = [cores[core].start_up for core in design.overheads]
+        self._given = np.array([*rates, *links, *overheads])
         # An array is no faster than its clock.
-        self._slowest = np.array(
-            [0.0 if cores[core].style is Style.ROOFLINE else 1.0 for core, _ in self._design.rates]
-        )
+        slowest = [float(cores[core].style is not Style.ROOFLINE) for core, _ in design.rates]
+        self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
 
     def answer(self) -> Calibration:
-        found = fit(self._design, self._given, self._slowest)
+        found = fit(self._design, self._given, self._least)
         settled = self._settled(found)
         kinds = tuple(self._errors(settled))
-        figures = (*self._figures(found, settled), *_copies(self._document, self._observed.copies))
+        copies = self._observed.copies
+        figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
+        # No row tells anything of the others.
+        untouched = self._stated.keys() - {figure.field for figure in figures}
+        figures += [
+            Figure(name, value, value, Standing.KEPT, 0)
+            for name, value in self._stated.items()
+            if name in untouched
+        ]
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
-        rows = int(self._design.count.sum()) + len(self._observed.copies)
+        rows = int(self._design.count.sum()) + len(copies)
         answer = Calibration(
             text="",
             base=self._machine.target.name,
             measured=self._path.name,
             sha256=digest,
             rows=rows,
-            figures=(*figures, *self._untouched(figures)),
+            figures=tuple(figures),
             kinds=kinds,
             skipped=self._observed.skipped,
         )
         return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
 
-    def _settled(self, found: Fit, rows: Mask | None = None) -> Fit:
+    def _settled(self, found: Floats, rows: Mask | None = None) -> Floats:
         """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
         that is an exception counts little."""
         return balanced(self._design, found, rows) if self._step else found
 
-    def _errors(self, found: Fit) -> Iterator[KindErrors]:
-        design = self._design
-        before, after, held_out = (
-            self._given.predicted(design),
-            found.predicted(design),
-            self._held_out(),
-        )
-        kinds = [
-            (
-                kind,
-                np.isin(design.rate_of, [i for i, (_, k) in enumerate(design.rates) if k == kind]),
-            )
-            for _, kind in design.rates
-        ]
+    def _errors(self, found: Floats) -> Iterator[KindErrors]:
+        design, held_out = self._design, self._held_out()
+        before, after = design.predicted(self._given), design.predicted(found)
+        kind_of_row = np.array([kind for _, kind in design.rates])[design.rate_of]
+        kinds = {kind: kind_of_row == kind for _, kind in design.rates}
         by_time = sorted(
-            dict(kinds).items(),
-            key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]]),
+            kinds.items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]])
         )
-        for kind, rows in [("all", np.ones(len(design.seconds), dtype=bool)), *by_time]:
-            unseen = None if held_out is None else _distance(design, held_out, rows)
+        for kind, rows in [("all", np.ones(len(design.seconds), dtype=np.bool_)), *by_time]:
             yield KindErrors(
                 kind,
                 int(design.count[rows].sum()),
                 _distance(design, before, rows),
                 _distance(design, after, rows),
-                unseen,
+                None if held_out is None else _distance(design, held_out, rows),
             )
 
     def _held_out(self) -> Floats | None:
@@ -200,90 +191,61 @@ class _Run:
         seconds = np.zeros(len(self._design.seconds))
         for number in range(folds):
             mine = self._design.group % folds == number
-            found = self._settled(fit(self._design, self._given, self._slowest, ~mine), ~mine)
-            seconds[mine] = found.predicted(self._design)[mine]
+            found = self._settled(fit(self._design, self._given, self._least, ~mine), ~mine)
+            seconds[mine] = self._design.predicted(found)[mine]
         return seconds
 
-    def _figures(self, found: Fit, settled: Fit) -> Iterator[Figure]:
+    def _figures(self, found: Floats, settled: Floats) -> Iterator[Figure]:
         """Figures as settled; what measurements say of them is what they say of the fit."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
-            if design.arithmetic[design.rate_of == number].any():
-                before, after = (
-                    1.0 / self._given.rates[number],
-                    1.0 / max(settled.rates[number], 1e-12),
-                )
-                yield self._figure(
-                    found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after
-                )
-        for number, core in enumerate(design.overheads):
-            latency = cores[core].noc_latency
-            after = max(0.0, float(found.overheads[number]) - latency)
-            yield self._figure(
-                found,
-                "overheads",
-                number,
-                f"cores.{core}.job_overhead",
-                cores[core].job_overhead,
-                after,
-            )
-        for number, name in enumerate(design.fields):
-            given = _bandwidth(self._machine.target, name)
-            yield self._figure(
-                found, "links", number, name, given, given / float(found.links[number])
-            )
+            if design.part(number).any():
+                name = f"cores.{core}.efficiency.{kind}"
+                before, after = 1.0 / self._given[number], 1.0 / max(settled[number], 1e-12)
+                yield self._figure(found, number, name, float(before), float(after))
+        for number, core in enumerate(design.overheads, design.first_overhead):
+            after = max(0.0, float(found[number]) - cores[core].noc_latency)
+            name = f"cores.{core}.job_overhead"
+            yield self._figure(found, number, name, self._stated[name], after)
+        for number, name in enumerate(design.fields, len(design.rates)):
+            given = self._stated[name]
+            yield self._figure(found, number, name, given, given / float(found[number]))
 
-    def _figure(
-        self, found: Fit, what: str, number: int, name: str, before: float, after: float
-    ) -> Figure:
+    def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
         """A figure as the fit has it; measurements speak for it if making it better would make
         errors larger, and making it worse, too."""
-        design = self._design
-        everything: Mask = np.ones(len(design.seconds), dtype=bool)
-        value = float(getattr(found, what)[number])
-        step = max(
-            value / 2, 0.1 * float(np.median(design.seconds)) if what == "overheads" else 0.0
-        )
-        loss, now = loss_of(design, found, everything), found.predicted(design)
-        better, worse = (
-            _with(found, what, number, max(0.0, value + way * step)) for way in (-1, 1)
-        )
-        rises = loss_of(design, worse, everything) > loss + _NOTICEABLE
-        falls = value == 0 or loss_of(design, better, everything) > loss + _NOTICEABLE
+        design, value = self._design, float(found[number])
+        step = value / 2
+        if number >= design.first_overhead:
+            step = max(step, 0.1 * float(np.median(design.seconds)))
+        better, worse = found.copy(), found.copy()
+        better[number], worse[number] = max(0.0, value - step), value + step
+        noticed = loss_of(design, found) + _NOTICEABLE
+        rises = loss_of(design, worse) > noticed
+        falls = value == 0 or loss_of(design, better) > noticed
         changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
         standing = (
             Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
         )
-        limited = 1 - better.predicted(design) / now > _LIMITS / 2
+        limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        return Figure(
-            name, before, before if standing is Standing.KEPT else _rounded(after), standing, layers
-        )
-
-    def _untouched(self, figures: tuple[Figure, ...]) -> Iterator[Figure]:
-        """Figures of the target of which no row tells anything."""
-        told, machine = {figure.field for figure in figures}, self._machine
-        for fields in machine.fields.values():
-            for name in dict.fromkeys(fields):
-                if name not in told:
-                    given = _bandwidth(machine.target, name)
-                    yield Figure(name, given, given, Standing.KEPT, 0)
-        for core, record in machine.cores.items():
-            name = f"cores.{core}.job_overhead"
-            if name not in told:
-                yield Figure(name, record.job_overhead, record.job_overhead, Standing.KEPT, 0)
-        engine = machine.target.copy
-        for name in ("to_fast", "to_main") if engine is not None else ():
-            if f"copy.{name}" not in told:
-                yield Figure(
-                    f"copy.{name}", getattr(engine, name), getattr(engine, name), Standing.KEPT, 0
-                )
+        settled = before if standing is Standing.KEPT else _rounded(after)
+        return Figure(name, before, settled, standing, layers)
 
 
-def _with(found: Fit, what: str, number: int, value: float) -> Fit:
-    parts = {name: values.copy() for name, values in vars(found).items()}
-    parts[what][number] = value
-    return Fit(**parts)
+def _stated(machine: Machine) -> dict[str, float]:
+    """Bandwidths and overheads as the target states them, by their fields."""
+    target = machine.target
+    found: dict[str, float] = {}
+    for memory in target.memories:
+        reading, writing = machine.fields[memory.name]
+        found |= {reading: memory.read_bandwidth, writing: memory.write_bandwidth}
+    found |= {
+        f"cores.{name}.job_overhead": each.job_overhead for name, each in machine.cores.items()
+    }
+    if target.copy is not None:
+        found |= {"copy.to_fast": target.copy.to_fast, "copy.to_main": target.copy.to_main}
+    return found
 
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
@@ -297,25 +259,13 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     )
 
 
-def _bandwidth(target: Target, name: str) -> float:
-    owner, _, way = name.partition(".")
-    memory = next(memory for memory in target.memories if memory.name == owner)
-    return memory.write_bandwidth if way.startswith("write") else memory.read_bandwidth
-
-
-def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
+def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
     """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
     and a plan predicts the sum."""
-    from loadmaster.core.units import parse_bandwidth
-
-    table = document.get("copy")
-    if table is None:
-        return
-    for name in dict.fromkeys(each.field for each in copies):
+    for name in dict.fromkeys(each.field for each in copies if engine is not None):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        plain = name.removeprefix("asynchronous_")
-        before = parse_bandwidth(table.get(name, table[plain]))
+        before = getattr(engine, name)
         yield Figure(f"copy.{name}", before, _rounded(rate), Standing.FITTED, len(these))
 
 
@@ -337,15 +287,7 @@ def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration)
         owner, _, field = name.partition(".")
         if owner != "cores":
             made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
-    made["name"] = (
-        document["name"]
-        if document["name"].endswith("-calibrated")
-        else f"{document['name'][:69]}-calibrated"
-    )
-    by_standing = {
-        standing: [f.field for f in answer.figures if f.standing is standing]
-        for standing in Standing
-    }
+    made["name"] = f"{document['name'].removesuffix('-calibrated')[:69]}-calibrated"
     overall = answer.overall
     made["calibration"] = {
         "base": document["name"],
@@ -355,7 +297,10 @@ def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration)
         "error_before": overall.before.mean,
         "error_after": overall.after.mean,
         **({} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}),
-        **{str(standing): fields for standing, fields in by_standing.items()},
+        **{
+            str(standing): [each.field for each in answer.figures if each.standing is standing]
+            for standing in Standing
+        },
     }
     return made
 
@@ -364,14 +309,15 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no
     efficiency exceeds 1."""
     prefix = f"cores.{table['name']}."
-    if f"{prefix}job_overhead" in changed:
-        table["job_overhead"] = f"{changed[f'{prefix}job_overhead'] * 1e6:.{_DIGITS}g} us"
-    shares = dict(core.efficiency)
-    shares |= {
-        name.removeprefix(f"{prefix}efficiency."): value
+    mine = {
+        name.removeprefix(prefix): value
         for name, value in changed.items()
-        if name.startswith(f"{prefix}efficiency.")
+        if name.startswith(prefix)
     }
+    if "job_overhead" in mine:
+        table["job_overhead"] = f"{mine.pop('job_overhead') * 1e6:.{_DIGITS}g} us"
+    shares = dict(core.efficiency)
+    shares |= {name.removeprefix("efficiency."): value for name, value in mine.items()}
     most = max([1.0, *shares.values()])
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.

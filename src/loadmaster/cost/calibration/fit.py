@@ -11,12 +11,12 @@ the measurements suggest, and takes the better end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.cost.calibration.observations import Design
+from loadmaster.cost.calibration.observations import TINY, Design
 
 _HUBER = 0.1
 """Distance of logarithms up to which errors count squared: about 10 %."""
@@ -28,89 +28,70 @@ _ENOUGH = 1e-7
 _STAY = 1e-9
 """What moving a parameter from the target's figure costs, by the square of the logarithm of its
 factor: what does not matter stays."""
-_TINY = 1e-15
 _HALVINGS = 50
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Factors on the time that the target's figures give: of arithmetic by rate, of links by field;
-    and overheads in seconds."""
-
-    rates: Floats
-    links: Floats
-    overheads: Floats
-
-    def predicted(self, design: Design) -> Floats:
-        """Seconds of every row."""
-        return np.asarray(
-            np.maximum(
-                np.maximum(_busy(design, self), _moving(design, self).max(axis=1, initial=0.0)),
-                _TINY,
-            )
-        )
-
-
-def fit(design: Design, given: Fit, slowest: Floats, rows: Mask | None = None) -> Fit:
-    """Fit to all rows, or to those of a mask; a rate's factor is at least its ``slowest``, and what
+def fit(design: Design, given: Floats, least: Floats, rows: Mask | None = None) -> Floats:
+    """Fit parameters to all rows, or to those of a mask; each is at least its ``least``, and what
     does not matter stays as ``given``.
 
     Deterministic. O(sweeps x parameters x values tried x rows).
     """
-    used = np.ones(len(design.seconds), dtype=bool) if rows is None else rows
     found = given
-    for stage, free in _stages(design, used):
-        starts = (found, _from_measurements(design, found, stage, slowest, free))
-        found = min(
-            (_Search(design, start, given, stage, slowest, free).run() for start in starts),
-            key=lambda end: end[0],
-        )[1]
+    for stage, free in _stages(design, _mask(design, rows)):
+        starts = (found, _from_measurements(design, found, least, stage, free))
+        ends = [_Descent(design, start, given, least, stage, free).run() for start in starts]
+        found = min(ends, key=itemgetter(0))[1]
     return found
 
 
-def balanced(design: Design, found: Fit, rows: Mask | None = None) -> Fit:
-    """The same fit, with the rate of a kind slower where its rows together would take less time
-    than measured.
+def balanced(design: Design, found: Floats, rows: Mask | None = None) -> Floats:
+    """The same parameters, with the rate of a kind slower where its rows together would take less
+    time than measured.
 
     For rows that are a whole step: what a plan predicts is their sum, and typical rows leave that
     too low where some are much slower. Rows that use a second memory are left out. O(kinds x
     halvings x rows).
     """
-    used = np.ones(len(design.seconds), dtype=bool) if rows is None else rows
-    near, _ = _stages(design, used)[0]
-    rates = found.rates.copy()
-    for number in range(len(rates)):
+    near, _ = _stages(design, _mask(design, rows))[0]
+    result = found.copy()
+    for number in range(len(design.rates)):
         mine = near & (design.rate_of == number) & (design.arithmetic > 0)
         if mine.any():
-            rates[number] = _rate_of_total(design, found, mine, number)
-    return Fit(rates, found.links, found.overheads)
+            result[number] = _rate_of_total(design, found, mine, number)
+    return result
 
 
-def _rate_of_total(design: Design, found: Fit, mine: Mask, number: int) -> float:
+def _mask(design: Design, rows: Mask | None) -> Mask:
+    return np.ones(len(design.seconds), dtype=np.bool_) if rows is None else rows
+
+
+def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> float:
     """The least factor of a rate, from the fit's on, with which its rows take their measured time,
     by bisection."""
     count, seconds, arithmetic = design.count[mine], design.seconds[mine], design.arithmetic[mine]
     measured = float(count @ seconds)
-    low = float(found.rates[number])
+    low = float(found[number])
     # Arithmetic alone takes as long as measured.
     high = max(low, measured / float(count @ arithmetic))
+    tried = found.copy()
     for _ in range(_HALVINGS):
-        rates = found.rates.copy()
-        rates[number] = middle = (low + high) / 2
-        total = float(count @ Fit(rates, found.links, found.overheads).predicted(design)[mine])
+        tried[number] = middle = (low + high) / 2
+        total = float(count @ design.predicted(tried)[mine])
         low, high = (middle, high) if total < measured else (low, middle)
     return low
 
 
-def _stages(design: Design, used: Mask) -> list[tuple[Mask, Mask | None]]:
-    """Rows, and which link parameters alone are free (None: everything is).
+def _stages(design: Design, used: Mask) -> list[tuple[Mask, Ints]]:
+    """Rows, and the parameters that they decide.
 
     Where some rows use one memory and others a second one too, the former say what the core and
-    that memory do, whatever is wrong with the model of the second: it comes after them, and by
-    itself.
+    that memory do, whatever is wrong with the model of the second: its links come after them, and
+    by themselves.
     """
+    everything = [(used, np.arange(design.parameters))]
     if not len(design.fields):
-        return [(used, None)]
+        return everything
     touched = np.stack(
         [
             (design.links[:, design.memory_of == m] > 0).any(axis=1)
@@ -120,14 +101,16 @@ def _stages(design: Design, used: Mask) -> list[tuple[Mask, Mask | None]]:
     near = int(np.argmax(touched[:, used].sum(axis=1)))
     alone = used & ~np.delete(touched, near, axis=0).any(axis=0)
     if not alone.any() or (alone == used).all():
-        return [(used, None)]
-    return [(alone, None), (used & ~alone, design.memory_of != near)]
+        return everything
+    others = len(design.rates) + np.flatnonzero(design.memory_of != near)
+    return [(alone, everything[0][1]), (used & ~alone, others)]
 
 
-def loss_of(design: Design, found: Fit, rows: Mask) -> float:
+def loss_of(design: Design, found: Floats, rows: Mask | None = None) -> float:
     """Weighted Huber loss of the rows."""
-    error = np.log(found.predicted(design)[rows] / design.seconds[rows])
-    return float(design.weight[rows] @ _huber(error))
+    used = _mask(design, rows)
+    error = np.log(design.predicted(found)[used] / design.seconds[used])
+    return float(design.weight[used] @ _huber(error))
 
 
 def _huber(error: Floats) -> Floats:
@@ -135,140 +118,95 @@ def _huber(error: Floats) -> Floats:
     return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
 
 
-def _busy(design: Design, found: Fit) -> Floats:
-    return np.asarray(
-        found.overheads[design.overhead_of]
-        + design.fixed
-        + design.arithmetic * found.rates[design.rate_of]
-    )
-
-
-def _moving(design: Design, found: Fit) -> Floats:
-    """Seconds of each memory's link, shape (rows, memories)."""
-    memories = int(design.memory_of.max(initial=-1)) + 1
-    seconds = np.zeros((len(design.seconds), memories))
-    np.add.at(seconds.T, design.memory_of, (design.links * found.links).T)
-    return seconds
-
-
 def _from_measurements(
-    design: Design, given: Fit, used: Mask, slowest: Floats, free: Mask | None
-) -> Fit:
+    design: Design, given: Floats, least: Floats, used: Mask, free: Ints
+) -> Floats:
     """A start that knows nothing of the target: each kind at the rate of its median row, each link
-    at that of its quickest rows."""
-    rates, links = given.rates.copy(), given.links.copy()
-    for number in range(len(rates) if free is None else 0):
-        mine = used & (design.rate_of == number) & (design.arithmetic > 0)
-        if mine.any():
-            rates[number] = max(
-                float(slowest[number]),
-                float(np.median(design.seconds[mine] / design.arithmetic[mine])),
-            )
-    for number in range(len(links)):
-        mine = used & (design.links[:, number] > 0)
-        if mine.any() and (free is None or free[number]):
-            links[number] = float(
-                np.quantile(design.seconds[mine] / design.links[mine, number], 0.1)
-            )
-    return Fit(rates, links, np.zeros(len(design.overheads)) if free is None else given.overheads)
+    at that of its quickest rows, and no overheads."""
+    result = given.copy()
+    for number in free.tolist():
+        part = design.part(number)
+        mine = used & (part > 0)
+        if number >= design.first_overhead:
+            result[number] = 0.0
+        elif mine.any():
+            ratio = design.seconds[mine] / part[mine]
+            is_rate = number < len(design.rates)
+            found = np.median(ratio) if is_rate else np.quantile(ratio, 0.1)
+            result[number] = max(least[number], found)
+    return result
 
 
-def _strayed(values: Floats, given: Floats | float, overheads: bool) -> Floats:
+def _strayed(values: Floats, given: Floats, overhead: Mask | bool) -> Floats:
     """How far values are from what was given: squares of the logarithm of their ratio; for
     overheads, which may be nothing, 0 or 1."""
-    if overheads:
-        return np.asarray(values != given, dtype=np.float64)
-    return np.asarray(np.log(np.maximum(values, _TINY) / given) ** 2)
+    factor = np.maximum(values, TINY) / np.maximum(given, TINY)
+    return np.where(overhead, values != given, np.log(factor) ** 2)
 
 
-class _Search:
+class _Descent:
     """Coordinate descent from one start."""
 
     def __init__(
-        self, design: Design, start: Fit, given: Fit, used: Mask, slowest: Floats, free: Mask | None
+        self, design: Design, start: Floats, given: Floats, least: Floats, used: Mask, free: Ints
     ) -> None:
-        self._design, self._used, self._slowest = design, used, slowest
-        everything = [
-            (what, number)
-            for what, values in enumerate(vars(start).values())
-            for number in range(len(values))
-        ]
-        self._free = (
-            everything if free is None else [(1, int(number)) for number in np.flatnonzero(free)]
-        )
-        self._given = (given.rates, given.links, given.overheads)
-        self._values = [start.rates.copy(), start.links.copy(), start.overheads.copy()]
+        self._design, self._given, self._least = design, given, least
+        self._used, self._free, self._values = used, free.tolist(), start.copy()
 
-    def run(self) -> tuple[float, Fit]:
+    def run(self) -> tuple[float, Floats]:
         before = np.inf
         for _ in range(_SWEEPS):
-            for what, number in self._free:
-                self._improve(what, number)
+            for number in self._free:
+                self._improve(number)
             now = self._score()
             if now > before - _ENOUGH:
                 break
             before = now
-        return self._score(), self._fit()
-
-    def _fit(self) -> Fit:
-        return Fit(*(values.copy() for values in self._values))
+        return self._score(), self._values
 
     def _score(self) -> float:
-        moved = sum(
-            float(_strayed(values, given, what == 2).sum())
-            for what, (values, given) in enumerate(zip(self._values, self._given, strict=True))
-        )
-        return loss_of(self._design, self._fit(), self._used) + _STAY * moved
+        overhead = np.arange(self._design.parameters) >= self._design.first_overhead
+        moved = float(_strayed(self._values, self._given, overhead).sum())
+        return loss_of(self._design, self._values, self._used) + _STAY * moved
 
-    def _improve(self, what: int, number: int) -> None:
+    def _improve(self, number: int) -> None:
         """Give one parameter its best value, all others as they are: a row's time is ``max(other,
         base + part * value)``."""
-        rows, other, base, part = self._line(what, number)
+        rows, other, base, part = self._line(number)
         if not len(rows):
             return
         seconds, weight = self._design.seconds[rows], self._design.weight[rows]
-        least = float(self._slowest[number]) if what == 0 else 0.0 if what == 2 else _TINY
-        stay = float(self._given[what][number])
+        least = float(self._least[number])
+        stay = max(float(self._given[number]), least)
         exact = (seconds - base) / part
         exact = np.unique(exact[exact > least])
         if len(exact) > _MOST_TRIED:
             exact = exact[np.linspace(0, len(exact) - 1, _MOST_TRIED).astype(int)]
-        tried = np.unique(
-            np.concatenate(
-                [
-                    exact,
-                    [max(stay, least), self._values[what][number], *([0.0] if what == 2 else [])],
-                ]
-            )
-        )
+        overhead = number >= self._design.first_overhead
+        tried = np.unique([*exact, stay, self._values[number], *([0.0] * overhead)])
         for _ in range(3):
-            times = np.maximum(
-                np.maximum(other[None, :], base[None, :] + part[None, :] * tried[:, None]), _TINY
-            )
-            cost = _huber(np.log(times / seconds[None, :])) @ weight
-            cost = cost + _STAY * _strayed(tried, stay, what == 2)
+            times = np.maximum(np.maximum(other, base + part * tried[:, None]), TINY)
+            cost = _huber(np.log(times / seconds)) @ weight
+            cost = cost + _STAY * _strayed(tried, self._given[number], overhead)
             best = int(np.argmin(cost))
             low, high = tried[max(0, best - 1)], tried[min(len(tried) - 1, best + 1)]
-            self._values[what][number] = tried[best]
-            tried = np.unique(
-                np.concatenate([np.linspace(low, high, 17), [tried[best], max(stay, least)]])
-            )
+            self._values[number] = tried[best]
+            tried = np.unique([*np.linspace(low, high, 17), tried[best], stay])
             tried = tried[tried >= least]
 
-    def _line(self, what: int, number: int) -> tuple[Ints, Floats, Floats, Floats]:
-        design, found = self._design, self._fit()
-        moving = _moving(design, found)
-        if what == 1:
-            memory = design.memory_of[number]
-            part = design.links[:, number]
-            base = moving[:, memory] - part * found.links[number]
-            others = np.delete(moving, memory, axis=1).max(axis=1, initial=0.0)
-            other = np.maximum(_busy(design, found), others)
+    def _line(self, number: int) -> tuple[Ints, Floats, Floats, Floats]:
+        design = self._design
+        busy, moving, part = (
+            design.busy(self._values),
+            design.moving(self._values),
+            design.part(number),
+        )
+        if len(design.rates) <= number < design.first_overhead:
+            memory = design.memory_of[number - len(design.rates)]
+            mine, others = moving[:, memory], np.delete(moving, memory, axis=1)
+            other = np.maximum(busy, others.max(axis=1, initial=0.0))
         else:
-            mine = (design.rate_of if what == 0 else design.overhead_of) == number
-            part = np.where(mine, design.arithmetic if what == 0 else 1.0, 0.0)
-            value = found.rates[number] if what == 0 else found.overheads[number]
-            base = _busy(design, found) - part * value
-            other = moving.max(axis=1, initial=0.0)
+            mine, other = busy, moving.max(axis=1, initial=0.0)
         rows = np.flatnonzero(self._used & (part > 0))
+        base = mine - part * self._values[number]
         return rows, other[rows], np.maximum(base[rows], 0.0), part[rows]

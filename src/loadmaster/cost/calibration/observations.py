@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """One measured time, and the parts of the model's answer for it.
 
     Attributes
@@ -32,8 +32,8 @@ class Observation:
         Seconds besides, at the target's figures: first and last tiles, and what the on-chip network
         takes beyond arithmetic.
     links
-        By field of the target (``dram.read_bandwidth``), seconds of that link at the target's
-        figure.
+        Fields of the target (``dram.read_bandwidth``), each with the seconds of that link at the
+        target's figure.
     """
 
     group: str
@@ -42,7 +42,7 @@ class Observation:
     seconds: float
     arithmetic: float
     fixed: float
-    links: dict[str, float]
+    links: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,9 @@ class Design:
     number. ``links[r, l]`` are seconds of link parameter ``l`` at the target's figure, and
     ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories
     overlap. ``group`` numbers equal work, ``weight`` says what a row counts, 1 together.
+
+    Parameters stand in one array: factors on the time that the target's figures give, of arithmetic
+    by rate and of links by field, and overheads in seconds.
     """
 
     seconds: Floats
@@ -91,6 +94,47 @@ class Design:
     count: Ints
     weight: Floats
 
+    @property
+    def first_overhead(self) -> int:
+        """The number of the first parameter that is an overhead."""
+        return len(self.rates) + len(self.fields)
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters there are."""
+        return self.first_overhead + len(self.overheads)
+
+    def part(self, number: int) -> Floats:
+        """What one parameter is multiplied by in every row."""
+        if number < len(self.rates):
+            return np.where(self.rate_of == number, self.arithmetic, 0.0)
+        if number < self.first_overhead:
+            return self.links[:, number - len(self.rates)]
+        return np.where(self.overhead_of == number - self.first_overhead, 1.0, 0.0)
+
+    def busy(self, values: Floats) -> Floats:
+        """Seconds of the core in every row."""
+        overheads = values[self.first_overhead :]
+        return np.asarray(
+            overheads[self.overhead_of] + self.fixed + self.arithmetic * values[self.rate_of]
+        )
+
+    def moving(self, values: Floats) -> Floats:
+        """Seconds of each memory's link, shape (rows, memories)."""
+        seconds = np.zeros((len(self.seconds), int(self.memory_of.max(initial=-1)) + 1))
+        factors = values[len(self.rates) : self.first_overhead]
+        np.add.at(seconds.T, self.memory_of, (self.links * factors).T)
+        return seconds
+
+    def predicted(self, values: Floats) -> Floats:
+        """Seconds of every row."""
+        links = self.moving(values).max(axis=1, initial=TINY)
+        return np.asarray(np.maximum(self.busy(values), links))
+
+
+TINY = 1e-15
+"""The least seconds that are predicted, and the least factor."""
+
 
 def design_of(observed: Sequence[Observation]) -> Design:
     """Make the arrays of observations. O(rows x links).
@@ -98,36 +142,19 @@ def design_of(observed: Sequence[Observation]) -> Design:
     A row counts half by itself and half by the root of its time: a fit should be right for every
     layer, more so for long ones, and none of them alone decides.
     """
-    times = Counter(
-        (
-            row.group,
-            row.kind,
-            row.core,
-            row.seconds,
-            row.arithmetic,
-            row.fixed,
-            tuple(row.links.items()),
-        )
-        for row in observed
-    )
-    rows = [
-        Observation(group, kind, core, took, busy, fixed, dict(links))
-        for group, kind, core, took, busy, fixed, links in times
-    ]
-    count = np.array(list(times.values()))
+    times = Counter(observed)
+    rows, count = list(times), np.array(list(times.values()))
     seconds = np.array([row.seconds for row in rows])
     rates = tuple(dict.fromkeys((row.core, row.kind) for row in rows))
     overheads = tuple(dict.fromkeys(row.core for row in rows))
-    fields = tuple(dict.fromkeys(name for row in rows for name in row.links))
+    fields = tuple(dict.fromkeys(name for row in rows for name, _ in row.links))
     memories = list(dict.fromkeys(name.partition(".")[0] for name in fields))
     groups = {name: number for number, name in enumerate(dict.fromkeys(row.group for row in rows))}
     return Design(
         seconds=seconds,
         arithmetic=np.array([row.arithmetic for row in rows]),
         fixed=np.array([row.fixed for row in rows]),
-        links=np.array([[row.links.get(name, 0.0) for name in fields] for row in rows]).reshape(
-            len(rows), len(fields)
-        ),
+        links=np.array([[dict(row.links).get(name, 0.0) for name in fields] for row in rows]),
         rates=rates,
         rate_of=np.array([rates.index((row.core, row.kind)) for row in rows]),
         overheads=overheads,

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.core.arguments import instead
+from loadmaster.core.arrays import grouped_sums
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.job_costs import job_costs
-from loadmaster.cost.analytical.nests import kind_of
+from loadmaster.cost.analytical.nests import kind_of, width_of
 from loadmaster.cost.calibration.observations import CopyTime, Observation, Observations
 from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
 from loadmaster.targets.hardware import Core, Memory, Style, Target
@@ -37,23 +38,18 @@ class Machine:
     @property
     def bare(self) -> Target:
         """The target with all cores at full efficiency and without overheads."""
-        return replace(self.target, cores=tuple(map(_bare, self.target.cores)))
+        cores = (
+            replace(core, efficiency={}, job_overhead=0.0, noc_latency=0.0)
+            for core in self.target.cores
+        )
+        return replace(self.target, cores=tuple(cores))
 
-    def link(self, memory: Memory, read: float, written: float) -> dict[str, float]:
-        """Seconds of a memory's link by the fields that state its bandwidth."""
+    def link(self, memory: Memory, read: float, written: float) -> tuple[tuple[str, float], ...]:
+        """Fields that state a memory's bandwidth, with the seconds of its link."""
         reading, writing = self.fields[memory.name]
-        seconds: dict[str, float] = {}
-        for name, value in (
-            (reading, read / memory.read_bandwidth),
-            (writing, written / memory.write_bandwidth),
-        ):
-            if value:
-                seconds[name] = seconds.get(name, 0.0) + value
-        return seconds
-
-
-def _bare(core: Core) -> Core:
-    return replace(core, efficiency={}, job_overhead=0.0, noc_latency=0.0)
+        seconds = {reading: read / memory.read_bandwidth}
+        seconds[writing] = seconds.get(writing, 0.0) + written / memory.write_bandwidth
+        return tuple((name, value) for name, value in seconds.items() if value)
 
 
 def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str) -> Observations:
@@ -81,20 +77,13 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
             barred += 1
             continue
         links = machine.link(target.fast, amounts.fast_read, amounts.fast_written)
-        links |= machine.link(target.main, amounts.slow_read, amounts.slow_written)
-        width = next(
-            (width for width in sorted(core.macs_per_cycle) if amounts.bits <= width),
-            max(core.macs_per_cycle),
-        )
-        per_second = core.clock * core.rows * core.columns
+        links += machine.link(target.main, amounts.slow_read, amounts.slow_written)
+        per_cycle = core.rows * core.columns * core.macs_per_cycle[width_of(amounts.bits)]
         arithmetic = max(
-            amounts.macs / (per_second * core.macs_per_cycle[width]),
-            amounts.elements / (core.lanes * core.clock),
+            amounts.macs / (core.clock * per_cycle), amounts.elements / (core.lanes * core.clock)
         )
-        group = (
-            f"{amounts.kind} {amounts.macs} {amounts.elements}"
-            f" {sum((amounts.fast_read, amounts.fast_written, slow))}"
-        )
+        moved = amounts.fast_read + amounts.fast_written + slow
+        group = f"{amounts.kind} {amounts.macs} {amounts.elements} {moved}"
         rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, 0.0, links))
     skipped = (
         (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",)
@@ -160,12 +149,12 @@ def _observed(
     costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
     # The kind of core that each table describes, by its first core.
     kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
-    read, written = (np.zeros((len(work.jobs), len(names))) for _ in range(2))
-    for number, kind in enumerate(kinds):
-        moved = costs.kinds[kind].moved
-        np.add.at(read[:, number], costs.operands.job, np.where(costs.operands.write, 0, moved))
-        np.add.at(written[:, number], costs.operands.job, np.where(costs.operands.write, moved, 0))
-    rows = []
+    rows, operands = [], costs.operands
+    moved = np.stack([costs.kinds[kind].moved for kind in kinds], axis=1)
+    read, written = (
+        grouped_sums(operands.job[mine], moved[mine], len(work.jobs))
+        for mine in (~operands.write, operands.write)
+    )
     for index, core, seconds, place in timed:
         number = _core(machine, core, place)
         job = work.jobs[index]
@@ -174,17 +163,8 @@ def _observed(
         fixed = max(0.0, float(costs.kinds[kinds[number]].seconds[index]) - arithmetic)
         links = machine.link(bare.main, read[index, number], written[index, number])
         group = repr((job.kind, job.nests, job.elements, job.bits))
-        rows.append(
-            Observation(
-                group,
-                kind_of(job.kind, job.nests),
-                names[number],
-                seconds,
-                arithmetic,
-                fixed,
-                links,
-            )
-        )
+        kind = kind_of(job.kind, job.nests)
+        rows.append(Observation(group, kind, names[number], seconds, arithmetic, fixed, links))
     return Observations(tuple(rows))
 
 
@@ -197,23 +177,14 @@ def _slowed(bare: Target, work: Workload) -> Target:
 def _core(machine: Machine, name: str, place: str) -> int:
     """The number of the table of cores that a row names: the only one if it names none."""
     names = list(machine.cores)
+    if not name and len(names) == 1:
+        return 0
     if not name:
-        if len(names) == 1:
-            return 0
         raise JobError(
             f"{place}: says no core, and {machine.target.name} has {', '.join(names)}: add a column"
             " core"
         )
-    stem = next(
-        (
-            table
-            for table in names
-            if name == table or (name.startswith(table) and name[len(table) :].isdecimal())
-        ),
-        None,
-    )
-    if stem is None:
-        raise JobError(
-            f"{place}: {machine.target.name} has no core {name!r}: {instead(name, names)}"
-        )
-    return names.index(stem)
+    for number, table in enumerate(names):
+        if name == table or (name.startswith(table) and name[len(table) :].isdecimal()):
+            return number
+    raise JobError(f"{place}: {machine.target.name} has no core {name!r}: {instead(name, names)}")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-from loadmaster.cost.analytical.nests import WIDTHS, kind_of
+from loadmaster.cost.analytical.nests import kind_of, width_of
 from loadmaster.cost.kernels.work import KernelWork
 from loadmaster.placement.sequence import Algorithm
 from loadmaster.targets.hardware import Core, Memory
-from loadmaster.workloads.graph import LoopNest
 
 _TILE = 4
 """Rows and columns of outputs in a Winograd tile, for F(4x4, 3x3)."""
@@ -31,24 +29,18 @@ def algorithms(
     few.
     """
     direct = Algorithm("direct", seconds)
-    if not core.winograd:
-        return (direct,)
-    faster = [
-        winograd
-        for nest in kernel.nests[:1]
-        for winograd in _winograd(kernel, nest, core, fast)
-        if winograd.seconds < seconds
-    ]
-    return (direct, *faster)
+    found = _winograd(kernel, core, fast) if core.winograd and kernel.nests else None
+    return (direct,) if found is None or found.seconds >= seconds else (direct, found)
 
 
-def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> Iterator[Algorithm]:
+def _winograd(kernel: KernelWork, core: Core, fast: Memory) -> Algorithm | None:
+    nest = kernel.nests[0]
     positions = nest.groups * nest.batch * nest.y * nest.x
     plain = (nest.r, nest.s, nest.stride, nest.dilation, nest.repeats) == (3, 3, (1, 1), (1, 1), 1)
     # The loops of a strided convolution's gradient run over fewer positions than its result has.
     if not plain or kernel.outputs != positions * nest.k:
-        return
-    width = next((width for width in WIDTHS if kernel.bits <= width), WIDTHS[-1])
+        return None
+    width = width_of(kernel.bits)
     tiles = nest.groups * nest.batch * math.ceil(nest.y / _TILE) * math.ceil(nest.x / _TILE)
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
     workspace = elements * width // 8
@@ -56,4 +48,4 @@ def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> I
     clock = core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
     rate = clock * core.rows * core.columns * core.macs_per_cycle[width]
     arithmetic = max(products / rate, kernel.elements / (core.lanes * clock))
-    yield Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)
+    return Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)

@@ -10,8 +10,8 @@ nothing is added for launching a kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.analytical.job_costs import Costs, job_costs
@@ -33,14 +33,9 @@ from loadmaster.workloads.job import Operand as JobOperand
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A kernel's use of one storage: bytes that it reads and writes of it; it reads -1 where it
-    needs the rest and moves none of it."""
-
-    tensor: str
-    read: int
-    write: int
+_Uses = dict[str, tuple[int | None, int | None]]
+"""Bytes that a kernel reads and writes of each storage, None for one that it does not read, or not
+write; it reads 0 where it needs the rest and moves none of it."""
 
 
 def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
@@ -72,15 +67,10 @@ def kernel_work(graph: Graph) -> SequenceWork:
         raise PlacementError(
             f"{graph.source}: nothing to place: every operator is a view or a constant"
         )
-    number = {
-        name: i for i, name in enumerate(dict.fromkeys(use.tensor for own in uses for use in own))
-    }
+    number = {name: i for i, name in enumerate(dict.fromkeys(name for own in uses for name in own))}
     return SequenceWork(
         name=graph.name,
-        tensors=tuple(
-            StoredTensor(name, graph.tensors[name].bytes, kind)
-            for name, kind in _kinds(graph, uses, number).items()
-        ),
+        tensors=tuple(_kinds(graph, uses, number)),
         kernels=tuple(
             _work(graph, op, own, number) for op, own in zip(ops, uses, strict=True) if own
         ),
@@ -130,21 +120,14 @@ def copy_link(target: Target) -> CopyLink:
     """Return the bandwidths of copies between the memories; without a ``copy`` table, the slower
     memory's in each direction."""
     if target.copy is not None:
-        copy = target.copy
-        return CopyLink(
-            copy.to_fast,
-            copy.to_main,
-            copy.asynchronous_to_fast,
-            copy.asynchronous_to_main,
-            copy.shared,
-        )
+        return CopyLink(*astuple(target.copy))
     assert target.fast is not None
     to_fast = min(target.main.read_bandwidth, target.fast.write_bandwidth)
     to_main = min(target.fast.read_bandwidth, target.main.write_bandwidth)
     return CopyLink(to_fast, to_main, to_fast, to_main)
 
 
-def _uses(graph: Graph, ops: list[Op]) -> list[list[_Use]]:
+def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
     """Storages that each operator reads and writes, with the bytes of each; reads of what nothing
     has written yet are left out."""
     there = {
@@ -153,17 +136,15 @@ def _uses(graph: Graph, ops: list[Op]) -> list[list[_Use]]:
     found = []
     for op in ops:
         reads, writes = _by_storage(graph, op.reads), _by_storage(graph, op.writes)
-        own = []
+        own: _Uses = {}
         for name in dict.fromkeys((*reads, *writes)):
-            read, write, size = reads.get(name, 0), writes.get(name, 0), graph.tensors[name].bytes
-            if name not in there:
-                read = 0
-            elif 0 < write < size and not read:
+            read = (reads.get(name) or None) if name in there else None
+            write = writes.get(name) or None
+            if read is None and write and name in there and write < graph.tensors[name].bytes:
                 # What is not overwritten stays: the kernel needs it, and moves none of it.
-                own.append(_Use(name, -1, write))
-                continue
-            if size and (read or write):
-                own.append(_Use(name, read, write))
+                read = 0
+            if read or write:
+                own[name] = read, write
         there.update(name for name, write in writes.items() if write)
         found.append(own)
     return found
@@ -180,40 +161,35 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
     return total
 
 
-def _kinds(
-    graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]
-) -> dict[str, StoredKind]:
-    """Return the kind of each tensor; a weight that is overwritten before it is read is an output,
+def _kinds(graph: Graph, uses: list[_Uses], number: Mapping[str, int]) -> Iterator[StoredTensor]:
+    """The tensors with their kinds; a weight that is overwritten before it is read is an output,
     as its old bytes do not matter."""
-    fresh: dict[str, bool] = {}
-    for use in (use for own in uses for use in own):
-        fresh.setdefault(use.tensor, use.read == 0)
+    first = {name: own[name] for own in reversed(uses) for name in own}
     outputs = {graph.tensors[name].storage for name in graph.outputs}
-    kinds = {}
+    plain = {TensorKind.WEIGHT: StoredKind.WEIGHT, TensorKind.ACTIVATION: StoredKind.INTERMEDIATE}
     for name in number:
-        kind = graph.tensors[name].kind
-        if kind is TensorKind.WEIGHT and fresh[name]:
-            kinds[name] = StoredKind.OUTPUT
-        elif kind is TensorKind.ACTIVATION:
-            kinds[name] = StoredKind.OUTPUT if name in outputs else StoredKind.INTERMEDIATE
-        else:
-            kinds[name] = StoredKind.WEIGHT if kind is TensorKind.WEIGHT else StoredKind.INPUT
-    return kinds
+        tensor = graph.tensors[name]
+        kind = plain.get(tensor.kind, StoredKind.INPUT)
+        if (kind is StoredKind.WEIGHT and first[name][0] is None) or (
+            kind is StoredKind.INTERMEDIATE and name in outputs
+        ):
+            kind = StoredKind.OUTPUT
+        yield StoredTensor(name, tensor.bytes, kind)
 
 
-def _work(graph: Graph, op: Op, own: list[_Use], number: Mapping[str, int]) -> KernelWork:
+def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> KernelWork:
     roles = _roles(graph, op)
 
-    def amount(use: _Use, write: bool) -> Amount | None:
-        moved = use.write if write else use.read
-        if moved <= 0:
-            return Amount(0) if moved else None
-        return Amount(moved, *roles.get((use.tensor, write), _ONCE))
+    def amount(name: str, moved: int | None, write: bool) -> Amount | None:
+        if not moved:
+            return None if moved is None else Amount(0)
+        return Amount(moved, *roles.get((name, write), ()))
 
     operands = tuple(
-        UsedTensor(number[use.tensor], amount(use, False), amount(use, True)) for use in own
+        UsedTensor(number[name], amount(name, read, False), amount(name, written, True))
+        for name, (read, written) in own.items()
     )
-    written = graph.tensors.get(op.nests[0].output) if op.nests else None
+    result = graph.tensors.get(op.nests[0].output) if op.nests else None
     return KernelWork(
         op.name,
         op.kind,
@@ -221,11 +197,8 @@ def _work(graph: Graph, op: Op, own: list[_Use], number: Mapping[str, int]) -> K
         op.nests,
         op.elements,
         op.bits,
-        math.prod(written.shape) if written else 0,
+        math.prod(result.shape) if result else 0,
     )
-
-
-_ONCE = (Role.ONCE, -1)
 
 
 def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
@@ -276,18 +249,16 @@ def _kernels(
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())
     for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
-        read = {use.tensor: next(moved) for use in kernel.operands if use.read and use.read.bytes}
-        written = {
-            use.tensor: next(moved) for use in kernel.operands if use.write and use.write.bytes
-        }
-        operands = []
-        for use in kernel.operands:
-            bytes_read, bytes_written = read.get(use.tensor, 0), written.get(use.tensor, 0)
-            slow = main.link_seconds(bytes_read, bytes_written) if main.in_place else math.inf
-            quick = fast.link_seconds(bytes_read, bytes_written)
-            operands.append(
-                Operand(use.tensor, use.read is not None, use.write is not None, quick, slow)
+        read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
+        written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
+        operands = tuple(
+            Operand(
+                use.tensor,
+                use.read is not None,
+                use.write is not None,
+                fast.link_seconds(*moving),
+                main.link_seconds(*moving) if main.in_place else math.inf,
             )
-        yield Kernel(
-            kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast)
+            for use, *moving in zip(kernel.operands, read, written, strict=True)
         )
+        yield Kernel(kernel.name, kernel.kind, operands, algorithms(kernel, seconds, core, fast))

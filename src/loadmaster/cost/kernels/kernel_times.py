@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -70,14 +70,7 @@ class Case:
 
     def key(self, slow: Sequence[int], setting: Setting) -> str:
         """Return the key of a measurement with the storages ``slow`` in the slow memory."""
-        said = [
-            self.invocation.text,
-            self.storage_of,
-            sorted(slow),
-            setting.threads,
-            setting.torch,
-            setting.processor,
-        ]
+        said = [self.invocation.text, self.storage_of, sorted(slow), *astuple(setting)]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     @property

@@ -4,27 +4,17 @@ the user gives."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
-from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence, Operand
+from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence
 from loadmaster.workloads.graph import Graph
 
 Times = Mapping[frozenset[str], float]
 """Seconds of one kernel by the set of tensors that are in the slow memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One kernel's estimated and measured seconds with all operands in the fast memory."""
-
-    kernel: str
-    kind: str
-    estimated: float
-    measured: float
 
 
 def measured_tables(
@@ -46,9 +36,10 @@ def measured_tables(
     for kernel in sequence.kernels:
         case = case_of(graph, ops[kernel.name])
         found = None if case is None else measured_seconds(case, known, setting)
-        kernels.append(
-            kernel if case is None or found is None else _tabled(sequence, kernel, found, case)
-        )
+        if case is not None and found is not None:
+            moved = frozenset(case.storages[place] for place in case.moved)
+            kernel = _timed(sequence, kernel, found, moved)
+        kernels.append(kernel)
     count = sum(kernel.measured is not None for kernel in kernels)
     if not count:
         raise PlacementError(
@@ -83,35 +74,18 @@ def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) ->
                 " row without tensors"
             )
     done = [
-        _from_table(sequence, kernel, table[kernel.name]) if kernel.name in table else kernel
+        _timed(sequence, kernel, table[kernel.name]) if kernel.name in table else kernel
         for kernel in sequence.kernels
     ]
     return _labelled(sequence, done, source, len(table))
-
-
-def comparison(estimated: KernelSequence, measured: KernelSequence) -> tuple[Comparison, ...]:
-    """Compare estimated and measured seconds of every kernel that was measured."""
-    return tuple(
-        Comparison(
-            guess.name,
-            guess.kind,
-            guess.seconds([False] * len(guess.operands)),
-            found.measured[0][0],
-        )
-        for guess, found in zip(estimated.kernels, measured.kernels, strict=True)
-        if found.measured is not None
-    )
 
 
 def _labelled(
     sequence: KernelSequence, kernels: list[Kernel], source: str, count: int
 ) -> KernelSequence:
     """The sequence with ``count`` measured kernels; the others keep what their costs come from."""
-    rest = (
-        [replace(costs, count=len(kernels) - count) for costs in sequence.costs[:1]]
-        if count < len(kernels)
-        else []
-    )
+    left = len(kernels) - count
+    rest = [replace(costs, count=left) for costs in sequence.costs[:1] if left]
     return replace(
         sequence, kernels=tuple(kernels), costs=(Provenance(Label.MEASURED, source, count), *rest)
     )
@@ -131,48 +105,30 @@ def measured_seconds(
     return found
 
 
-def _tabled(sequence: KernelSequence, kernel: Kernel, times: Times, case: Case) -> Kernel:
-    """A kernel with a table over its operands, the largest first if there are too many."""
-    moved = frozenset(case.storages[place] for place in case.moved)
-    operands = _largest_first(sequence, kernel)
-    rows = tuple(
-        math.inf if barred else times[places & moved]
-        for places, barred in _combinations(sequence, operands)
-    )
+def _timed(
+    sequence: KernelSequence, kernel: Kernel, times: Times, moved: frozenset[str] | None = None
+) -> Kernel:
+    """A kernel with a table over its operands, the largest first if there are too many.
+
+    A combination without a time is impossible. If ``moved`` is given, other tensors take as long
+    in either memory, unless they cannot be used in the slow one.
+    """
+    operands = kernel.operands
+    if len(operands) > MOST_TABLED:
+        bytes_of = [tensor.bytes for tensor in sequence.tensors]
+        operands = tuple(sorted(operands, key=lambda operand: -bytes_of[operand.tensor]))
+    rows = []
+    for mask in range(2 ** min(len(operands), MOST_TABLED)):
+        slow = [operand for bit, operand in enumerate(operands) if mask >> bit & 1]
+        places = frozenset(sequence.tensors[operand.tensor].name for operand in slow)
+        if moved is None:
+            rows.append(times.get(places, math.inf))
+        else:
+            barred = any(math.isinf(operand.slow_seconds) for operand in slow)
+            rows.append(math.inf if barred else times[places & moved])
     return replace(
         kernel,
         operands=operands,
         algorithms=(Algorithm("measured", times[frozenset()]),),
-        measured=(rows,),
+        measured=(tuple(rows),),
     )
-
-
-def _from_table(sequence: KernelSequence, kernel: Kernel, times: Times) -> Kernel:
-    operands = _largest_first(sequence, kernel)
-    rows = tuple(times.get(places, math.inf) for places, _ in _combinations(sequence, operands))
-    return replace(
-        kernel,
-        operands=operands,
-        algorithms=(Algorithm("measured", times[frozenset()]),),
-        measured=(rows,),
-    )
-
-
-def _largest_first(sequence: KernelSequence, kernel: Kernel) -> tuple[Operand, ...]:
-    if len(kernel.operands) <= MOST_TABLED:
-        return kernel.operands
-    return tuple(
-        sorted(kernel.operands, key=lambda operand: -sequence.tensors[operand.tensor].bytes)
-    )
-
-
-def _combinations(
-    sequence: KernelSequence, operands: tuple[Operand, ...]
-) -> Iterator[tuple[frozenset[str], bool]]:
-    """For every entry of a table the tensors that are slow, and whether one of them cannot be used
-    there."""
-    names = [sequence.tensors[operand.tensor].name for operand in operands[:MOST_TABLED]]
-    barred = [math.isinf(operand.slow_seconds) for operand in operands[:MOST_TABLED]]
-    for mask in range(2 ** len(names)):
-        slow = [i for i in range(len(names)) if mask >> i & 1]
-        yield frozenset(names[i] for i in slow), any(barred[i] for i in slow)

@@ -29,18 +29,10 @@ def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[Ti
 
 
 def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:
-    moved = {(where, written): 0 for where in (False, True) for written in (False, True)}
+    moved = dict.fromkeys(("fast_read", "fast_written", "slow_read", "slow_written"), 0)
     for use in kernel.operands:
-        where = work.tensors[use.tensor].name in slow
-        for written, amount in ((False, use.read), (True, use.write)):
-            moved[where, written] += amount.bytes if amount else 0
-    return Amounts(
-        kind_of(kernel.kind, kernel.nests),
-        kernel.macs,
-        kernel.elements,
-        kernel.bits,
-        fast_read=moved[False, False],
-        fast_written=moved[False, True],
-        slow_read=moved[True, False],
-        slow_written=moved[True, True],
-    )
+        where = "slow" if work.tensors[use.tensor].name in slow else "fast"
+        moved[f"{where}_read"] += use.read.bytes if use.read else 0
+        moved[f"{where}_written"] += use.write.bytes if use.write else 0
+    kind = kind_of(kernel.kind, kernel.nests)
+    return Amounts(kind, kernel.macs, kernel.elements, kernel.bits, **moved)

@@ -27,12 +27,12 @@ from loadmaster.workloads.job import Role
 FORMAT = "loadmaster kernel work"
 VERSION = 1
 
-_EXTENTS = tuple(
-    field.name
+_PLAIN = {
+    field.name: getattr(LoopNest(1, 1), field.name)
     for field in fields(LoopNest)
     if field.name not in ("input", "weight", "output", "loops")
-)
-_PLAIN = LoopNest(1, 1)
+}
+"""Extents of a nest, as they are where a file does not give them."""
 
 
 def write_work(work: SequenceWork, path: Path) -> Path:
@@ -57,17 +57,11 @@ def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
         return None if given is None else [given.bytes, str(given.role), given.nest]
 
     nests = [
-        {
-            name: getattr(nest, name)
-            for name in _EXTENTS
-            if getattr(nest, name) != getattr(_PLAIN, name)
-        }
+        {name: value for name, plain in _PLAIN.items() if (value := getattr(nest, name)) != plain}
         for nest in kernel.nests
     ]
-    record: dict[str, Any] = {
-        name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")
-    }
-    return record | {
+    return {
+        **{name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")},
         "nests": nests,
         "operands": [[use.tensor, amount(use.read), amount(use.write)] for use in kernel.operands],
     }
@@ -108,11 +102,10 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
 
 def _kernel(record: Any) -> KernelWork:
     def amount(given: tuple[int, Role, int] | None) -> Amount | None:
-        return (
-            None
-            if given is None
-            else Amount(given[0], given[1], -1 if given[1] is Role.ONCE else given[2])
-        )
+        if given is None:
+            return None
+        size, role, nest = given
+        return Amount(size, role, -1 if role is Role.ONCE else nest)
 
     operands = tuple(
         UsedTensor(tensor, amount(read), amount(written))
@@ -141,8 +134,8 @@ def _model() -> Any:
 
     pairs = ("stride", "dilation")
     extents: dict[str, Any] = {
-        name: (tuple[extent, extent] if name in pairs else extent, getattr(_PLAIN, name))
-        for name in _EXTENTS
+        name: (tuple[extent, extent] if name in pairs else extent, value)
+        for name, value in _PLAIN.items()
     }
     nest: Any = create_model("NestRecord", __base__=Record, **extents)
 

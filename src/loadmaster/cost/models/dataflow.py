@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.energy import Amounts, inside_energy, refill_energy
-from loadmaster.cost.analytical.job_costs import KindCosts, job_costs
-from loadmaster.cost.analytical.nests import WIDTHS
-from loadmaster.cost.base import CostModel, flops_of, shared_clock
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.cost.analytical.energy import refill_energy
+from loadmaster.cost.analytical.job_costs import Costs, KindCosts, job_costs
+from loadmaster.cost.analytical.nests import width_of
+from loadmaster.cost.base import CostModel, analysis_of, per_core
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -35,46 +35,25 @@ class Dataflow(CostModel):
         """Analyse all jobs; raises :class:`~loadmaster.core.errors.TargetError` where a private
         buffer is too small for any tile."""
         costs = job_costs(workload, target)
-        moved = np.stack(
-            [costs.operands.per_job(kind.moved, len(workload.jobs)) for kind in costs.kinds], axis=1
+        latency, moved, energy = (
+            per_core(columns, costs.position)
+            for columns in zip(
+                *(_of_kind(costs, kind, workload, target) for kind in costs.kinds), strict=True
+            )
         )
-        amounts = Amounts(workload.jobs)
-        latency = np.stack(
-            [
-                _latency(kind, amounts, bytes_)
-                for kind, bytes_ in zip(costs.kinds, moved.T, strict=True)
-            ],
-            axis=1,
-        )
-        energy = np.stack(
-            [
-                inside_energy(kind.core, amounts, kind.delivered)
-                + bytes_ * refill_energy(kind.core, target.main)
-                for kind, bytes_ in zip(costs.kinds, moved.T, strict=True)
-            ],
-            axis=1,
-        )
-        return JobAnalysis(
-            jobs=tuple(job.name for job in workload.jobs),
-            cores=tuple(core.name for core in target.cores),
-            latency=latency[:, costs.position],
-            bandwidth=(moved / latency)[:, costs.position],
-            flops=flops_of(workload),
-            energy=energy[:, costs.position],
-            clock=shared_clock(target),
-        )
+        return analysis_of(workload, target, latency, moved / latency, energy)
 
 
-def _latency(kind: KindCosts, amounts: Amounts, moved: Floats) -> Floats:
-    """Seconds without stalls on one kind of core."""
-    core = kind.core
-    passing = moved / (np.array(WIDTHS)[amounts.width] / 8 * core.lanes * core.clock)
-    return np.asarray(
-        np.maximum(
-            np.where(kind.seconds > core.start_up, kind.seconds, passing + core.start_up),
-            1 / core.clock,
-        )
-    )
+def _of_kind(
+    costs: Costs, kind: KindCosts, workload: Workload, target: Target
+) -> tuple[Floats, Ints, Floats]:
+    """Seconds without stalls, bytes moved and joules of every job on one kind of core."""
+    core, widths = kind.core, np.array([width_of(job.bits) for job in workload.jobs])
+    moved = costs.operands.per_job(kind.moved, len(workload.jobs))
+    passing = moved / (widths / 8 * core.lanes * core.clock) + core.start_up
+    busy = np.where(kind.seconds > core.start_up, kind.seconds, passing)
+    joules = kind.energy + moved * refill_energy(core, target.main)
+    return np.maximum(busy, 1 / core.clock), moved, joules
 
 
 MODEL = Dataflow()

@@ -3,7 +3,7 @@ buffers and on-chip network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import NestTable, nest_table, shapes_of
-from loadmaster.cost.base import CostModel, flops_of, kinds_of, shared_clock
-from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
+from loadmaster.cost.base import CostModel, analysis_of, kinds_of, per_core
+from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.frontends.job_list import COLUMNS, layer_of
 from loadmaster.workloads.job import Workload
@@ -27,9 +27,11 @@ _TRAFFIC = tuple(
 _OPTIONAL = ("cycles", "macs", "l1_bytes", "l2_bytes", "noc_bw", "offchip_bw", *_TRAFFIC, "avg_pes")
 _MOST_ELEMENTS = 2**40
 
+Energies = Mapping[tuple[tuple[int, ...], Style, int], float]
 
-def read_layer_energies(path: str | Path) -> LayerEnergies:
-    """Read the energies of layers that MAESTRO has computed.
+
+def read_layer_energies(path: str | Path) -> Maestro:
+    """Return the model with the energies of layers that MAESTRO has computed.
 
     The columns are those of a job list, then ``style`` (``dla`` for weight-stationary, ``eye`` for
     row-stationary), ``pes`` (elements of the array, which is 64 wide) and ``energy_nj``
@@ -52,7 +54,7 @@ def read_layer_energies(path: str | Path) -> LayerEnergies:
         energies[layer, _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)] = (
             row.number("energy_nj") * 1e-9
         )
-    return LayerEnergies(str(path), energies)
+    return Maestro(energies, str(path))
 
 
 _WIDTH = 64
@@ -82,9 +84,8 @@ class _Layers:
         depthwise = (nests.groups > 1) & (nests.c == 1)
         c = np.where(depthwise, nests.groups * nests.k, nests.c)
         runs = np.where(depthwise, 1, nests.groups) * nests.batch * nests.repeats
-        k, c, y, x, r, s, runs = (
-            column[:, None] for column in (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs)
-        )
+        columns = (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs)
+        k, c, y, x, r, s, runs = (column[:, None] for column in columns)
         return cls(k, c, y, x, r, s, runs, depthwise[:, None])
 
 
@@ -128,13 +129,16 @@ class Maestro(CostModel):
     array takes the shape of fewest steps, and of equals the one that needs fewest bytes. Jobs
     without loop nests, which the paper leaves out, take one cycle and no bandwidth.
 
-    Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on
-    every core; else it is None.
+    Energy has no closed form: it comes from ``energies``, the joules of layers by (groups, K, C, Y,
+    X, R, S) with Y and X the output's, the core's style, and the elements of its array. Every layer
+    must be there on every core; ``source`` names their file in errors. Without them, energy is
+    None.
     """
 
     heeds_calibration = False
 
-    energies: LayerEnergies | None = None
+    energies: Energies | None = None
+    source: str = ""
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another
@@ -142,47 +146,35 @@ class Maestro(CostModel):
         nests = nest_table(workload.jobs)
         layers = _Layers.of(nests)
         kinds, position = kinds_of(target)
-        costs = [_of_kind(layers, core) for core in kinds]
-        steps, need = (nests.per_job(np.stack([cost[i] for cost in costs], axis=1)) for i in (0, 1))
-        clock = np.array([core.clock for core in kinds])
-        latency, bandwidth = (1 + steps) / clock, need / np.maximum(1, steps) * clock
-        return JobAnalysis(
-            jobs=tuple(job.name for job in workload.jobs),
-            cores=tuple(core.name for core in target.cores),
-            latency=latency[:, position],
-            bandwidth=bandwidth[:, position],
-            flops=flops_of(workload),
-            energy=(
-                None
-                if self.energies is None
-                else self._energy(workload, nests, kinds, self.energies)[:, position]
-            ),
-            clock=shared_clock(target),
-        )
+        costs = zip(*(_of_kind(layers, core) for core in kinds), strict=True)
+        steps, need = (nests.per_job(per_core(figures, position)) for figures in costs)
+        clock = np.array([core.clock for core in target.cores])
+        energy = None
+        if self.energies is not None:
+            energy = self._energy(workload, nests, kinds, self.energies)[:, position]
+        bandwidth = need / np.maximum(1, steps) * clock
+        return analysis_of(workload, target, (1 + steps) / clock, bandwidth, energy)
 
     def with_table(self, path: str) -> Maestro:
         """The model with the energies of a table, see
         :func:`~loadmaster.cost.models.maestro.read_layer_energies`."""
-        return Maestro(read_layer_energies(path))
+        return read_layer_energies(path)
 
     def _energy(
-        self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies
+        self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: Energies
     ) -> Floats:
         """Joules of every job on every kind of core; images of a batch and repeats take the energy
         of the layer again."""
-        extents = (
-            np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1)
-            .astype(np.int64)
-            .tolist()
-        )
+        columns = (nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s)
+        extents = np.stack(columns, axis=1).astype(np.int64).tolist()
         joules = np.zeros((len(extents), len(kinds)))
         for column, core in enumerate(kinds):
             for row, extent in enumerate(extents):
-                found = energies.joules.get((tuple(extent), core.style, core.rows * core.columns))
+                found = energies.get((tuple(extent), core.style, core.rows * core.columns))
                 if found is None or core.columns != _WIDTH or core.flexible:
                     job = workload.jobs[int(np.argmax((nests.row_of == row).any(axis=1)))]
                     raise JobError(
-                        f"{energies.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R,"
+                        f"{self.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R,"
                         f" S = {', '.join(map(str, extent))}) on core {core.name}: add it, or use"
                         " `--cost maestro` for other objectives or `--cost dataflow`"
                     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import JobError
-from loadmaster.cost.base import CostModel, flops_of, shared_clock
+from loadmaster.cost.base import CostModel, analysis_of, flops_of
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -30,14 +30,12 @@ class Measured(CostModel):
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Return the table in the order of the workload's jobs and the target's cores; raises
         :class:`JobError` if they do not match."""
-        jobs, cores = (
-            tuple(job.name for job in workload.jobs),
-            tuple(core.name for core in target.cores),
-        )
-        by_position = all(name.isdecimal() for name in self.table.jobs) and not set(
-            self.table.jobs
-        ) & set(jobs)
-        rows = self._rows(tuple(map(str, range(len(jobs)))) if by_position else jobs)
+        jobs = tuple(job.name for job in workload.jobs)
+        cores = tuple(core.name for core in target.cores)
+        numbered = all(name.isdecimal() for name in self.table.jobs)
+        if numbered and not set(self.table.jobs) & set(jobs):
+            jobs = tuple(map(str, range(len(jobs))))
+        rows = self._rows(jobs)
         unknown = [name for name in self.table.cores if name not in cores]
         if unknown:
             raise JobError(
@@ -52,22 +50,20 @@ class Measured(CostModel):
         def ordered(values: Floats, absent: float) -> Floats:
             return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
 
-        energy = None if self.table.energy is None else ordered(self.table.energy, np.inf)
         given = self.table.flops[rows]
-        return JobAnalysis(
-            jobs=jobs,
-            cores=cores,
-            latency=ordered(self.table.latency, np.inf),
-            bandwidth=ordered(self.table.bandwidth, 0.0),
-            flops=np.where(given > 0, given, flops_of(workload)),
-            energy=energy,
-            clock=shared_clock(target),
+        return analysis_of(
+            workload,
+            target,
+            ordered(self.table.latency, np.inf),
+            ordered(self.table.bandwidth, 0.0),
+            None if self.table.energy is None else ordered(self.table.energy, np.inf),
+            np.where(given > 0, given, flops_of(workload)),
         )
 
     def _rows(self, names: tuple[str, ...]) -> Ints:
         index = {name: i for i, name in enumerate(self.table.jobs)}
         known = set(names)
-        for name in self.table.jobs:
+        for name in index:
             if name not in known:
                 raise JobError(
                     f"{self.source}: there is no job {name!r}: jobs are called like {names[0]!r},"

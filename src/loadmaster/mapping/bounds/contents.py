@@ -62,9 +62,10 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class RangeBound:
-    """``makespan``, relative to the known one: no mapping in the range takes less. How many jobs of
-    each kind each kind of core holds."""
+    """``makespan``, relative to the known one: no mapping ``within`` the range takes less. How many
+    jobs of each kind each kind of core holds."""
 
+    within: Range
     makespan: float
     held: Floats
     rounds: int
@@ -119,7 +120,7 @@ class Contents:
                 break
             stuck = 0 if value < least * (1 - _CLOSE / 10) else stuck + 1
             least = min(least, value)
-        return RangeBound(best, self._held(), rounds)
+        return RangeBound(within, best, self._held(), rounds)
 
     def _enter(self, within: Range) -> None:
         """Set limits as a range has them."""

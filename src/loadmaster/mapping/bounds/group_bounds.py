@@ -64,19 +64,23 @@ class GroupBound:
     """Cores of each job as the last program over configurations has them, rounded: none where that
     was not solved."""
 
+    def raised(self, group: Group, makespan: float, limit: str) -> GroupBound:
+        """The bound with a makespan that was proven, if that is more."""
+        if makespan <= self.makespan:
+            return self
+        score = group.score(makespan, self.energy)
+        return replace(self, makespan=makespan, score=score, limit=limit)
+
 
 def group_bound(group: Group) -> GroupBound:
     """Bound by the linear program alone; sound whatever the solver answers, as its multipliers are
     only evaluated. O(jobs x cores)."""
     program = _Program(group)
-    value, price = program.solve((), np.inf)
-    energy = 0.0 if group.energy is None else program.least_sum(group.energy)
-    makespan, limit = max(
-        (value, "work and bandwidth"),
-        (program.longest, "longest job"),
+    return program.bound(
+        "work and bandwidth",
+        (program.longest(group.alone), "longest job"),
         (program.counted(), "number of long jobs"),
     )
-    return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
 def divided_bound(group: Group, divides: Mask) -> GroupBound:
@@ -88,17 +92,11 @@ def divided_bound(group: Group, divides: Mask) -> GroupBound:
     wait. O(jobs x cores).
     """
     program = _Program(group, alone=True)
-    value, price = program.solve((), np.inf)
-    energy = 0.0 if group.energy is None else program.least_sum(group.energy)
-    longest = float(program.least[~divides].min(axis=1).max(initial=0.0)) * program.slack
-    bus = program.least_sum(program.bus)
-    limits = (
-        (value, "work and bandwidth, however jobs are divided"),
-        (longest, "longest job"),
-        (bus, "bandwidth"),
+    return program.bound(
+        "work and bandwidth, however jobs are divided",
+        (program.longest(group.alone[~divides]), "longest job"),
+        (program.least_sum(program.bus), "bandwidth"),
     )
-    makespan, limit = max(limits)
-    return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
 def tightened(
@@ -111,24 +109,12 @@ def tightened(
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
-        bound = replace(bound, cores=(found.core,))
-        if (value := min(goal, found.makespan)) > bound.makespan:
-            bound = replace(
-                bound,
-                makespan=value,
-                score=group.score(value, bound.energy),
-                limit="what cores can run at once",
-            )
+        bound = replace(bound, cores=found.cores)
+        bound = bound.raised(group, found.makespan, "what cores can run at once")
     program = _Program(group.within(goal))
     value, price = program.solve((), goal)
     if (value := min(goal, value)) > bound.makespan:
-        bound = replace(
-            bound,
-            makespan=value,
-            score=group.score(value, bound.energy),
-            limit="work and bandwidth",
-            preference=price,
-        )
+        bound = replace(bound.raised(group, value, "work and bandwidth"), preference=price)
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
@@ -140,18 +126,14 @@ def proven(
     """A better bound for the mapping that the search has found: what every core can hold, see
     ``ranges``."""
     found = range_bound(group, queues, bound.makespan, deadline, most)
-    bound = replace(bound, cores=found.cores)
-    if not (value := found.makespan) > bound.makespan:
-        return bound
     limit = "what every core can hold, and what cores can run at once"
-    return replace(bound, makespan=value, score=group.score(value, bound.energy), limit=limit)
+    return replace(bound, cores=found.cores).raised(group, found.makespan, limit)
 
 
 def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
     """Branch on the cores of the longest jobs, the least bound first, while that raises it."""
     group = program.group
-    order = np.argsort(-program.least.min(axis=1), kind="stable").tolist()
-    program.order = order
+    order = program.order.tolist()
     # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the
     # price of every job on every core.
     leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [
@@ -170,13 +152,8 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
         if leaves[0][0] - reached > _RISE * (goal - reached):
             reached, risen = leaves[0][0], made
     value, _, _, price = leaves[0]
-    proven = min(goal, value)
-    if proven <= bound.makespan:
-        return replace(bound, preference=price)
     limit = "work and bandwidth, for every core of the longest jobs"
-    return GroupBound(
-        proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.cores
-    )
+    return replace(bound.raised(group, min(goal, value), limit), preference=price)
 
 
 def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -185,13 +162,10 @@ def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]
 
     ``alone``: as if no job made another wait.
     """
-    latency, demand = (
-        np.where(group.allowed, group.latency, 0.0),
-        np.where(group.allowed, group.demand, 0.0),
-    )
+    busy, asked = group.busy, group.asked
     if group.every_job_uses_bandwidth and not alone:
-        return latency, latency * np.maximum(0.0, demand - 1.0), latency * demand
-    return latency * np.maximum(1.0, demand), np.zeros_like(latency), latency * demand
+        return busy, busy * np.maximum(0.0, asked - 1.0), busy * asked
+    return busy * np.maximum(1.0, asked), np.zeros_like(busy), busy * asked
 
 
 class _Program:
@@ -204,20 +178,26 @@ class _Program:
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
         self.group = group
-        latency, demand = (
-            np.where(group.allowed, group.latency, 0.0),
-            np.where(group.allowed, group.demand, 0.0),
-        )
-        _, alike, _ = distinct_rows(np.vstack([np.where(group.allowed, latency, -1.0), demand]).T)
+        cores = np.vstack([np.where(group.allowed, group.latency, -1.0), group.asked]).T
+        _, alike, _ = distinct_rows(cores)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
         # Sums and products of what is not negative: floating point adds no more than this,
         # relatively.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
-        by_itself = latency * np.maximum(1.0, demand)
-        self.least = np.where(group.allowed, by_itself, np.inf)
-        self.longest = float(self.least.min(axis=1).max()) * self.slack
+        self.order = np.argsort(-group.alone.min(axis=1), kind="stable")
         self.own, self.others, self.bus = loads(group, alone=alone)
-        self.order: list[int] = []
+
+    def bound(self, work: str, *others: tuple[float, str]) -> GroupBound:
+        """The bound of the program, whose name is ``work``, or the best of others if that is
+        more."""
+        group, (value, price) = self.group, self.solve((), np.inf)
+        energy = 0.0 if group.energy is None else self.least_sum(group.energy)
+        makespan, limit = max((value, work), *others)
+        return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
+
+    def longest(self, alone: Floats) -> float:
+        """At least what the longest of these jobs takes where it is fastest."""
+        return float(alone.min(axis=1).max(initial=0.0)) * self.slack
 
     def least_sum(self, costs: Floats) -> float:
         """At least what all jobs cost, each on the core where it costs least."""
@@ -230,16 +210,13 @@ class _Program:
         k-th smallest of all sums of the shortest i of them on a core. For up to 128 values of k,
         fewer in large groups.
         """
-        order = np.argsort(-self.least.min(axis=1), kind="stable")
         most = int(np.clip(_COUNTED // self.group.latency.size, 4, 128))
         counts = np.unique(np.linspace(1, self.group.jobs, most).astype(np.int64))
-        best = 0.0
+        own, best = np.where(self.group.allowed, self.own, np.inf), 0.0
         for count in counts.tolist():
-            lengths = np.sort(np.where(self.group.allowed, self.own, np.inf)[order[:count]], axis=0)
-            best = max(
-                best,
-                float(np.partition(np.cumsum(lengths, axis=0).reshape(-1), count - 1)[count - 1]),
-            )
+            lengths = np.sort(own[self.order[:count]], axis=0)
+            sums = np.cumsum(lengths, axis=0).reshape(-1)
+            best = max(best, float(np.partition(sums, count - 1)[count - 1]))
         return best * self.slack
 
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, distinct_rows
-from loadmaster.mapping.group import Group, Queues
+from loadmaster.mapping.group import Group, Queues, core_and_position
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000
@@ -36,12 +36,7 @@ class JobKinds:
 
     def __init__(self, group: Group, makespan: float) -> None:
         group = group.within(makespan)
-        rows = np.hstack(
-            [
-                np.where(group.allowed, group.latency, np.inf),
-                np.where(group.allowed, group.demand, 0.0),
-            ]
-        )
+        rows = np.hstack([group.latency, group.asked])
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
         self.cores = [
             np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)
@@ -52,11 +47,8 @@ class JobKinds:
         latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
         kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
         self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[kind_of]
-        self.latency, self.demand, self.count = (
-            latency[kept],
-            np.ascontiguousarray(demand[kept]),
-            count[kept],
-        )
+        self.latency, self.count = latency[kept], count[kept]
+        self.demand = np.ascontiguousarray(demand[kept])
         self.makespan, self.group = makespan, group
         sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
         self.slot = np.repeat(np.arange(len(first)), sizes)
@@ -127,14 +119,9 @@ class JobKinds:
 
     def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:
         """Job and core of everything that is mapped and matters."""
-        jobs = self.group.jobs
-        core = np.repeat(
-            np.arange(self.group.cores),
-            np.diff(np.flatnonzero(np.append(jobs, queues[0]) == jobs)) - 1,
-        )
-        job = queues[0][queues[0] < jobs]
-        matters = self.kind_of[job] >= 0
-        return job[matters], core[matters]
+        job = queues[0][queues[0] < self.group.jobs]
+        job = job[self.kind_of[job] >= 0]
+        return job, core_and_position(queues, self.group.cores)[0][job]
 
 
 def _apportioned(share: Floats, count: int) -> Ints:

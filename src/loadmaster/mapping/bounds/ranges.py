@@ -10,12 +10,12 @@ whole in the program's solution.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.mapping.bounds.configurations import ConfigurationBound
 from loadmaster.mapping.bounds.contents import Contents, Range, RangeBound
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Group, Queues
@@ -36,28 +36,13 @@ _WHOLE = 1e-5
 """Distance from whole numbers that counts as none."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Leaf:
-    within: Range
-    bound: RangeBound
-
-
-@dataclass(frozen=True, eq=False)
-class SearchedRanges:
-    """``makespan`` in seconds: no mapping takes less. ``cores`` of every job as the most promising
-    ranges have them, rounded."""
-
-    makespan: float
-    cores: tuple[Ints, ...] = ()
-
-
 def range_bound(
     group: Group,
     queues: Queues,
     known: float,
     deadline: Deadline = NO_DEADLINE,
     most: int = MOST_WORK,
-) -> SearchedRanges:
+) -> ConfigurationBound:
     """Bound the makespan, by at least ``known``; ``queues`` is a known mapping, beyond whose
     makespan there is nothing to prove.
 
@@ -68,14 +53,14 @@ def range_bound(
     """
     makespan = float(group.makespans(queues)[0])
     if not group.every_job_uses_bandwidth or not known < makespan * (1 - _NEAR):
-        return SearchedRanges(known)
+        return ConfigurationBound(known)
     kinds = JobKinds(group, makespan)
     if not kinds.usable or kinds.latency.size > min(_CELLS, most):
-        return SearchedRanges(known)
+        return ConfigurationBound(known)
     columns = Contents(kinds, queues)
-    root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
-    leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
-    reached, risen = root.bound.makespan, 0
+    root = RangeBound(Range(), known / makespan, np.zeros(kinds.latency.shape), 0)
+    leaves, made, work = [(root.makespan, 0, root)], 0, 0
+    reached, risen = root.makespan, 0
     while (
         work < min(most, MOST_WORK)
         and made - risen < _PATIENCE
@@ -92,15 +77,16 @@ def range_bound(
         for within in parts:
             bound = columns.bound(within, least, 1 - _NEAR)
             made, work = made + 1, work + bound.rounds * kinds.latency.size
-            heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
-    promising = [
-        leaf for _, _, leaf in heapq.nsmallest(_PROMISING, leaves) if leaf.bound.held.any()
-    ]
-    cores = tuple(kinds.rounded(leaf.bound.held, leaf.within.high) for leaf in promising)
-    return SearchedRanges(max(known, min(makespan, leaves[0][0] * makespan)), cores)
+            heapq.heappush(leaves, (bound.makespan, -made, bound))
+    cores = tuple(
+        kinds.rounded(leaf.held, leaf.within.high)
+        for _, _, leaf in heapq.nsmallest(_PROMISING, leaves)
+        if leaf.held.any()
+    )
+    return ConfigurationBound(max(known, min(makespan, leaves[0][0] * makespan)), cores)
 
 
-def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
+def _split(leaf: RangeBound, kinds: JobKinds) -> tuple[Range, ...]:
     """Two ranges that together are the leaf's; none where nothing is left to split on."""
     within, width = leaf.within, leaf.within.high - leaf.within.low
     cell = _broken(leaf, kinds)
@@ -110,27 +96,24 @@ def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
     if cell is None:
         return ()
     low, high = within.limits.get(cell, (0, int(kinds.count[cell[0]])))
-    whole = int(np.floor(leaf.bound.held[cell]))
+    whole = int(np.floor(leaf.held[cell]))
     return tuple(
         replace(within, limits={**within.limits, cell: ends})
         for ends in ((low, whole), (whole + 1, high))
     )
 
 
-def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
+def _broken(leaf: RangeBound, kinds: JobKinds) -> tuple[int, int] | None:
     """The kind of job and of core whose number is farthest from whole, weighed by the time that it
     takes."""
-    held = leaf.bound.held
+    held = leaf.held
     away = np.abs(held - np.rint(held))
     away[away <= _WHOLE] = 0.0
-    low, high = np.zeros_like(held), np.repeat(kinds.count[:, None], held.shape[1], axis=1)
+    low, high = np.zeros_like(held), np.tile(kinds.count[:, None], held.shape[1])
     for cell, limits in leaf.within.limits.items():
         low[cell], high[cell] = limits
     # The program may hold more jobs than there are, or, where no mapping is in the range, fewer.
     away[(held <= low) | (held >= high)] = 0.0
     possible = np.isfinite(kinds.latency)
     weight = away * np.where(possible, kinds.latency, 0.0) * np.maximum(1.0, kinds.demand)
-    if not weight.any():
-        return None
-    job, core = divmod(int(weight.argmax()), weight.shape[1])
-    return job, core
+    return divmod(int(weight.argmax()), weight.shape[1]) if weight.any() else None

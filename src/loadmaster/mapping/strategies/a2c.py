@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from loadmaster.mapping.group_search import Search, Strategy
+from functools import partial
+
+from loadmaster.mapping.group_search import Strategy
 from loadmaster.mapping.strategies.reinforcement import SAMPLES, learn
 
-
-def run(search: Search) -> None:
-    """Learn until the search is done."""
-    learn(search, "A2C", "a2c", n_steps=search.group.jobs)
-
-
-STRATEGY = Strategy(run, lambda group: SAMPLES)
+STRATEGY = Strategy(partial(learn, algorithm="A2C", n_steps=1), lambda group: SAMPLES)

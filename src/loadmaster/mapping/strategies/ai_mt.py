@@ -20,8 +20,7 @@ def run(search: Search) -> None:
 def interleaved(group: Group) -> Ints:
     """Jobs, the one with the largest demand, the one with the smallest, the one with the second
     largest, and so on."""
-    demand = np.where(group.allowed, group.demand, 0.0).sum(axis=1) / group.allowed.sum(axis=1)
-    falling = np.argsort(-demand, kind="stable")
+    falling = np.argsort(-_mean(group, group.asked), kind="stable")
     half = -(-len(falling) // 2)
     order = np.empty_like(falling)
     order[0::2] = falling[:half]
@@ -29,12 +28,15 @@ def interleaved(group: Group) -> Ints:
     return order
 
 
+def _mean(group: Group, figures: Floats) -> Floats:
+    """Means over the cores that can run each job, shape (jobs,)."""
+    return np.asarray(figures.sum(axis=1) / group.allowed.sum(axis=1))
+
+
 def balanced(group: Group, order: Ints) -> Ints:
     """Each job on the least loaded core that can run it, where a job counts the same on every
     core."""
-    typical: Floats = np.where(group.allowed, group.latency, 0.0).sum(axis=1) / group.allowed.sum(
-        axis=1
-    )
+    typical = _mean(group, group.busy)
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():

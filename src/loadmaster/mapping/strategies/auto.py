@@ -3,6 +3,8 @@ is met."""
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 
 from loadmaster.core.arrays import Ints
@@ -52,22 +54,22 @@ def run(search: Search) -> None:
     if group.energy is not None and group.weights[1]:
         starts.append((np.where(group.allowed, group.energy, np.inf).argmin(axis=1), mixed))
     tried = [queues_of(*start, group.cores) for start in starts]
-    if search.warm_start is not None:
-        tried.append(group.decode(search.warm_start[0][None, :], search.warm_start[1][None, :]))
-    scored: list[tuple[float, int, Queues]] = []
+    if (genome := search.warm_start) is not None:
+        tried.append(group.decode(genome[0][None, :], genome[1][None, :]))
+    scored: list[tuple[float, Queues]] = []
     for queues in tried:
-        scored.append((search.offer(queues), len(scored), queues))
+        scored.append((search.offer(queues), queues))
         if search.done:
             return
     if group.weights[0]:
         search.tighten()
         for core in (rounded(search), *search.bound.cores):
             leaf = queues_of(core, mixed, group.cores)
-            scored.append((search.offer(leaf), len(scored), leaf))
+            scored.append((search.offer(leaf), leaf))
     if not search.done:
         evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
-        scored.append((search.value(evolved), len(scored), evolved))
-    begins = [queues for _, _, queues in sorted(scored)[:_STARTS]]
+        scored.append((search.value(evolved), evolved))
+    begins = [queues for _, queues in sorted(scored, key=itemgetter(0))[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
         begins = [*_whole(search), *begins]
@@ -83,9 +85,7 @@ def go_on(search: Search) -> None:
     one, from the best mapping."""
     search.prove(search.deadline.part(_PROOF))
     if search.score > search.bound.score * (1 + _NEAR):
-        begins = [paced(search.group, core) for core in search.bound.cores]
-        for queues in begins:
-            search.offer(queues)
+        begins = _offered(search, *search.bound.cores)
         annealing.anneal(search, begins, hot=_HOT, warm=_WARM)
 
 
@@ -95,11 +95,15 @@ def _whole(search: Search) -> list[Queues]:
     if search.done or search.score <= search.bound.score * (1 + _NEAR):
         return []
     core = whole_jobs(search.group, search.score, search.deadline.part(_PROGRAM))
-    if core is None:
-        return []
-    queues = paced(search.group, core)
-    search.offer(queues)
-    return [queues]
+    return [] if core is None else _offered(search, core)
+
+
+def _offered(search: Search, *cores: Ints) -> list[Queues]:
+    """Offer these cores of every job in paced orders."""
+    found = [paced(search.group, core) for core in cores]
+    for queues in found:
+        search.offer(queues)
+    return found
 
 
 def level_demand(search: Search) -> None:
@@ -128,19 +132,18 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     """
     group = search.group
     price = np.where(group.allowed, search.bound.preference, np.inf)
-    latency = np.where(group.allowed, group.latency, np.inf)
     second = np.partition(price, 1, axis=1)[:, 1] if group.cores > 1 else price[:, 0]
     loss = np.where(
         np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs
     ) - price.min(axis=1)
     # Equal losses: longest first.
-    order = np.lexsort((-latency.min(axis=1), -loss))
+    order = np.lexsort((-group.latency.min(axis=1), -loss))
     # Where no job takes any time there is no room at all, and none is needed.
     room = max(room * search.bound.makespan, _LEAST)
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():
-        ends = load + latency[job]
+        ends = load + group.latency[job]
         fits = ends <= room
         core[job] = (
             np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from loadmaster.mapping.group_search import Search, Strategy
+from functools import partial
+
+from loadmaster.mapping.group_search import Strategy
 from loadmaster.mapping.strategies.pymoo_search import minimise
 
-
-def run(search: Search) -> None:
-    """Evolve a population."""
-    minimise(search, "DE", "de")
-
-
-STRATEGY = Strategy(run)
+STRATEGY = Strategy(partial(minimise, algorithm="DE"))

@@ -64,14 +64,12 @@ def evolve(search: Search, values: Mapping[str, float], samples: int) -> Queues:
             threads=search.threads,
         )
         core, priority, score = grown.core, grown.priority, grown.score
-        best = int(score.argmin())
-        if score[best] < search.score:
-            search.queues = search.group.decode(core[best : best + 1], priority[best : best + 1])
+        if score.min() < search.score:
+            search.queues = search.best(core, priority, score)
         for value in grown.history.tolist():
             search.spent(size - elites, value)
         generation += lives
-    best = int(score.argmin())
-    return search.group.decode(core[best : best + 1], priority[best : best + 1])
+    return search.best(core, priority, score)
 
 
 def settings(search: Search) -> dict[str, float]:
@@ -104,8 +102,8 @@ def _seed_with(
     half = -(-len(core) // 2)
     keep = generator.random((half, 2, core.shape[1])) >= rate
     keep[0] = True
-    core[:half] = np.where(keep[:, 0], start[0], core[:half])
-    priority[:half] = np.where(keep[:, 1], start[1], priority[:half])
+    np.copyto(core[:half], start[0], where=keep[:, 0])
+    np.copyto(priority[:half], start[1], where=keep[:, 1])
 
 
 STRATEGY = Strategy(run, settings=tuple(DEFAULTS))

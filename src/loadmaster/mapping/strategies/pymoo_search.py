@@ -12,15 +12,15 @@ from loadmaster.mapping.strategies.vectors import dimensions, values
 _POPULATION = 100
 
 
-def minimise(search: Search, algorithm: str, strategy: str) -> None:
-    """Run an algorithm, by its name in pymoo, for a strategy until the search is done.
+def minimise(search: Search, algorithm: str) -> None:
+    """Run an algorithm, by its name in pymoo, until the search is done.
 
     Raises
     ------
     MissingPackageError
         If pymoo is not installed.
     """
-    purpose = f"strategy {strategy!r}"
+    purpose = f"strategy {algorithm.lower()!r}"
     problem = package("pymoo.core.problem", purpose).Problem(
         n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0
     )

@@ -3,11 +3,11 @@ stable-baselines3."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
 from loadmaster.core.packages import package
 from loadmaster.mapping.group_search import Search
 
@@ -21,42 +21,41 @@ class _Stop(Exception):
     """Ends the library's learning loop."""
 
 
-def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None:
-    """Run an algorithm of stable-baselines3, by its name there, for a strategy until the search is
-    done.
+def learn(search: Search, algorithm: str, **mappings: int) -> None:
+    """Run an algorithm of stable-baselines3, by its name there, until the search is done.
+
+    ``mappings`` are options of the algorithm that count steps, a mapping taking one for each job.
 
     Raises
     ------
     MissingPackageError
         If stable-baselines3 or gymnasium is not installed.
     """
-    purpose = f"strategy {strategy!r}"
+    purpose = f"strategy {algorithm.lower()!r}"
     kind = getattr(package("stable_baselines3", purpose), algorithm)
     if search.done:
         return
-    policy = {"net_arch": [128, 128, 128]}
-    environment = _environment(search, package("gymnasium", purpose))
     model = kind(
         "MlpPolicy",
-        environment,
+        _environment(search, package("gymnasium", purpose)),
         seed=search.seed % 2**31,
         device="cpu",
         verbose=0,
-        policy_kwargs=policy,
+        policy_kwargs={"net_arch": [128, 128, 128]},
         gamma=1.0,
-        **options,
+        **{name: count * search.group.jobs for name, count in mappings.items()},
     )
-    try:
+    with suppress(_Stop):
         model.learn(total_timesteps=2**40)
-    except _Stop:
-        return
 
 
 def _environment(search: Search, gymnasium: Any) -> Any:
     """One step per job, in the order given: the action is its core and its priority; the last step
     is rewarded by the score."""
     group = search.group
-    features = _features(search)
+    scale = float(group.busy.mean(axis=1).sum()) / group.cores or 1.0
+    # Latency of every job on every core, relative to the mean load of a core, and its demand.
+    features = np.hstack([group.busy / scale, np.log1p(group.demand)])
     width = features.shape[1] + group.cores
 
     class Environment(gymnasium.Env):  # type: ignore[misc]
@@ -93,11 +92,3 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             return -score / max(search.bound.score, 1e-300)
 
     return Environment()
-
-
-def _features(search: Search) -> Floats:
-    """Latency of every job on every core, relative to the mean load of a core, and its demand."""
-    group = search.group
-    latency = np.where(group.allowed, group.latency, 0.0)
-    scale = float(latency.mean(axis=1).sum()) / group.cores or 1.0
-    return np.hstack([latency / scale, np.log1p(group.demand)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.mapping.group_search import Genome, Search
+from loadmaster.mapping.group_search import Search
 
 
 def dimensions(search: Search) -> int:
@@ -13,19 +13,13 @@ def dimensions(search: Search) -> int:
     return 2 * search.group.jobs
 
 
-def genomes(points: Floats, cores: int) -> Genome:
-    """Genomes of points, a row each: the first half of the coordinates are cores, the second half
-    priorities."""
-    jobs = points.shape[1] // 2
-    inside = np.clip(points, 0.0, np.nextafter(1.0, 0.0))
-    return (inside[:, :jobs] * cores).astype(np.int32), (inside[:, jobs:] * 2.0**32).astype(
-        np.uint32
-    )
-
-
 def values(search: Search, points: Floats) -> Floats:
-    """Scores of points, a row each."""
-    return search.scores(*genomes(points, search.group.cores))
+    """Scores of points, a row each: the first half of the coordinates are cores, the second half
+    priorities."""
+    cores, priorities = np.hsplit(np.clip(points, 0.0, np.nextafter(1.0, 0.0)), 2)
+    return search.scores(
+        (cores * search.group.cores).astype(np.int32), (priorities * 2.0**32).astype(np.uint32)
+    )
 
 
 def mirrored(points: Floats) -> Floats:

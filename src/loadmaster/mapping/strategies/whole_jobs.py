@@ -31,9 +31,7 @@ def whole_jobs(group: Group, makespan: float, deadline: Deadline) -> Ints | None
     for all traffic. Jobs that are alike share a variable for each core. The program knows no order,
     so that a mapping takes longer than its value.
     """
-    rows = np.hstack(
-        [np.where(group.allowed, group.latency, -1.0), np.where(group.allowed, group.demand, 0.0)]
-    )
+    rows = np.hstack([np.where(group.allowed, group.latency, -1.0), group.asked])
     _, kind, count = distinct_rows(rows)
     if len(count) * group.cores > _CELLS:
         return None
