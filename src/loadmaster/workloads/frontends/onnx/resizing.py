@@ -34,7 +34,7 @@ def _resize(node: Node) -> Division:
             windows.append(Window(axis))
             continue
         windows.append(_nearby(axis, before, after, position, neighbours))
-        if position[1] < 0 and neighbours[:2] == (0, 1):
+        if position[1] < 0 and neighbours[:2] == (Fraction(0), Fraction(1)):
             # In front of the first element kernels take the second one too, times zero: a piece
             # goes on to where it counts.
             steps[axis] = min(after, math.ceil(scale))
