@@ -13,7 +13,6 @@ from tests.support.random_networks import Builder
 
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
@@ -61,22 +60,18 @@ def network(seed: int, layers: int = 3) -> tuple[Builder, Graph]:
     for _ in range(layers):
         last = summing(build, last)
     build.last = last
-    return build, build_graph(
-        build.model(last), name="sums", source="test", batch=None, dims={}, precision=None
-    )
+    return build, build.graph("sums")
 
 
 def product(rows: int, terms: int, columns: int) -> Graph:
     """A matrix product and a bias, of int8."""
     build = Builder(0)
-    last = build.add(
+    build.last = build.add(
         "Add",
         build.add("MatMul", build.input(rows, terms), build.weight(terms, columns)),
         build.weight(columns),
     )
-    return build_graph(
-        build.model(last), name="product", source="test", batch=None, dims={}, precision="int8"
-    )
+    return build.graph("product", "int8")
 
 
 def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
