@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
@@ -41,26 +40,6 @@ COMMITTED = [
     "dlrm",
     *(pytest.param(n, marks=NIGHTLY) for n in ("bert-base", "gpt2")),
 ]
-
-
-@st.composite
-def graphs(draw, name: str = "net"):
-    """Convolutions, sums and unknown operators over earlier results."""
-    build = GraphBuilder(name)
-    channels, size = draw(st.sampled_from([3, 8, 17])), draw(st.sampled_from([1, 5, 8]))
-    known = [build.tensor("x", (channels, size, size), TensorKind.INPUT)]
-    for index in range(draw(st.integers(1, 7))):
-        source, other = draw(st.sampled_from(known)), draw(st.sampled_from(known))
-        kind = draw(st.integers(0, 3))
-        if kind == 0:
-            known.append(build.elementwise(f"t{index}", source, other))
-        elif kind == 1:
-            build.tensor(f"t{index}", (channels, size, size))
-            known.append(build.op("Odd", OpClass.UNKNOWN, [source, other], f"t{index}"))
-        else:
-            known.append(build.conv(f"t{index}", source, channels, draw(st.sampled_from([1, 3]))))
-    outputs = draw(st.lists(st.sampled_from(known[1:]), min_size=1, max_size=2, unique=True))
-    return build.graph(*outputs)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
