@@ -79,18 +79,6 @@ def test_fit_is_decided_and_infeasibility_is_explained(
         assert all(lowest_peak([b for b in core if b is not one]) <= capacity for one in core)
 
 
-@rivals
-@given(records(most=12))
-@fuzz(40)
-def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
-    mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
-    answer_holds(buffers, theirs)
-    assert theirs.status == "optimal"
-    assert (mine.status, mine.peak) == ("optimal", theirs.peak) or (
-        not orderly(buffers) and mine.lower_bound <= theirs.peak <= mine.peak
-    )
-
-
 @pytest.mark.parametrize("name", EVERY)
 @given(plain)
 @fuzz(25)

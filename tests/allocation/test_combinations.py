@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import demands, every_offset, orderly, records, rectangles
+from tests.support.problems import combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
@@ -15,12 +15,6 @@ from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 MOST = 40
-
-
-@st.composite
-def combined(draw, most: int = 5):
-    buffers = draw(records(most=most))
-    return buffers, draw(demands(len(buffers)))
 
 
 def attempt(buffers, **options) -> tuple[lm.Allocation | None, str]:
@@ -76,7 +70,7 @@ def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
     return [buffers[i] for i in members], found
 
 
-@given(combined())
+@given(combined(5))
 @fuzz(150)
 @pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
@@ -100,7 +94,7 @@ def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
         assert (answer.status, answer.peak) == ("optimal", best)
 
 
-@given(combined(), st.integers(0, 20))
+@given(combined(5), st.integers(0, 20))
 @fuzz(100)
 def test_fit_is_decided_under_every_combination(case, capacity: int) -> None:
     buffers, wanted = case
@@ -139,7 +133,7 @@ def is_true(reason, buffers, wanted) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES.names if name != "cp-sat"])
-@given(combined())
+@given(combined(5))
 @fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, case) -> None:
     buffers, wanted = case

@@ -25,11 +25,6 @@ def holds(buffers: list[lm.Buffer], answer: lm.Allocation, **demands) -> None:
     assert lm.verify_buffers(problem_of(buffers, **demands), answer.offsets) == ()
 
 
-rows = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8
-)
-
-
 def test_ranges_beyond_the_packing_cost_nothing() -> None:
     far = lm.allocate(three(), reserved=((1000, 2000), (20, 30)))
     assert (far.status, far.peak) == ("optimal", 20)

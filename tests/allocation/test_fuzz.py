@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import demands, records
+from tests.support.problems import combined, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -19,12 +19,6 @@ from loadmaster.core.errors import AllocationError
 rivals = pytest.mark.skipif(
     importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
 )
-
-
-@st.composite
-def combined(draw, most: int):
-    buffers = draw(records(most=most))
-    return buffers, draw(demands(len(buffers)))
 
 
 def answer_or_none(buffers, **options) -> lm.Allocation | None:
@@ -42,7 +36,7 @@ def read(reader) -> tuple[lm.Problem | None, str]:
 
 
 @rivals
-@given(combined(most=12))
+@given(combined(12))
 @fuzz(25)
 def test_cp_sat_agrees_under_every_combination(case) -> None:
     buffers, wanted = case
@@ -56,7 +50,7 @@ def test_cp_sat_agrees_under_every_combination(case) -> None:
         assert mine.peak == theirs.peak
 
 
-@given(combined(most=7), st.integers(2, 9))
+@given(combined(7), st.integers(2, 9))
 @fuzz(50)
 def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor: int) -> None:
     buffers, wanted = case

@@ -6,6 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import columns, lowest_peak, orderly, records
+from tests.support.tilings import tight
 
 import loadmaster as lm
 from loadmaster import _native
@@ -39,26 +40,6 @@ def minimise(problem: _native.PackingProblem, **options) -> _native.ExactPacking
     return problem.minimise(**{"nodes": 200_000, "seed": 0, **options})
 
 
-def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
-    """Rectangles cut from one of 48 by 48, which fit exactly."""
-    random = np.random.default_rng(seed)
-    pieces = [(0, 48, 0, 48)]
-    while len(pieces) < count:
-        left, right, low, high = pieces.pop(
-            max(
-                range(len(pieces)),
-                key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]),
-            )
-        )
-        if right - left > high - low:
-            at = int(random.integers(left + 1, right))
-            pieces += [(left, at, low, high), (at, right, low, high)]
-        else:
-            at = int(random.integers(low + 1, high))
-            pieces += [(left, right, low, at), (left, right, at, high)]
-    return [(left, right, high - low) for left, right, low, high in pieces]
-
-
 @given(records(most=6), st.integers(0, 20), st.sampled_from(RULES))
 @fuzz(300)
 def test_fit_agrees_with_brute_force_with_any_rule_off(
@@ -80,7 +61,7 @@ def test_fit_agrees_with_brute_force_with_any_rule_off(
 def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
     """A switch that did nothing would pass every comparison with brute force. Fewer slots save
     time, but no nodes."""
-    problem = native(cut(34, 14))
+    problem = packing_problem(tight(44, 9, 0.6))
     found, without = (
         problem.minimise(nodes=3000, rules=_native.SearchRules(**switched))
         for switched in ({}, {rule: False})

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.replay_moves import replay_moves
 from tests.support.sequences import random_sequence
 
 from loadmaster.allocation.allocate import allocate
@@ -18,6 +17,7 @@ from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.place import place
+from loadmaster.placement.timing import time_moves
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
 
@@ -69,7 +69,7 @@ def test_placements_at_addresses_hold(
         )
         == []
     )
-    assert replay_moves(sequence, found.placement).total == pytest.approx(found.seconds, rel=1e-9)
+    assert time_moves(sequence, found.placement).total == pytest.approx(found.seconds, rel=1e-9)
     assert found.placement == again.placement
     assert found.offsets.tolist() == again.offsets.tolist()
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.replay_moves import replay_moves
-from tests.support.sequences import random_sequence, training
+from tests.support.sequences import holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
@@ -25,6 +24,7 @@ from loadmaster.placement.sequence import (
 )
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
+from loadmaster.placement.timing import time_moves
 
 
 @pytest.mark.parametrize("name", baseline_names())
@@ -52,8 +52,8 @@ def test_baselines_are_valid_or_say_why_not(
     if result.placement is None:
         assert name == "2lm"
         return
-    timeline = replay_moves(sequence, result.placement)
-    assert timeline.total == result.seconds
+    assert holds(sequence, result.placement)
+    assert time_moves(sequence, result.placement).total == result.seconds
     occupied = fast_bytes(sequence, result.placement)
     assert result.peak_fast == occupied.max()
     if name != "all-fast":

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.placement_oracles import optimum, sequences, walk
-from tests.support.sequences import random_sequence
+from tests.support.placement_oracles import optimum, sequences
+from tests.support.sequences import random_sequence, replayed
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlacementError
@@ -66,7 +66,7 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
         return
     placed = found.division.sequence if found.division else sequence
     assert list(broken_division_rules(found.division)) == []
-    seconds = walk(placed, limits, found.placement)
+    seconds = replayed(placed, found.placement, mode, limits).total
     assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
     assert found.lower_bound <= best * (1 + 1e-12)
     assert seconds >= best - 1e-9

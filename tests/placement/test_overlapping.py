@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.replay_moves import replay_moves
-from tests.support.sequences import random_sequence, training
+from tests.support.sequences import holds, random_sequence, replayed, training
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
@@ -20,6 +19,7 @@ from loadmaster.placement.autotm.program import PlacementProgram
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.timing import time_moves
 
 MOST = 300
 """Placements of a sequence that are tried: all, or as many at random."""
@@ -31,7 +31,7 @@ def place_overlapping(sequence: KernelSequence, limits: np.ndarray, **options) -
 
 def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tuple[Move, ...]]]:
     """Every way for one tensor to stay at most twice, with at most one copy each way for each stay,
-    that the simulator accepts."""
+    that the verifier accepts."""
     kernels = len(sequence.kernels)
     spans = list(itertools.combinations(range(kernels + 1), 2))
     sets = [
@@ -63,18 +63,14 @@ def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tupl
 def accepted(
     sequence: KernelSequence, t: int, life: tuple[tuple[Stay, ...], tuple[Move, ...]]
 ) -> bool:
-    """Whether the simulator finds nothing wrong with this tensor, all others being fast."""
+    """Whether the verifier finds nothing wrong with this tensor, all others being fast."""
     others = tuple(
         Stay(u, a, b) for u, (a, b) in enumerate(sequence.lifetimes.tolist()) if u != t and a < b
     )
-    try:
-        replay_moves(
-            sequence,
-            TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)),
-        )
-    except PlacementError:
-        return False
-    return True
+    return holds(
+        sequence,
+        TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)),
+    )
 
 
 def ordered(moves: tuple[Move, ...]) -> tuple[Move, ...]:
@@ -125,14 +121,10 @@ def test_no_placement_comes_below_the_bound(
         [0.0] if solution is None else [solution.lower_bound, *bounds_of(sequence, limits, seed)]
     )
     for placement in placements(sequence, seed):
-        if (fast_bytes(sequence, placement) > limits).any():
-            continue
-        try:
-            seconds = replay_moves(sequence, placement).total
-        except PlacementError:
+        if (fast_bytes(sequence, placement) > limits).any() or not holds(sequence, placement):
             continue
         assert solution is not None, "the engine says that nothing fits"
-        assert max(bounds) <= seconds * (1 + 1e-12)
+        assert max(bounds) <= time_moves(sequence, placement).total * (1 + 1e-12)
 
 
 def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[float]:
@@ -174,8 +166,7 @@ def test_placements_are_valid(
             place_overlapping(sequence, limits)
         return
     solution = place_overlapping(sequence, limits)
-    assert replay_moves(sequence, solution.placement).total == solution.seconds
-    assert (fast_bytes(sequence, solution.placement) <= limits).all()
+    assert replayed(sequence, solution.placement, Mode.ASYNC, limits).total == solution.seconds
     assert solution.lower_bound <= solution.seconds
 
 

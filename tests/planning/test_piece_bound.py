@@ -9,10 +9,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
-from tests.support.layered_networks import activation, pooling
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.random_networks import Builder, convolution, sliced
+from tests.support.random_networks import (
+    Builder,
+    activation,
+    convolution,
+    pooling,
+    random_network,
+    sliced,
+)
 from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
@@ -66,11 +72,8 @@ def joined(build: Builder, x: str) -> str:
 
 
 def joining_network(seed: int) -> Graph:
-    build = Builder(seed)
-    last = build.input(1, 3, build.choose(3, 4), build.choose(2, 4))
-    for _ in range(4):
-        last = build.choose(joined, joined, convolution, activation)(build, last)
-    return lm.load(build.model(build.add("Relu", last)), precision="int8")
+    layers, shape = (joined, joined, convolution, activation), (1, 3, 3 + seed % 2, 2 + seed % 3)
+    return random_network(seed, layers, shape=shape).graph(precision="int8")
 
 
 def awaited(jobs: Sequence[Job], readers: list[int], writers: list[int]) -> list[set[int]]:

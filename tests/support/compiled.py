@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-
-
-def train(
-    module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = None, steps: int = 2
-) -> list[Any]:
-    """Outputs, gradients, parameters and buffers of a few optimiser steps on a copy of the
-    module."""
-    torch._dynamo.reset()
-    twin = copy.deepcopy(module)
-    call = twin if backend is None else torch.compile(twin, backend=backend, options=options)
-    optimiser = torch.optim.SGD(twin.parameters(), lr=0.01, momentum=0.9)
-    torch.manual_seed(3)
-    seen = []
-    for _ in range(steps):
-        optimiser.zero_grad()
-        out = call(*inputs)
-        out.float().square().mean().backward()
-        seen += [
-            out.detach().clone(),
-            *(p.grad.clone() for p in twin.parameters() if p.grad is not None),
-        ]
-        optimiser.step()
-    return [
-        *seen,
-        *(p.detach().clone() for p in twin.parameters()),
-        *(b.clone() for b in twin.buffers()),
-    ]
 
 
 def same(one: list[Any], other: list[Any]) -> bool:

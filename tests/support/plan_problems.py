@@ -15,20 +15,20 @@ from tests.support.networks import GraphBuilder, staged_machine
 from tests.support.tiny_plans import tiny_network
 
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 _LAYERS = (
-    *(
-        layers.convolution,
-        layers.transposed,
-        layers.pooling,
-        layers.resized,
-        layers.residual,
-        layers.scaled,
-        layers.expanded,
-    ),
-    *(layers.normalised, layers.folded, layers.attention, layers.gathered),
+    layers.convolution,
+    layers.transposed,
+    layers.pooling,
+    layers.resized,
+    layers.residual,
+    layers.scaled,
+    layers.expanded,
+    layers.normalised,
+    layers.folded,
+    layers.attention,
+    layers.gathered,
 )
 _RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
 
@@ -94,27 +94,9 @@ def _by_hand(rng: random.Random, name: str) -> Graph:
 
 
 def _of_layers(rng: random.Random, name: str) -> Graph:
-    build = layers.Builder(rng.randrange(10**6))
-    last = build.input(
-        build.choose(1, 2),
-        build.choose(1, 2, 4, 8),
-        build.choose(1, 3, 6, 12),
-        build.choose(1, 4, 9),
-    )
-    for _ in range(rng.randint(1, 5)):
-        # The values do not matter.
-        with np.errstate(all="ignore"):
-            following = rng.choice(_LAYERS)(build, last)
-        last = following if 0 < np.prod(build.shape(following)) <= 4000 else last
-    model = build.model(build.add("Relu", last))
-    return build_graph(
-        model,
-        name=name,
-        source="random",
-        batch=None,
-        dims={},
-        precision=rng.choice(["int8", "fp16", "fp32"]),
-    )
+    shape = tuple(rng.choice(sizes) for sizes in ((1, 2), (1, 2, 4, 8), (1, 3, 6, 12), (1, 4, 9)))
+    build = layers.random_network(rng.randrange(10**6), _LAYERS, rng.randint(1, 5), 4000, shape)
+    return build.graph(name, rng.choice(["int8", "fp16", "fp32"]))
 
 
 def _machine(rng: random.Random) -> Target:

@@ -225,3 +225,10 @@ def demands(draw, count: int) -> dict:
     if "conflicts" in wanted and pairs:
         found["conflicts"] = draw(some)
     return found
+
+
+@st.composite
+def combined(draw, most: int) -> tuple[list[lm.Buffer], dict]:
+    """Buffers, and demands on them."""
+    buffers = draw(records(most))
+    return buffers, draw(demands(len(buffers)))

@@ -1,39 +1,40 @@
-"""Random small ONNX networks, layer by layer, with the values of every tensor for one random
-input."""
+"""Random small ONNX networks of many kinds of operators, layer by layer."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-from tests.support.pieces_reference import Network
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.graph import Graph
 
 
 class Builder:
-    """Adds nodes one by one; every tensor's shape is known from running what is there so far."""
+    """Adds nodes one by one, whose shapes ONNX infers; ``last`` is what the network returns."""
+
+    last: str
 
     def __init__(self, seed: int, opset: int = 17) -> None:
         self.generator = np.random.default_rng(seed)
         self.opset = opset
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.values: dict[str, np.ndarray] = {}
-        self.inputs: dict[str, np.ndarray] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.inputs: dict[str, tuple[int, ...]] = {}
 
     def choose(self, *options):
         return options[int(self.generator.integers(len(options)))]
 
     def input(self, *shape: int) -> str:
         name = f"x{len(self.inputs)}"
-        self.inputs[name] = self.values[name] = self.generator.uniform(-1, 1, shape).astype(
-            np.float32
-        )
+        self.inputs[name] = self.shapes[name] = shape
         return name
 
     def constant(self, array: np.ndarray) -> str:
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
-        self.values[name] = array
+        self.shapes[name] = array.shape
         return name
 
     def weight(self, *shape: int) -> str:
@@ -45,22 +46,35 @@ class Builder:
     def add(self, kind: str, *operands: str, **attributes) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, operands, [name], f"{kind}_{name}", **attributes))
-        network = Network(self.model(name))
-        self.values |= network.run(self.nodes[-1].name, self.values)
+        inferred = shape_inference.infer_shapes(self.model(), data_prop=True)
+        self.shapes |= {
+            value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+            for value in inferred.graph.value_info
+        }
         return name
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.values[name].shape
+        return self.shapes[name]
 
     def model(self, *outputs: str) -> onnx.ModelProto:
         inputs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape)
-            for n, a in self.inputs.items()
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+            for n, shape in self.inputs.items()
         ]
         results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
         graph = helper.make_graph(self.nodes, "random", inputs, results, self.constants)
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9
+        )
+
+    def graph(self, name: str = "random", precision: str | None = None) -> Graph:
+        return build_graph(
+            self.model(self.last),
+            name=name,
+            source="test",
+            batch=None,
+            dims={},
+            precision=precision,
         )
 
 
@@ -103,16 +117,6 @@ def transposed(build: Builder, x: str) -> str:
     )
 
 
-def pooling(build: Builder, x: str) -> str:
-    size = build.choose(1, 2) if min(build.shape(x)[2:]) > 1 else 1
-    return build.add(
-        build.choose("MaxPool", "AveragePool"),
-        x,
-        kernel_shape=[size, size],
-        strides=[build.choose(1, 2), 1],
-    )
-
-
 def resized(build: Builder, x: str) -> str:
     none = build.constant(np.zeros(0, np.float32))
     scales = build.constant(
@@ -150,13 +154,6 @@ def expanded(build: Builder, x: str) -> str:
     return build.add("Sub", x, build.add("Expand", mean, build.ints(*build.shape(x))))
 
 
-def padded(build: Builder, x: str) -> str:
-    mode = build.choose("constant", "edge")
-    return build.add(
-        "Pad", x, build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0), mode=mode
-    )
-
-
 def sliced(build: Builder, x: str) -> str:
     axis = int(build.generator.integers(4))
     n = build.shape(x)[axis]
@@ -169,14 +166,6 @@ def sliced(build: Builder, x: str) -> str:
         build.ints(axis),
         build.ints(step),
     )
-
-
-def normalised(build: Builder, x: str) -> str:
-    kind = build.choose("Softmax", "LayerNormalization", "LpNormalization")
-    if kind == "LayerNormalization":
-        width = build.shape(x)[-1]
-        return build.add(kind, x, build.weight(width), build.weight(width))
-    return build.add(kind, x, axis=build.choose(1, 2, 3))
 
 
 def folded(build: Builder, x: str) -> str:
@@ -243,3 +232,209 @@ def gathered(build: Builder, x: str) -> str:
         build.ints(*build.choose(run, run, build.generator.integers(-n, n, 3).tolist())),
         axis=axis,
     )
+
+
+SMOOTH = (
+    "Abs",
+    "Erf",
+    "Tanh",
+    "Sigmoid",
+    "HardSwish",
+    "Relu",
+    "Softplus",
+    "Softsign",
+    "Sin",
+    "Cos",
+    "Neg",
+    "Exp",
+    "Identity",
+)
+
+
+def activation(build: Builder, x: str) -> str:
+    kind = build.choose(*SMOOTH, "LeakyRelu", "Elu", "HardSigmoid", "Clip", "PRelu")
+    if kind == "Clip":
+        ends = [build.constant(np.array(end, np.float32)) for end in (-0.5, 0.25)]
+        return build.add(kind, x, *build.choose(ends, ["", ends[1]], ends[:1]))
+    if kind == "PRelu":
+        return build.add(kind, x, build.weight(build.shape(x)[1], 1, 1))
+    return build.add(kind, x)
+
+
+def gelu(build: Builder, x: str) -> str:
+    """As exporters wrote it before it was an operator."""
+    error = build.add("Erf", build.add("Div", x, build.constant(np.array(np.sqrt(2), np.float32))))
+    return build.add(
+        "Mul",
+        build.add("Mul", x, build.add("Add", error, build.constant(np.array(1, np.float32)))),
+        half(build),
+    )
+
+
+def half(build: Builder) -> str:
+    return build.constant(np.array(0.5, np.float32))
+
+
+def layer_normalisation(build: Builder, x: str) -> str:
+    """In its parts."""
+    difference = build.add("Sub", x, build.add("ReduceMean", x, axes=[-1]))
+    variance = build.add(
+        "ReduceMean",
+        build.add("Pow", difference, build.constant(np.array(2, np.float32))),
+        axes=[-1],
+    )
+    deviation = build.add(
+        "Sqrt", build.add("Add", variance, build.constant(np.array(0.1, np.float32)))
+    )
+    return build.add(
+        "Mul", build.add("Div", difference, deviation), build.weight(build.shape(x)[-1])
+    )
+
+
+def batch_normalisation(build: Builder, x: str) -> str:
+    channels = build.shape(x)[1]
+    variance = build.constant(build.generator.uniform(0.5, 1.5, channels).astype(np.float32))
+    return build.add("BatchNormalization", x, *(build.weight(channels) for _ in range(3)), variance)
+
+
+def normalised(build: Builder, x: str) -> str:
+    kind = build.choose("Softmax", "LogSoftmax", "LayerNormalization", "LpNormalization")
+    if kind == "LayerNormalization":
+        axis = build.choose(2, 3)
+        return build.add(
+            kind, x, *(build.weight(*build.shape(x)[axis:]) for _ in range(2)), axis=axis
+        )
+    return build.add(kind, x, axis=build.choose(1, 2, 3))
+
+
+def pooling(build: Builder, x: str) -> str:
+    kind = build.choose("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+    if kind.startswith("Global"):
+        return build.add("Add", x, build.add(kind, x))
+    size = build.choose(1, 2) if min(build.shape(x)[2:]) > 1 else 1
+    pads = [build.choose(0, 1) if size > 1 else 0 for _ in range(4)]
+    options = {"count_include_pad": build.choose(0, 1)} if kind == "AveragePool" else {}
+    return build.add(
+        kind, x, kernel_shape=[size, size], strides=[build.choose(1, 2), 1], pads=pads, **options
+    )
+
+
+def padded(build: Builder, x: str) -> str:
+    ends = build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0)
+    return build.choose(
+        lambda: build.add("Pad", x, ends, half(build)),
+        lambda: build.add("Pad", x, ends, mode="edge"),
+    )()
+
+
+def linear(build: Builder, x: str) -> str:
+    n, *rest = build.shape(x)
+    wide, turned = build.choose(4, 6, 12), build.choose(0, 1)
+    inner = int(np.prod(rest))
+    weight = build.weight(*((wide, inner) if turned else (inner, wide)))
+    flat = build.add("Flatten", x)
+    result = build.add(
+        "Gemm",
+        flat,
+        weight,
+        build.weight(*build.choose((wide,), (1, wide), (n, wide))),
+        transB=turned,
+        alpha=0.5,
+        beta=2.0,
+    )
+    return build.add(
+        "Reshape", build.add(build.choose("Relu", "Tanh"), result), build.ints(n, wide // 2, 2, 1)
+    )
+
+
+def chosen(build: Builder, x: str) -> str:
+    less = build.add(build.choose("Less", "GreaterOrEqual"), x, half(build))
+    both = build.add(
+        build.choose("And", "Or", "Xor"), less, build.add("Not", build.add("Equal", x, half(build)))
+    )
+    return build.add("Where", both, x, build.add("Mul", x, build.weight(build.shape(x)[-1])))
+
+
+def counted(build: Builder, x: str) -> str:
+    """Through whole numbers and back."""
+    whole = build.add(
+        "Cast", build.add("Mul", x, build.constant(np.array(10, np.float32))), to=build.choose(6, 7)
+    )
+    return build.add("Mul", x, build.add("Cast", whole, to=1))
+
+
+def reduced(build: Builder, x: str) -> str:
+    kind, axis = build.choose("ReduceMean", "ReduceMax", "ReduceMin"), build.choose(1, 2, 3)
+    found = build.add(kind, x, axes=[axis], keepdims=build.choose(0, 1))
+    shape = [1 if d == axis else n for d, n in enumerate(build.shape(x))]
+    return build.add("Sub", x, build.add("Reshape", found, build.ints(*shape)))
+
+
+def together(build: Builder, x: str) -> str:
+    return build.add(
+        build.choose("Sum", "Max", "Min", "Mean"),
+        x,
+        build.add("Sigmoid", x),
+        build.weight(1, build.shape(x)[1], 1, 1),
+    )
+
+
+def tiled(build: Builder, x: str) -> str:
+    return build.add("Tile", x, build.ints(1, build.choose(1, 2), 1, 2))
+
+
+def two_products(build: Builder, x: str) -> str:
+    """A product whose bias and activation see another shape than it has."""
+    n, c, h, w = build.shape(x)
+    wide = build.choose(4, 6, 8)
+    product = build.add(
+        "MatMul", build.add("Reshape", x, build.ints(n * c, h * w)), build.weight(h * w, wide)
+    )
+    shaped = build.add("Reshape", product, build.ints(n, c, wide // 2, 2))
+    return build.add("Relu", build.add("Add", shaped, build.weight(2)))
+
+
+LAYERS = (
+    activation,
+    attention,
+    batch_normalisation,
+    chosen,
+    concatenated,
+    convolution,
+    counted,
+    expanded,
+    folded,
+    gathered,
+    gelu,
+    layer_normalisation,
+    linear,
+    normalised,
+    padded,
+    pooling,
+    reduced,
+    residual,
+    scaled,
+    shuffled,
+    sliced,
+    tiled,
+    together,
+    transposed,
+    two_products,
+)
+
+
+def random_network(
+    seed: int, layers=LAYERS, length: int = 4, most: int = 1500, shape: tuple[int, ...] = ()
+) -> Builder:
+    """A network whose only output is the value `last`; its input has the given shape, or a small
+    one."""
+    build = Builder(seed)
+    last = build.input(
+        *(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4)))
+    )
+    for _ in range(length):
+        following = build.choose(*layers)(build, last)
+        # Sizes stay those that a naive evaluation bears.
+        last = following if 0 < np.prod(build.shape(following)) <= most else last
+    build.last = build.add("Relu", last)
+    return build

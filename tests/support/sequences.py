@@ -3,7 +3,8 @@
 import math
 import random
 
-from loadmaster.placement.decisions import Move, Stay, TensorPlacement
+from loadmaster.core.arrays import Ints
+from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -13,6 +14,22 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
+from loadmaster.placement.timing import MovementTimeline, time_moves
+from loadmaster.placement.verify import broken_placement_rules
+
+
+def holds(sequence: KernelSequence, placement: TensorPlacement, mode: Mode = Mode.ASYNC) -> bool:
+    """Whether the verifier accepts a placement, whatever it takes of the fast memory."""
+    return not any(broken_placement_rules(sequence, placement, 2**62, mode))
+
+
+def replayed(
+    sequence: KernelSequence, placement: TensorPlacement, mode: Mode, limits: Ints
+) -> MovementTimeline:
+    """When kernels and copies of a placement run, which must hold and keep the limits."""
+    assert holds(sequence, placement, mode)
+    assert (fast_bytes(sequence, placement) <= limits).all()
+    return time_moves(sequence, placement)
 
 
 def random_sequence(

@@ -508,6 +508,13 @@ def refusal(use: Callable[[Path], object], path: Path) -> str:
     return ""
 
 
+def test_operands_that_are_missing_are_named_or_cost_the_cut(tmp_path: Path) -> None:
+    shape = (1, 4, 4, 2)
+    assert graph_of(one_operator("PAD", [shape], [], shape, {})).ops[0].axes == ()
+    text = refused(tmp_path, one_operator("CONV_2D", [shape], [], shape, CONV))
+    assert "(CONV_2D): operand 1 is missing: the file is damaged" in text
+
+
 @pytest.mark.slow
 def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
     """Bytes changed, cut out, doubled and swapped: never anything but one of our errors."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.support.efforts import TEST
-from tests.support.layered_networks import random_network
 from tests.support.networks import npu
 from tests.support.onnx_builder import constant, graph_of, node
+from tests.support.random_networks import random_network
 
 import loadmaster as lm
 from loadmaster.workloads.graph import Graph

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from tests.support.layered_networks import random_network
-from tests.support.random_networks import Builder
+from tests.support.random_networks import Builder, random_network
 
 import loadmaster as lm
 from loadmaster.integrations.execute.run import Execution, run_plan
