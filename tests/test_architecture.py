@@ -395,7 +395,7 @@ TOKENS = {
     "planning": 99_555,
     "report": 39_540,
     "targets": 4_990,
-    "workloads": 73_870,
+    "workloads": 73_855,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

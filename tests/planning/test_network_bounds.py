@@ -224,3 +224,15 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
         return bound_of(graph, npu(2, 2**20)).picoseconds
 
     assert picoseconds("table") <= picoseconds("own")
+
+
+def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged() -> None:
+    """Of 5 columns the 2 of the result read the first and the third."""
+    half = 'Resize<coordinate_transformation_mode="asymmetric">'
+    nodes = [f'y = {half}(x, "", scales)', "z = Relu(y)"]
+    scales = constant("scales", [1, 1, 2, 0.5], np.float32)
+    graph = lm.load(model(nodes, [info("x", (1, 2, 12, 5))], ["z"], [scales]))
+    plan = lm.plan(graph, lm.target("edge-npu", ["scratchpad.capacity=1KiB"]), effort="test")
+    traffic = plan.metrics.traffic["dram"]
+    assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)
+    assert lm.verify(plan) == ()

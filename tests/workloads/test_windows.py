@@ -14,7 +14,6 @@ from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import constant, model, node
 
-import loadmaster as lm
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
@@ -378,13 +377,3 @@ def test_shapes_without_elements_are_reshaped_to_nothing() -> None:
 
 def test_a_window_that_needs_padding_only_is_empty() -> None:
     assert Window(0, 1, 1, -3, -3).of(((0, 2),), 5) == (0, 0)
-
-
-def test_pieces_of_what_is_resized_begin_with_all_that_kernels_take() -> None:
-    """In front of the first row a linear kernel takes the second one too, times zero: what lies
-    there must be a number."""
-    scales = constant("scales", [1, 1, 2, 3], np.float32)
-    (op,) = lm.load(
-        model(['y = Resize<mode="linear">(x, , scales)'], {"x": (1, 2, 5, 4)}, ["y"], [scales])
-    ).ops
-    assert op.steps == (1, 1, 2, 3)

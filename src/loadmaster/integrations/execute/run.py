@@ -63,9 +63,10 @@ def in_order(
         waits.done(name)
 
 
-FILLS = 0xFF, 0x7F, 0xFE
+FILLS = 0x7B, 0x4D, 0xFB
 """The bytes of what was never written, one after the other in the orders: floating-point elements
-are no number, large, or far below zero, since an operator may hide one of these."""
+of any width are large, not so large, or far below zero, since an operator may hide one of these.
+All are numbers: kernels multiply elements that do not count by zero, as when they resize."""
 
 
 @dataclass(frozen=True)

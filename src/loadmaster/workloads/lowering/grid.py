@@ -363,13 +363,20 @@ def least_share(graph: Graph, op: Op, access: Access) -> float:
     share = 1.0
     if not op.writes:
         return share
-    result = whole(graph.tensors[op.writes[0].tensor].shape)
+    shape = graph.tensors[op.writes[0].tensor].shape
     for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
         if window.axis >= 0:
-            first, last = window.of(result, extent)
-            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
-            share *= min(1.0, steps, (last - first) / max(1, extent))
+            share *= _elements_read(window, shape, extent) / max(1, extent)
     return share
+
+
+def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
+    """Of an operand's dimension, the elements that some single element of the result needs."""
+    if window.numerator <= window.high - window.low + window.denominator:
+        first, last = window.of(whole(shape), extent)
+        return last - first
+    begins, ends = window.of_each(shape[window.axis], extent)
+    return int((ends - begins).sum())
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:

@@ -25,20 +25,17 @@ def _resize(node: Node) -> Division:
         or len(data) != len(result)
     ):
         return WHOLE
-    windows, steps = [], {}
+    windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
         position = _position(node, before, after, scale)
         if position is None:
             return WHOLE
-        if before == after and scale == 1:
-            windows.append(Window(axis))
-            continue
-        windows.append(_nearby(axis, before, after, position, neighbours))
-        if position[1] < 0 and neighbours[:2] == (Fraction(0), Fraction(1)):
-            # In front of the first element kernels take the second one too, times zero: a piece
-            # goes on to where it counts.
-            steps[axis] = min(after, math.ceil(scale))
-    return divided({0: tuple(windows)}, steps=steps)
+        windows.append(
+            Window(axis)
+            if before == after and scale == 1
+            else _nearby(axis, before, after, position, neighbours)
+        )
+    return divided({0: tuple(windows)})
 
 
 def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
