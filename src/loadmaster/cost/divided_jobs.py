@@ -18,7 +18,7 @@ from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.lowering.grid import least_share
+from loadmaster.workloads.lowering.grid import least_shares
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
 from loadmaster.workloads.lowering.split import WHOLE
@@ -206,7 +206,7 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
     divides = np.array([form is not None for form in network.forms], dtype=np.bool_)[groups]
     analysis = analyse(work, target)
     seconds, joules = divisible_costs(work.jobs, target)
-    shares = [_shares(network, number) for number in range(len(network.fused))]
+    shares = [least_shares(network.graph, group) for group in network.fused]
     storages = {tensor.name: tensor.storage for tensor in work.tensors}
     once = np.array(
         [
@@ -227,15 +227,6 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
         np.where(column, np.minimum(joules + once[:, None] * refill, energy), energy),
         divides,
     )
-
-
-def _shares(network: DivisibleNetwork, number: int) -> dict[str, float]:
-    shares: dict[str, float] = {}
-    for op in network.fused[number].ops:
-        for access in op.reads:
-            storage = network.graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), least_share(network.graph, op, access))
-    return shares
 
 
 def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:

@@ -40,7 +40,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
+from loadmaster.workloads.lowering.grid import Divisible, divisible, least_shares, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, divides_sums
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -411,7 +411,7 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
             if room and form is None and not splits
             else WHOLE
         )
-        found.append(_Group(form, splits, _shares(single, group), cut))
+        found.append(_Group(form, splits, least_shares(single, group), cut))
     return found
 
 
@@ -458,15 +458,6 @@ def _smallest(job: Job, group: _Group) -> Job:
             elements=job.elements // job.nests[0].k,
         )
     return job
-
-
-def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
-    shares: dict[str, float] = {}
-    for op in group.ops:
-        for access in op.reads:
-            storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), least_share(graph, op, access))
-    return shares
 
 
 def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTable:

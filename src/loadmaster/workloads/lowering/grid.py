@@ -310,9 +310,9 @@ def _summed(
 ) -> int:
     """The extent of what an operator sums over, if both of the factors of its only loop nest say
     where they have it; else 0."""
-    if len(group.nests) != 1 or group.nests[0].groups != 1 or group.nests[0].c < 2:
+    nest = group.nests[0] if len(group.nests) == 1 else None
+    if nest is None or nest.groups != 1 or not {nest.input, nest.weight} <= uses.keys():
         return 0
-    nest = group.nests[0]
     found = {
         tuple(
             graph.tensors[name].shape[axis]
@@ -320,10 +320,9 @@ def _summed(
             if window == SUMMED
         )
         for storage in (nest.input, nest.weight)
-        for name, windows in uses.get(storage, [("", ())])
-        if name
+        for name, windows in uses[storage]
     }
-    return nest.c if nest.input in uses and nest.weight in uses and found == {(nest.c,)} else 0
+    return nest.c if found == {(nest.c,)} and nest.c > 1 else 0
 
 
 def _only_first(group: FusedOp) -> bool:
@@ -357,17 +356,19 @@ def _steps(main: Op, rank: int) -> tuple[int, ...]:
     return tuple(steps)
 
 
-def least_share(graph: Graph, op: Op, access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step
-    over the rest, or never reach it."""
-    share = 1.0
-    if not op.writes:
-        return share
-    shape = graph.tensors[op.writes[0].tensor].shape
-    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
-        if window.axis >= 0:
-            share *= _elements_read(window, shape, extent) / max(1, extent)
-    return share
+def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
+    """Share of every storage that some piece of a fused operator reads, however small pieces are:
+    strides may step over the rest, or never reach it. That of the operator that reads most."""
+    shares: dict[str, float] = {}
+    for op in group.ops:
+        for access in op.reads:
+            tensor, share = graph.tensors[access.tensor], 1.0
+            if op.writes:
+                shape = graph.tensors[op.writes[0].tensor].shape
+                for window, extent in zip(access.windows, tensor.shape, strict=False):
+                    share *= _elements_read(window, shape, extent) / max(1, extent)
+            shares[tensor.storage] = max(shares.get(tensor.storage, 0.0), share)
+    return shares
 
 
 def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:

@@ -10,9 +10,6 @@ from dataclasses import replace
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor
 from loadmaster.workloads.window import Window
 
-_FLAT = ("y", "channels")
-"""Loops of a product of two matrices: rows and columns of its result."""
-
 
 def with_leading_dimensions(graph: Graph) -> Graph:
     """Undo the flattening around matrix products: ``x (b, s, k) -> (b s, k) @ w -> (b s, n) -> (b,
@@ -53,10 +50,9 @@ def _unflattened(
         len(rows) < 2
         or flat != tensors[op.writes[0].tensor].shape
         or op.steps
-        or [nest.loops for nest in op.nests] != [_FLAT]
+        or [nest.loops for nest in op.nests] != [("y", "channels")]
     ):
         return None
-    apart = tuple(Window(axis) for axis in range(len(rows)))
     reads, renamed = list[Access](), dict[str, str]()
     for read in op.reads:
         name, windows = read.tensor, list[Window]()
@@ -67,16 +63,18 @@ def _unflattened(
                 windows.append(window)
             else:
                 seen = tensors[name]
-                split = (*seen.shape[:at], *rows, *seen.shape[at + 1 :])
-                key = seen.storage, split
-                if window != Window(0) or read.of_storage or key not in views or name in renamed:
+                apart = views.get((seen.storage, (*seen.shape[:at], *rows, *seen.shape[at + 1 :])))
+                if window != Window(0) or read.of_storage or apart is None or name in renamed:
                     return None
-                renamed[name] = views[key]
-                windows += apart
+                renamed[name] = apart
+                windows += map(Window, range(len(rows)))
         reads.append(replace(read, tensor=renamed.get(name, name), windows=tuple(windows)))
     nest = op.nests[0]
-    factors = [renamed.get(name, name) for name in (nest.input, nest.weight)]
-    loops = (*_FLAT[:1] * len(rows), _FLAT[1])
-    nests = (replace(nest, input=factors[0], weight=factors[1], loops=loops),)
-    axes = [own for axis in op.axes for own in ([len(rows)] if axis else range(len(rows)))]
-    return replace(op, reads=tuple(reads), nests=nests, axes=tuple(axes))
+    own = replace(
+        nest,
+        input=renamed.get(nest.input, nest.input),
+        weight=renamed.get(nest.weight, nest.weight),
+        loops=("y",) * len(rows) + ("channels",),
+    )
+    axes = [each for axis in op.axes for each in ([len(rows)] if axis else range(len(rows)))]
+    return replace(op, reads=tuple(reads), nests=(own,), axes=tuple(axes))

@@ -231,14 +231,13 @@ def without_updates(graph: Graph) -> Graph:
     """
     versions = _Versions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)
-    if not versions.count:
-        return with_leading_dimensions(without_copies(graph))
-    kept = [
-        name for name in versions.count if graph.tensors[name].kind is not TensorKind.ACTIVATION
-    ]
-    outputs = dict.fromkeys(versions.current(name) for name in (*graph.outputs, *kept))
-    made = replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs))
-    return with_leading_dimensions(without_copies(made))
+    if versions.count:
+        kept = [
+            name for name in versions.count if graph.tensors[name].kind is not TensorKind.ACTIVATION
+        ]
+        outputs = dict.fromkeys(versions.current(name) for name in (*graph.outputs, *kept))
+        graph = replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs))
+    return with_leading_dimensions(without_copies(graph))
 
 
 class _Versions:
