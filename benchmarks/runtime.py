@@ -200,7 +200,10 @@ def training(given: argparse.Namespace) -> None:
             _row(network, "-", "-", "-", result["failed"])
             continue
         base = result["unmoved_step_seconds"]
-        equal = "gradients equal" if result["gradients_equal"] else "GRADIENTS DIFFER"
+        equal = "gradients equal"
+        if not result["gradients_equal"]:
+            close = "within" if result["results_close"] else "DIFFER by"
+            equal = f"gradients {close} {result['error']:.1e}"
         _row(
             f"{network}, graphs unmoved",
             _mib(result["unmoved_measured_peak"]),
@@ -312,7 +315,7 @@ def operators(_: argparse.Namespace) -> None:
     from loadmaster import _native
     from loadmaster.integrations.torch_compile.devices import allocator_hook
 
-    allocator_hook.leads()
+    allocator_hook.install_allocator()
 
     def allocated(call: Callable[[], object]) -> int:
         call()
@@ -398,6 +401,12 @@ def _conditions(given: argparse.Namespace) -> str:
         ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
         machine += (
             ", " + subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        )
+        from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory
+
+        link = CudaMemory(torch.device("cuda", 0)).link
+        machine += (
+            f", {link.to_fast / 1e9:.1f} GB/s from host memory, {link.to_slow / 1e9:.1f} to it"
         )
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (

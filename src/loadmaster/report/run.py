@@ -85,9 +85,8 @@ def _equality(result: Mapping[str, Any]) -> str:
         return "are equal bit for bit to those of the unmoved graphs"
     if result["results_close"]:
         blocks = sum(result["kernels_in_blocks"].values())
-        return (
-            f"are within {result['error']:.1e} of the unmoved graphs' ({blocks} kernels in blocks)"
-        )
+        why = f" ({blocks} kernels in blocks)" if blocks else ""
+        return f"are within {result['error']:.1e} of the unmoved graphs'{why}"
     return "DIFFER"
 
 

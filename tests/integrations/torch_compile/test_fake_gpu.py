@@ -9,13 +9,15 @@ until then.
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.steps import Trained  # noqa: E402
+from tests.support.steps import ROWS, WIDTH, Trained  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
+from loadmaster import _native  # noqa: E402
+from loadmaster.core.errors import BudgetError  # noqa: E402
 from loadmaster.integrations.torch_compile import executor  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import cuda_memory  # noqa: E402
+from loadmaster.integrations.torch_compile.devices import allocator_hook, cuda_memory  # noqa: E402
 
 SHARE = 0.65
 
@@ -134,6 +136,33 @@ def test_results_are_right_though_every_copy_is_as_late_as_may_be(streams):
     assert sum(len(stream.made) for stream in streams) >= 4 * len(
         plan.program.copies
     )  # kernels have waited for all
+
+
+def test_kernels_that_do_not_fit_are_refused_and_not_cut(streams):
+    """Blocks are read from a file, and a GPU's slow memory is none."""
+    with pytest.raises(BudgetError, match="too small"):
+        Trained(0.3).step()
+
+
+def test_a_result_goes_when_it_has_been_copied(streams):
+    """Not only when the next kernel has made its own."""
+    trained = Trained(SHARE)
+    trained.step()
+    allocator_hook.install_allocator()
+    _native.start_recording()
+    trained.gradients()
+    seen = _native.stop_recording()
+    live = [
+        sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i)
+        for i in range(len(seen))
+    ]
+    assert max(live) < 2.5 * ROWS * WIDTH * 4  # a dropout's results and what it takes beside them
+
+
+def test_arenas_stay_between_steps(streams):
+    trained = Trained(SHARE)
+    assert trained.step()
+    assert trained.model.standing_arenas == trained.model.plans[0].program.arena.bytes > 0
 
 
 def test_a_copy_that_does_not_wait_for_kernels_is_noticed(streams, monkeypatch):

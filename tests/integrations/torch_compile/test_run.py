@@ -14,13 +14,12 @@ from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import ModelError  # noqa: E402
-from loadmaster.integrations.torch_compile import backend  # noqa: E402
+from loadmaster.integrations.torch_compile import backend, running  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
-from loadmaster.integrations.torch_compile.running import generated  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
 
@@ -39,6 +38,14 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
     call(torch.randn(4096, 64)).sum().backward()
     variant.predict()
     assert variant.predicted == [first.predicted_seconds]
+
+
+@pytest.mark.parametrize(("release", "runs"), [("2.11.0+cu130", True), ("2.10.1", False)])
+def test_releases_of_torch_that_the_runtime_knows(release, runs, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", release)
+    wanted = "there is no module" if runs else r"torch 2\.10\.1 .* needs torch 2\.11 to 2\.13;"
+    with pytest.raises(ModelError, match=wanted):
+        running.run("nowhere:at_all", None, False, "cpu", {}, 1, False)
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
@@ -94,10 +101,10 @@ def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_p
     monkeypatch.setattr(generation, "_write_weights", lambda spot, path: 2000)
     monkeypatch.setattr(generation, "_started", lambda *_: way)
     monkeypatch.setattr(generation, "_bandwidth", lambda path: 1.0)
-    result = generated("made:up", 2, "50%", tmp_path, with_rivals=False)
+    result = running.generated("made:up", 2, "50%", tmp_path, with_rivals=False)
     assert (result["budget"], result["budget_kept"]) == (1000, True)
     way.figures = lambda: times | {"measured_peak": 1001 + STATED}
-    assert not generated("made:up", 2, "50%", tmp_path, with_rivals=False)["budget_kept"]
+    assert not running.generated("made:up", 2, "50%", tmp_path, with_rivals=False)["budget_kept"]
 
 
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):

@@ -367,6 +367,12 @@ class Model:
         return sum(program.arena.bytes for program in self._programs)
 
     @property
+    def standing_arenas(self) -> int:
+        """Bytes of arenas that keep their memory between steps, as those of a GPU do."""
+        memory = self._memory
+        return 0 if memory is None or memory.shrinks else self._arena_bytes
+
+    @property
     def _in_arenas(self) -> list[Session]:
         """Runs under way whose tensors wait in an arena."""
         waiting = list(self._waiting)

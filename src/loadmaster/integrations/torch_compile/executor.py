@@ -564,6 +564,7 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
                 elif value.untyped_storage().data_ptr() != result.address:
                     result.planned.copy_(value)
                     times.copied_results += 1
+                del value  # what was copied would take memory beside the next kernel's results
             del out
             now, before = time.perf_counter(), now
             seconds[k] = now - before

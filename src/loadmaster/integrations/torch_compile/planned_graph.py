@@ -289,7 +289,11 @@ class PlannedGraph:
             most = max(map(captured.operand_bytes, captured.calls), default=0)
             self.model.make_room_for_trials(most, about, captured.device)
         self.versions = Versions(
-            self.traced, self._movable(), memory.link, self.model.profiles, about
+            self.traced,
+            self._movable(),
+            memory.link,
+            self.model.profiles,
+            None if memory.file is None else about,  # blocks are read from a file
         )
         self.traced = self.versions.whole
         unmoved = self._problem(self.traced, Surroundings(), frozenset())
@@ -345,7 +349,8 @@ class PlannedGraph:
         around, settings = self.model.surroundings(self, self._mine.values()), self.model.settings
         search, failed = None, 0
         for version in self.versions.finer(
-            around.budget, lambda whole: self._problem(whole, around, movable)
+            None if self.memory.file is None else around.budget,
+            lambda whole: self._problem(whole, around, movable),
         ):
             search = Search(
                 cache(partial(self._problem, version, around)),

@@ -13,6 +13,9 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
+OLDEST = (2, 11)
+"""Release of torch from which on the runtime works."""
+
 
 def run(
     spot: str,
@@ -41,7 +44,7 @@ def run(
         The budget cannot be kept.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    require_torch()
+    require_torch(OLDEST)
     import torch
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
@@ -80,7 +83,7 @@ def generated(
     """Generate tokens with the language model that a factory makes; see
     `compare.generation.generate`."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    require_torch()
+    require_torch(OLDEST)
     from loadmaster.integrations.torch_compile.compare.generation import generate
     from loadmaster.integrations.torch_compile.compare.measurement import STATED
 

@@ -11,6 +11,7 @@ that it makes has values.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -83,18 +84,19 @@ def factory_of(
         return _called(_found(spot), batch, dims or {})
 
 
-def require_torch() -> None:
-    """Raise `ModelError` if torch is not there, or not of the release that this version knows."""
+def require_torch(oldest: tuple[int, int] = VERSION) -> None:
+    """Raise `ModelError` if torch is not there, is older, or newer than this version knows."""
     try:
         import torch
     except ImportError as error:
         raise ModelError(
             f"torch is not installed ({error}): install it with pip install 'loadmaster[torch]'"
         ) from None
-    if tuple(torch.__version__.split(".")[:2]) != tuple(map(str, VERSION)):
-        wanted = ".".join(map(str, VERSION))
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if not oldest <= release <= VERSION:
+        wanted = " to ".join(".".join(map(str, of)) for of in sorted({oldest, VERSION}))
         raise ModelError(
-            f"torch {torch.__version__} is installed: this version reads traces of torch {wanted};"
+            f"torch {torch.__version__} is installed: this needs torch {wanted};"
             " install loadmaster[torch]"
         )
 
