@@ -131,12 +131,12 @@ def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fet
     out = {
         copy.tensor: jobs + number
         for number, copy in enumerate(placement.copies)
-        if not copy.to_fast
+        if copy.memory == 0
     }
-    assert len(out) == sum(not copy.to_fast for copy in placement.copies)
+    assert len(out) == sum(copy.memory == 0 for copy in placement.copies)
     assert set(out) >= {t for t, tensor in enumerate(work.tensors) if tensor.is_output}
     for copy in placement.copies:
-        if copy.to_fast and work.tensors[copy.tensor].producer >= 0:
+        if copy.memory == 1 and work.tensors[copy.tensor].producer >= 0:
             assert out[copy.tensor] in copy.after
     assert not placement.used[0].any()
     assert replayed.makespan <= timeline.makespan

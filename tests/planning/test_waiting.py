@@ -34,7 +34,7 @@ def packed(stays: list[tuple[Residence, int, int]]) -> Packed:
 
 
 def test_jobs_wait_for_producers_and_for_copies() -> None:
-    copy = Copy(0, True, after=(0,), before=(2,))
+    copy = Copy(0, 0, 1, after=(0,), before=(2,))
     assert waits([job(0), job(1, 0), job(2)], schedule(0, 0, 0), placement(copy), []) == (
         (),
         (0,),

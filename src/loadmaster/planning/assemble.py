@@ -404,15 +404,15 @@ class _Writer:
 
     def copies(self) -> list[PlannedTransfer]:
         """Transfers of the copy engine."""
-        main, fast = self._target.main.name, self._target.fast.name if self._target.fast else ""
-        copies, tasks = self._placement.copies, slice(len(self._workload.jobs), None)
+        memories, copies = self._target.memories, self._placement.copies
+        tasks = slice(len(self._workload.jobs), None)
         tensors = [self._workload.tensors[copy.tensor] for copy in copies]
         return records_of(
             PlannedTransfer,
             len(copies),
             [tensor.name for tensor in tensors],
-            [main if copy.to_fast else fast for copy in copies],
-            [fast if copy.to_fast else main for copy in copies],
+            [memories[copy.source].name for copy in copies],
+            [memories[copy.memory].name for copy in copies],
             [tensor.bytes for tensor in tensors],
             self._start[tasks],
             self._end[tasks],

@@ -95,23 +95,15 @@ def _copy_times(
     # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two
     # together.
     assert target.copy is not None
-    assert target.fast is not None
     rows = []
     for copy in placement.copies:
         size = tensors[copy.tensor].bytes
-        if copy.to_fast:
-            engine, main, fast = (
-                target.copy.asynchronous_to_fast,
-                target.main.read_bandwidth,
-                target.fast.write_bandwidth,
-            )
-        else:
-            engine, main, fast = (
-                target.copy.asynchronous_to_main,
-                target.main.write_bandwidth,
-                target.fast.read_bandwidth,
-            )
-        rows.append((size / min(engine, main, fast), size / main, size / fast, size, size))
+        links = [0.0] * len(target.memories)
+        links[copy.source] = size / target.memories[copy.source].read_bandwidth
+        links[copy.memory] = size / target.memories[copy.memory].write_bandwidth
+        engine = size / target.copy.overlapping(copy.memory)
+        moved = [size * (number in (copy.source, copy.memory)) for number in range(len(links))]
+        rows.append((max(engine, *links), *links, *moved))
     table = np.array(rows)
     duration = whole_picoseconds(table[:, :1])[:, 0]
     return duration, table[:, 1:] / (duration[:, None] / PICOSECONDS)

@@ -12,7 +12,7 @@ from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 class Score(NamedTuple):
     """What plans are compared by, field by field: smaller is better.
 
-    Bytes of main memory that are wanting, picoseconds of lateness of all mini-batches together, the
+    Bytes of memory 0 that are wanting, picoseconds of lateness of all mini-batches together, the
     objective (picoseconds, femtojoules, or their product), and the makespan in picoseconds.
     """
 
@@ -40,18 +40,19 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor's copy between main and fast memory, a task of its own: after some tasks, before
-    some jobs."""
+    """A tensor's copy from one memory to another, a task of its own: after some tasks, before some
+    jobs."""
 
     tensor: int
-    to_fast: bool
+    source: int
+    memory: int
     after: tuple[int, ...]
     before: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Residence:
-    """A stay of a tensor in the main (0) or fast (1) memory.
+    """A stay of a tensor in a memory.
 
     It lasts from the start of task ``writer`` (-1: from the beginning) until the last of ``users``
     ends, or to the end of the plan if the tensor must be found there afterwards. Tasks are jobs,
@@ -160,7 +161,7 @@ class Packed:
 @dataclass(frozen=True)
 class Solution:
     """Decisions that fit together: simulated, with an address for everything; ``packed`` is by
-    memory, main first.
+    memory.
 
     ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells
     how it was found: the score of every improvement, with the evaluations made up to then.

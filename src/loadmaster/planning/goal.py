@@ -185,7 +185,7 @@ def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
     result = end[:jobs].copy()
     for number, copy in enumerate(copies):
         tensor = workload.tensors[copy.tensor]
-        if tensor.is_output and not copy.to_fast and tensor.producer >= 0:
+        if tensor.is_output and copy.memory == 0 and tensor.producer >= 0:
             result[tensor.producer] = max(result[tensor.producer], end[jobs + number])
     return result
 

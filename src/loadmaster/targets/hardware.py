@@ -118,6 +118,10 @@ class CopyEngine:
     asynchronous_to_main: float
     shared: bool = False
 
+    def overlapping(self, memory: int) -> float:
+        """Bandwidth of copies into a memory while cores compute."""
+        return (self.asynchronous_to_main, self.asynchronous_to_fast)[memory]
+
 
 @dataclass(frozen=True)
 class Target:

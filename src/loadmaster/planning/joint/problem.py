@@ -355,12 +355,13 @@ class JointProblem:
         its earlier stay must be over."""
         tensor = int(run.stay_tensor[stay])
         if out:
-            return Copy(tensor, False, (int(self._producer[tensor]),), ())
+            return Copy(tensor, 1, 0, (int(self._producer[tensor]),), ())
         again = stay > 0 and run.stay_tensor[stay - 1] == tensor
         there = (writer[tensor],) if writer[tensor] >= 0 else ()
         return Copy(
             tensor,
-            True,
+            0,
+            1,
             tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
             tuple(users[stay]),
         )
@@ -401,8 +402,8 @@ def _native_problem(
         urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
         read=np.array([memory.read_bandwidth for memory in target.memories]),
         write=np.array([memory.write_bandwidth for memory in target.memories]),
-        engine=target.copy.asynchronous_to_fast if target.copy else 0.0,
-        engine_back=target.copy.asynchronous_to_main if target.copy else 0.0,
+        engine=target.copy.overlapping(1) if target.copy else 0.0,
+        engine_back=target.copy.overlapping(0) if target.copy else 0.0,
         capacity=fast.capacity,
         in_place=main.in_place,
     )

@@ -185,7 +185,9 @@ class _Writer:
                 if into
                 else list(self._order[due : due + 1]) * wait_for_copies_back
             )
-            copies.append(Copy(stay.tensor, bool(into), tuple(dict.fromkeys(after)), tuple(before)))
+            copies.append(
+                Copy(stay.tensor, 1 - into, into, tuple(dict.fromkeys(after)), tuple(before))
+            )
         return Placement(used, tuple(copies), tuple(self._residences()))
 
     def _residences(self) -> Iterator[Residence]:
