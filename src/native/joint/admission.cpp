@@ -1,7 +1,7 @@
 #include "common/index_set.hpp"
 #include "joint/joint.hpp"
 #include "joint/times.hpp"
-#include "simulation/fluid.hpp"
+#include "simulation/event_engine.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,14 +19,13 @@ namespace {
 
 // Jobs ready before their turn that are looked at when a core is idle.
 constexpr std::size_t kEarlyLooks = 16;
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 class Simulation {
   public:
     Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
         const Stays &stays, const Options &options)
         : work_(work), machine_(machine), order_(order), stays_(stays), options_(options),
-          profile_(stays.used), times_(job_times(work, machine, stays)), fluid_(kLinks, kLinks),
+          profile_(stays.used), times_(job_times(work, machine, stays)), events_(kLinks, kLinks),
           ready_(work.jobs), early_(work.jobs), limit_(options.filled_bytes) {
         // Operands that jobs have to have there may take more than is to be filled.
         if (!machine.in_place)
@@ -45,38 +44,32 @@ class Simulation {
         result_.core.assign(work_.jobs, -1);
         result_.start.assign(tasks, -1);
         result_.end.assign(tasks, -1);
-        std::vector<Running> finished;
         std::size_t done = 0;
-        for (;;) {
-            while (!arrivals_.empty() && arrivals_.back() <= now_) arrivals_.pop_back();
-            for (; !later_.empty() && later_.top().first <= now_; later_.pop())
-                ready_.insert(position_[later_.top().second]);
-            admit_in_turn();
-            start_copy(false);
-            start_jobs();
-            if (admit_early()) start_jobs();
-            if (std::isfinite(options_.fetch_lead)) start_copy(true);
-            const std::int64_t next = next_arrival();
-            if (fluid_.empty()) {
-                if (next == kNever) break;
-                now_ = next;
-                continue;
-            }
-            fluid_.share();
-            const std::int64_t step = std::min(fluid_.until_next_end(), next - now_);
-            now_ += step;
-            fluid_.advance(step, finished);
-            for (const Running &run : finished) {
+        events_.run([&] { start(); }, [&] { return next_arrival(); }, [](std::int64_t) {},
+            [&](const Running &run) {
                 finish(static_cast<std::size_t>(run.task), run.resource);
                 ++done;
-            }
-        }
-        if (done == tasks) result_.makespan = now_;
+            });
+        if (done == tasks) result_.makespan = now();
         list_copies();
         return std::move(result_);
     }
 
   private:
+    // Everything that may start now: in turn, then before its turn, then copies of low priority.
+    void start() {
+        while (!arrivals_.empty() && arrivals_.back() <= now()) arrivals_.pop_back();
+        for (; !later_.empty() && later_.top().first <= now(); later_.pop())
+            ready_.insert(position_[later_.top().second]);
+        admit_in_turn();
+        start_copy(false);
+        start_jobs();
+        if (admit_early()) start_jobs();
+        if (std::isfinite(options_.fetch_lead)) start_copy(true);
+    }
+
+    std::int64_t now() const { return events_.now(); }
+
     // When the next job is released, or the next tensor comes.
     std::int64_t next_arrival() const {
         return std::min(later_.empty() ? kNever : later_.top().first,
@@ -241,7 +234,7 @@ class Simulation {
         for (std::size_t at = early_.from(0); idle > 0 && looks > 0 && at != IndexSet::none;
             --looks, at = early_.from(at + 1)) {
             const std::int64_t position = static_cast<std::int64_t>(at), job = order_[at];
-            if (work_.release[job] > now_ || held_back(position)) continue;
+            if (work_.release[job] > now() || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
             if (reserved_ + room > limit_) continue;
             std::int64_t *first = &profile_[next_], *last = &profile_[position];
@@ -286,7 +279,7 @@ class Simulation {
     bool in_the_way(std::size_t copy) const {
         for (std::size_t link = 0; link < kLinks; ++link) {
             double load = copy_demand_[copy * kLinks + link];
-            for (const Running &run : fluid_.running()) load += run.demand[link];
+            for (const Running &run : events_.running()) load += run.demand[link];
             if (load > 1.0 + 1e-9 && load > copy_demand_[copy * kLinks + link]) return true;
         }
         return false;
@@ -295,23 +288,23 @@ class Simulation {
     void start_copy(std::size_t copy) {
         const std::size_t task = work_.jobs + copy;
         busy_[work_.cores] = 1;
-        result_.start[task] = now_;
-        fluid_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores),
+        result_.start[task] = now();
+        events_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores),
             copy_duration_[copy], &copy_demand_[copy * kLinks]);
     }
 
     // Whether a tensor has come, or once it is made is in main memory too.
     bool in_main(std::int64_t tensor) const {
         const std::int64_t producer = work_.producer[tensor];
-        return producer < 0 ? work_.available[tensor] <= now_
+        return producer < 0 ? work_.available[tensor] <= now()
                             : (machine_.in_place ? result_.end[producer] >= 0 : left_[tensor] != 0);
     }
 
     void start_jobs() {
-        std::fill(free_at_.begin(), free_at_.end(), static_cast<double>(now_));
+        std::fill(free_at_.begin(), free_at_.end(), static_cast<double>(now()));
         std::fill(load_.begin(), load_.end(), 0.0);
         std::size_t idle = work_.cores;
-        for (const Running &run : fluid_.running()) {
+        for (const Running &run : events_.running()) {
             for (std::size_t link = 0; link < kLinks; ++link) load_[link] += run.demand[link];
             if (run.resource < static_cast<std::int32_t>(work_.cores)) {
                 free_at_[run.resource] += run.remaining / run.speed;
@@ -347,9 +340,9 @@ class Simulation {
             --idle;
             started = true;
             result_.core[job] = static_cast<std::int32_t>(core);
-            result_.start[job] = now_;
+            result_.start[job] = now();
             for (std::size_t link = 0; link < kLinks; ++link) load_[link] += demand[link];
-            fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core),
+            events_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core),
                 duration[core], demand);
         }
     }
@@ -373,7 +366,7 @@ class Simulation {
 
     // What a job waits for is there; it may still have to wait for its own time.
     void make_ready(std::int64_t job) {
-        if (work_.release[job] <= now_)
+        if (work_.release[job] <= now())
             ready_.insert(position_[job]);
         else
             later_.emplace(work_.release[job], job);
@@ -381,7 +374,7 @@ class Simulation {
 
     void finish(std::size_t task, std::int32_t resource) {
         busy_[resource] = 0;
-        result_.end[task] = now_;
+        result_.end[task] = now();
         if (task >= work_.jobs) {
             const std::int64_t s = copies_[task - work_.jobs];
             if (task - work_.jobs < fetches_) {
@@ -418,7 +411,7 @@ class Simulation {
     std::vector<std::int64_t> profile_; // bytes taken at every position, those of jobs that went
                                         // before their turn included
     Times times_;
-    Fluid fluid_;
+    EventEngine events_;
     Admission result_;
     std::vector<std::int64_t> copy_duration_, users_, waiting_;
     std::vector<double> copy_demand_, free_at_, load_ = std::vector<double>(kLinks);
@@ -441,7 +434,7 @@ class Simulation {
     std::unordered_map<std::int64_t, std::size_t> way_out_; // of a stay, the copy to main memory
     std::vector<char> left_; // tensors that were copied to main memory
     std::int64_t limit_;     // bytes that may be full
-    std::int64_t reserved_ = 0, now_ = 0, jobs_done_ = 0;
+    std::int64_t reserved_ = 0, jobs_done_ = 0;
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-#include "simulation/fluid.hpp"
+#include "simulation/event_engine.hpp"
 #include "simulation/kernels.hpp"
 
 #include <functional>
@@ -44,10 +44,10 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     std::vector<std::int64_t> waiting = successors.predecessor_counts();
     Ready ready;
     Later later;
-    std::int64_t now = 0;
+    EventEngine events(links, links);
     // What a task waits for is there; it may still have to wait for its own time.
     const auto enable = [&](std::int64_t task) {
-        if (release[task] <= now)
+        if (release[task] <= events.now())
             ready.emplace(priority[task], -task);
         else
             later.emplace(release[task], task);
@@ -55,18 +55,16 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     for (std::int64_t task = 0; task < tasks; ++task)
         if (waiting[task] == 0) enable(task);
 
-    Fluid fluid(links, links);
-    std::vector<Running> finished;
     std::vector<char> busy(cores, 0);
     std::vector<double> free_at(cores, 0.0);
     std::vector<std::pair<double, std::int64_t>> held;
-    for (;;) {
-        for (; !later.empty() && later.top().first <= now; later.pop())
+    const auto start = [&] {
+        for (; !later.empty() && later.top().first <= events.now(); later.pop())
             ready.emplace(priority[later.top().second], -later.top().second);
-        std::fill(free_at.begin(), free_at.end(), static_cast<double>(now));
-        for (const Running &run : fluid.running())
+        std::fill(free_at.begin(), free_at.end(), static_cast<double>(events.now()));
+        for (const Running &run : events.running())
             free_at[run.resource] += run.remaining / run.speed;
-        std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
+        std::int32_t idle = cores - static_cast<std::int32_t>(events.running().size());
         // As in `start_jobs` of joint/admission.cpp. A task that would rather wait for a busy core
         // books it, so that the tasks after it see it as taken. Looking at a few tasks per core
         // bounds the work of an event; when nothing runs, the first task looked at always starts.
@@ -84,31 +82,22 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
             busy[choice.core] = 1;
             --idle;
             result.core[task] = choice.core;
-            result.start[task] = now;
+            result.start[task] = events.now();
             result.order.push_back(task);
             const std::int64_t cell = task * cores + choice.core;
-            fluid.add(task, choice.core, duration[cell], &demand[cell * links]);
+            events.add(task, choice.core, duration[cell], &demand[cell * links]);
         }
         for (const auto &item : held) ready.push(item);
-        if (fluid.empty()) {
-            if (later.empty()) break;
-            now = later.top().first;
-            continue;
-        }
-        fluid.share();
-        std::int64_t step = fluid.until_next_end();
-        if (!later.empty()) step = std::min(step, later.top().first - now);
-        now += step;
-        fluid.advance(step, finished);
-        for (const Running &run : finished) {
+    };
+    events.run(
+        start, [&] { return later.empty() ? kNever : later.top().first; }, [](std::int64_t) {},
+        [&](const Running &run) {
             busy[run.resource] = 0;
-            result.end[run.task] = now;
-            result.makespan = now;
+            result.end[run.task] = result.makespan = events.now();
             for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
                 ++i)
                 if (--waiting[successors.next[i]] == 0) enable(successors.next[i]);
-        }
-    }
+        });
     return result;
 }
 

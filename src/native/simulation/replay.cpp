@@ -1,4 +1,4 @@
-#include "simulation/fluid.hpp"
+#include "simulation/event_engine.hpp"
 #include "simulation/kernels.hpp"
 
 namespace loadmaster {
@@ -17,34 +17,32 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
     std::vector<char> busy(resources, 0);
     std::vector<std::int64_t> waiting = successors.predecessor_counts();
 
-    Fluid fluid(links, columns);
-    std::vector<Running> finished;
-    std::int64_t now = 0;
-    for (;;) {
+    EventEngine events(links, columns);
+    const auto start = [&] {
         for (std::int32_t r = 0; r < resources; ++r) {
             if (busy[r] || head[r] == queue[r].size() || waiting[queue[r][head[r]]] > 0) continue;
             const std::int64_t task = queue[r][head[r]++];
             busy[r] = 1;
-            result.start[task] = now;
-            fluid.add(task, r, duration[task], &demand[task * columns]);
+            result.start[task] = events.now();
+            events.add(task, r, duration[task], &demand[task * columns]);
         }
-        fluid.share();
-        const std::int64_t step = fluid.empty() ? 0 : fluid.until_next_end();
-        fluid.meter(step);
-        result.time.push_back(now);
-        result.used.insert(result.used.end(), fluid.used().begin(), fluid.used().end());
-        if (fluid.empty()) break;
-        now += step;
-        fluid.advance(step, finished);
-        for (const Running &run : finished) {
+    };
+    const auto meter = [&](std::int64_t step) {
+        events.meter(step);
+        result.time.push_back(events.now());
+        result.used.insert(result.used.end(), events.used().begin(), events.used().end());
+    };
+    events.run(
+        start, [] { return kNever; }, meter,
+        [&](const Running &run) {
             busy[run.resource] = 0;
-            result.end[run.task] = now;
+            result.end[run.task] = events.now();
             ++result.completed;
             for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
                 ++i)
                 --waiting[successors.next[i]];
-        }
-    }
+        });
+    meter(0);
     return result;
 }
 

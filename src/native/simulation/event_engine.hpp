@@ -1,5 +1,6 @@
-// Tasks that run at once share links: the bandwidth allocator of M3E (HPCA 2022), for any number of
-// links.
+// The event engine: tasks that run at once share links, as in the bandwidth allocator of M3E (HPCA
+// 2022), for any number of links. List scheduling, replay and joint evaluation say what starts
+// when.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <vector>
 
 namespace loadmaster {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // A task occupies its resource until `remaining` picoseconds of work at full speed are done.
 struct Running {
@@ -27,30 +30,41 @@ struct Running {
 //
 // Time passes in whole picoseconds, rounded up at every event: a task never ends before its work is
 // done, and where nothing is shared the arithmetic is exact.
-class Fluid {
+class EventEngine {
   public:
-    Fluid(std::size_t links, std::size_t columns) : load_(links), used_(columns) {}
+    EventEngine(std::size_t links, std::size_t columns) : load_(links), used_(columns) {}
 
     void add(
         std::int64_t task, std::int32_t resource, std::int64_t picoseconds, const double *demand) {
         running_.push_back({task, resource, static_cast<double>(picoseconds), demand, 1.0});
     }
 
-    bool empty() const { return running_.empty(); }
+    std::int64_t now() const { return now_; } // picoseconds since the start
     const std::vector<Running> &running() const { return running_; }
     // What is used of each column over the next step (of a link: the share of its time); valid
     // after `meter`.
     const std::vector<double> &used() const { return used_; }
 
-    void share() {
-        std::fill(load_.begin(), load_.end(), 0.0);
-        for (const Running &run : running_)
-            for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
-        for (Running &run : running_) {
-            double busiest = 1.0;
-            for (std::size_t link = 0; link < load_.size(); ++link)
-                if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
-            run.speed = 1.0 / busiest;
+    // Run to the end, one event after another: `start()` starts what may start now, `next()` is
+    // when something comes (or `kNever`), `pass(step)` sees a step before it is made, and
+    // `end(run)` what has ended with it, in the order in which it was started.
+    template <typename Start, typename Next, typename Pass, typename End>
+    void run(Start &&start, Next &&next, Pass &&pass, End &&end) {
+        std::vector<Running> finished;
+        for (;;) {
+            start();
+            const std::int64_t arrival = next();
+            if (running_.empty()) {
+                if (arrival == kNever) return;
+                now_ = arrival;
+                continue;
+            }
+            share();
+            const std::int64_t step = std::min(until_next_end(), arrival - now_);
+            pass(step);
+            now_ += step;
+            advance(step, finished);
+            for (const Running &run : finished) end(run);
         }
     }
 
@@ -63,6 +77,19 @@ class Fluid {
             const double progress = std::min(run.speed, run.remaining / static_cast<double>(step));
             for (std::size_t column = 0; column < used_.size(); ++column)
                 used_[column] += run.demand[column] * progress;
+        }
+    }
+
+  private:
+    void share() {
+        std::fill(load_.begin(), load_.end(), 0.0);
+        for (const Running &run : running_)
+            for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
+        for (Running &run : running_) {
+            double busiest = 1.0;
+            for (std::size_t link = 0; link < load_.size(); ++link)
+                if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
+            run.speed = 1.0 / busiest;
         }
     }
 
@@ -88,11 +115,11 @@ class Fluid {
         running_.resize(kept);
     }
 
-  private:
     // Picoseconds that floating point may leave of work that is done.
     static constexpr double kRounding = 1e-6;
     std::vector<Running> running_;
     std::vector<double> load_, used_;
+    std::int64_t now_ = 0;
 };
 
 } // namespace loadmaster
