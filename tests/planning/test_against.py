@@ -20,7 +20,7 @@ from tests.planning.test_mutations import (
     with_box,
     with_records,
 )
-from tests.support.cut_networks import convolutions, cut_network, recomputing_plan
+from tests.support.cut_networks import convolutions, cut_network
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
 from tests.support.networks import GraphBuilder, npu
@@ -603,11 +603,9 @@ def sums_shortened(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 @cache
 def in_pieces(kind: str) -> tuple[list[Graph], Plan]:
-    """Plans of pieces: some recompute rows, some add to the sums of others."""
+    """Plans of pieces, of which some add to the sums of others."""
     if kind == "sums":
         return [summed_network(4)[1]], summed_plan()
-    if kind == "recomputed":
-        return [convolutions(rows=24, strides=(1, 1, 1), skip=False)], recomputing_plan()
     return forged(kind)
 
 
@@ -617,7 +615,6 @@ def in_pieces(kind: str) -> tuple[list[Graph], Plan]:
         (reads_dropped, "pieces"),
         (reads_dropped, "sums"),
         (boxes_moved, "pieces"),
-        (boxes_moved, "recomputed"),
         (boxes_moved, "sums"),
         (sums_shortened, "sums"),
     ],

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.support.cut_networks import recomputing_plan
+from tests.support.cut_networks import cut_plan
 from tests.support.edits import (
     COPYING,
     SHARED,
@@ -49,8 +49,8 @@ EXCHANGED = [
     )
 ]
 LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
-AGAIN = recomputing_plan()
-OWNER = next(job for job in AGAIN.jobs if job.owns and job.tile == 1)
+CUT = cut_plan()
+PIECE = next(job for job in CUT.jobs if job.ranges and job.tile == 1)
 SUMMED = summed_plan()
 SUMS = {tensor.name: tensor for tensor in SUMMED.tensors if tensor.summed}
 LAST = next(
@@ -78,13 +78,6 @@ def with_sums_for(name: str) -> Plan:
     """A job reads the sums that the last piece of a chain reads, as that does."""
     mine = next(operand for operand in LAST.reads if operand.tensor == BEFORE.name)
     return edit(SUMMED, "jobs", named(name), reads=(*STRANGER.reads, mine))
-
-
-def owning(first: int, last: int) -> Plan:
-    """A piece that is said to own rows from so many after where it begins to own until so many
-    after where it ends."""
-    rows = tuple((a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(OWNER.owns))
-    return edit(AGAIN, "jobs", named(OWNER.name), owns=rows)
 
 
 assert SHARED.target.fast is not None
@@ -406,36 +399,25 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"range"},
         "tensor 'net/w'",
     ),
-    "piece that owns what it does not make": (
-        owning(OWNER.ranges[2][0] - OWNER.owns[2][0] - 1, 0),
-        {"piece", "part", "work", "rate"},
-        "of which it does not make all",
-    ),
-    "whole job that owns a part": (
-        edit(SHARED, "jobs", named("net/fc@0"), owns=((0, 1),)),
+    "whole job that sums a part": (
+        edit(SHARED, "jobs", named("net/fc@0"), summed=(0, 1)),
         {"range"},
         "and not which part it makes",
     ),
-    "owned part beyond the shape": (owning(0, 99), {"range"}, "what it owns"),
     "write that is a part": (
         edit(
-            AGAIN,
+            CUT,
             "jobs",
-            named(OWNER.name),
-            writes=tuple(replace(x, ranges=OWNER.owns) for x in OWNER.writes),
+            named(PIECE.name),
+            writes=tuple(replace(x, ranges=PIECE.ranges) for x in PIECE.writes),
         ),
         {"range"},
-        f"job '{OWNER.name}' writes a part of",
+        f"job '{PIECE.name}' writes a part of",
     ),
     "operand that is read twice": (
-        edit(AGAIN, "jobs", named(OWNER.name), reads=(*OWNER.reads, OWNER.reads[0])),
+        edit(CUT, "jobs", named(PIECE.name), reads=(*PIECE.reads, PIECE.reads[0])),
         {"read", "stream"},
-        f"job '{OWNER.name}': the boxes that it reads of 'x' overlap",
-    ),
-    "recomputed for nobody": (
-        recomputing_plan(more=1),
-        {"recomputed"},
-        "nobody reads all of the rest",
+        f"job '{PIECE.name}': the boxes that it reads of",
     ),
     # Space.
     "too few bytes": (

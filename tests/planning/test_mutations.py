@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from tests.support.cut_networks import cut_plan, recomputing_plan
+from tests.support.cut_networks import cut_plan
 from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
@@ -41,8 +41,6 @@ def planned(kind: str) -> Plan:
         return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort=TEST)
     if kind == "pieces":
         return cut_plan(2)
-    if kind == "recomputed":
-        return recomputing_plan()
     if kind == "tiles":
         return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, effort=TEST)
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort=TEST)
@@ -129,27 +127,6 @@ def pieces_without_ranges(plan: Plan) -> Mutations:
             )
 
 
-def marks_changed(plan: Plan) -> Mutations:
-    """Each piece that recomputes something does not say so, or owns a row more or less at either
-    end."""
-    for job in plan.jobs:
-        if job.owns:
-            moves = ((-1, 0), (1, 0), (0, -1))
-            rows = [
-                tuple(
-                    (a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(job.owns)
-                )
-                for first, last in moves
-            ]
-            for owns in ((), *rows):
-                yield (
-                    job.name,
-                    with_records(
-                        plan, "jobs", lambda j, w=job, o=owns: replace(j, owns=o) if j is w else j
-                    ),
-                )
-
-
 def with_box(plan: Plan, job: PlannedJob, operand: PlannedOperand, ranges: Ranges) -> Plan:
     """The plan in which a job reads another box of a tensor."""
     reads = tuple(replace(x, ranges=ranges) if x is operand else x for x in job.reads)
@@ -210,19 +187,18 @@ def operands_twice(plan: Plan) -> Mutations:
 
 
 HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], set[str], tuple[str, ...]]] = {
-    "pieces that make another part": (pieces_moved, {"piece", "range"}, ("pieces", "recomputed")),
-    "parts that hold another part": (parts_moved, {"part", "range"}, ("pieces", "recomputed")),
+    "pieces that make another part": (pieces_moved, {"piece", "range"}, ("pieces",)),
+    "parts that hold another part": (parts_moved, {"part", "range"}, ("pieces",)),
     "tiles that hold other channels": (channels_moved, {"part", "range"}, ("tiles",)),
-    "pieces without ranges": (pieces_without_ranges, {"range"}, ("pieces", "recomputed")),
-    "marks of what is recomputed": (marks_changed, {"piece"}, ("recomputed",)),
-    "operands beyond their tensors": (operands_beyond, {"range"}, ("pieces", "recomputed")),
+    "pieces without ranges": (pieces_without_ranges, {"range"}, ("pieces",)),
+    "operands beyond their tensors": (operands_beyond, {"range"}, ("pieces",)),
     "operands that leave a hole": (operands_with_holes, {"read"}, ("pieces",)),
     "operands that are read twice": (operands_twice, {"read"}, ("pieces",)),
 }
 """Mutations, the rules of which each of them must break one, and the plans that offer any."""
 
 
-@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces", "recomputed"])
+@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces"])
 def test_the_plans_hold_before_they_are_changed(kind: str) -> None:
     assert verify(planned(kind)) == ()
 

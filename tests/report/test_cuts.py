@@ -7,10 +7,9 @@ import re
 from dataclasses import replace
 from functools import cache
 
-import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.planning.test_mutations import planned
-from tests.support.cut_networks import convolutions, cut_plan, recomputing_plan
+from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.report_pages import charts, models
@@ -91,27 +90,6 @@ def row_results(plan: Plan, job: PlannedJob) -> set[str]:
         o.tensor for other in plan.jobs if other.operators == job.operators for o in other.writes
     )
     return {storages[name] for name in written if name in storages}
-
-
-def test_rows_that_are_made_twice_are_told_of_their_operator_and_of_each_piece() -> None:
-    """Bands of 8 of 24 rows, of which two make 4 and 2 rows more: of the last operator none."""
-    plan = recomputing_plan()
-    cuts = cuts_of(plan)
-    assert [row["recomputed"] for row in cuts.to_json()] == pytest.approx([8 / 24, 4 / 24, 0])
-    assert ["recomputed" in cuts.why(operator) for operator in cuts.operators] == [
-        True,
-        True,
-        False,
-    ]
-    assert "33.3% recomputed" in cuts.why(cuts.operators[0])
-    (second,) = (
-        job for job in plan.jobs if job.tile == 1 and job.operators[0] == cuts.operators[0].name
-    )
-    assert (
-        piece(second)
-        == "2 of 3, [0:1, 0:8, 6:18, 0:24] of the result, of which it owns [0:1, 0:8, 10:18, 0:24]"
-        " and recomputes the rest"
-    )
 
 
 def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:

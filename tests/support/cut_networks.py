@@ -3,7 +3,6 @@ cut."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,17 +10,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.efforts import TEST
 from tests.support.networks import npu
-from tests.support.plan_of_jobs import planned
-from tests.support.recomputed import Bands, recomputing
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.plan import Plan
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 
 def convolutions(
@@ -87,20 +80,3 @@ def cut_plan(mini_batches: int = 1) -> Plan:
     plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort=TEST)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan
-
-
-@cache
-def recomputing_plan(more: int = 0) -> Plan:
-    """A plan of three convolutions in three bands that do not wait for one another: two bands make
-    the rows that both need, or ``more``."""
-    graph, machine = convolutions(rows=24, strides=(1, 1, 1), skip=False), npu(2, 40_000)
-    network = DivisibleNetwork.of(graph, machine)
-    seen = Network(network.graph, network.fused, network.forms)
-    cuts = recomputing(seen, [Bands(0, 3, 3, abreast=2)], network.plain)
-    first = cuts.cuts[0]
-    assert isinstance(first, Grid)
-    rows = (0, first.starts[2][1] - more, first.starts[2][2])
-    changed = replace(first, starts=(*first.starts[:2], rows, first.starts[3]))
-    return planned(
-        lower([graph], machine, cuts=[Cuts([changed, *cuts.cuts[1:]], cuts.order)]), machine
-    )

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.onnx_builder import model
 from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import (
     LAYERS,
-    convolution,
-    pooling,
     random_network,
-    residual,
     resized,
-    transposed,
 )
-from tests.support.recomputed import Bands, in_independent_bands, recomputing
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
@@ -55,42 +47,6 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     assert lm.verify(plan) == ()
     # The bounds are those of these pieces, and may be higher than those of the network.
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}
-
-
-def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> None:
-    """The verifiers agree with what such pieces make, own and read; and rows are made twice in many
-    of them."""
-    again = 0
-    layers = (convolution, convolution, convolution, residual, pooling, resized, transposed)
-    for seed in range(12):
-        build = random_network(500 + seed, layers, 5, shape=(1, 1, 28, 24))
-        graph = build.graph()
-        workload = lower([graph], npu(), cuts=[in_independent_bands(graph, build.generator)])
-        again += sum(bool(job.owns) for job in workload.jobs)
-        plan = planned(workload, npu())
-        assert lm.verify(plan) == (), seed
-        assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {
-            "bound"
-        }, seed
-    assert again > 40
-
-
-def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
-    """Each of three convolutions of 3 x 3 makes two rows less than the one before, and a band reads
-    results of its own number only."""
-    graph = convolutions(rows=24, strides=(1, 1, 1), skip=True)
-    fused = fuse(without_updates(graph))
-    seen = Network(graph, fused, [divisible(graph, group) for group in fused])
-    workload = lower(
-        [graph], npu(), cuts=[recomputing(seen, [Bands(0, 4, 3, abreast=2)], [WHOLE] * 4)]
-    )
-    middle = [job for job in workload.jobs if job.tile == 1]
-    assert [job.ranges[2] for job in middle] == [(5, 19), (6, 18), (7, 17), (8, 16)]
-    assert [job.owns[2] for job in middle if job.owns] == [(11, 19), (10, 18), (9, 17)]
-    assert {
-        (job.tile, workload.jobs[before].tile) for job in workload.jobs for before in job.after
-    } == {(0, 0), (1, 1), (2, 2)}
-    assert [job.tile for job in workload.jobs] == [0, 1] * 4 + [2] * 4
 
 
 def test_what_is_whole_reads_all_that_it_touches_of_parts() -> None:

@@ -14,7 +14,7 @@ from loadmaster.core.shown import DisplayMixin
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of plan files."""
 
 
@@ -102,11 +102,9 @@ class PlannedJob:
     before, their last users. Order on one core is the order of start times.
 
     ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first
-    element and the one after the last; empty where that is all, or not known. Of that it ``owns`` a
-    part, and recomputes the rest, which other tiles own; empty where it owns all that it makes.
-    ``summed`` is the range of what its first operator sums over that it adds to the sums of the
-    tile before it in its chain; the last of a chain makes the result. It is empty where a job sums
-    over all.
+    element and the one after the last; empty where that is all, or not known. ``summed`` is the
+    range of what its first operator sums over that it adds to the sums of the tile before it in its
+    chain; the last of a chain makes the result. It is empty where a job sums over all.
 
     ``tiling`` says where its operands were expected when its loops were tiled for the private
     buffer and the array: of several good tilings the cost model names each by that.
@@ -131,7 +129,6 @@ class PlannedJob:
     reads: tuple[PlannedOperand, ...]
     writes: tuple[PlannedOperand, ...]
     ranges: Ranges = ()
-    owns: Ranges = ()
     summed: tuple[int, ...] = ()
     tiling: str = "all streamed"
 

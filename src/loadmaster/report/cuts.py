@@ -62,12 +62,6 @@ class CutOperator:
         return self.jobs[0].operators[0]
 
     @property
-    def recomputed(self) -> float:
-        """How much of its result is made twice, as a share of the result."""
-        owned = sum(_elements(job.owns or job.ranges) for job in self.jobs)
-        return sum(_elements(job.ranges) for job in self.jobs) / max(1, owned) - 1
-
-    @property
     def cores(self) -> int:
         """Cores that run a piece."""
         return len({job.core for job in self.jobs})
@@ -132,10 +126,6 @@ class Cuts:
                 f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}:"
                 f" {waiting}"
             )
-        if operator.recomputed:
-            reasons.append(
-                f"{operator.recomputed:.1%} recomputed, so that bands wait for no others"
-            )
         sums = max((b.tensor.bytes for b in operator.bands if b.tensor.summed), default=0)
         if sums:
             kept = f"each piece adds to up to {format_bytes(sums)} of sums"
@@ -183,7 +173,6 @@ class Cuts:
                 "bytes": operator.bytes,
                 "most_alive": operator.alive,
                 "stack": operator.stack,
-                "recomputed": operator.recomputed,
                 "why": self.why(operator),
             }
             for operator in self.operators
@@ -201,9 +190,8 @@ def piece(job: PlannedJob) -> str:
     if job.tiles == 1:
         return ""
     made = f", [{_ranges(job.ranges)}] of the result" if job.ranges else ""
-    again = f", of which it owns [{_ranges(job.owns)}] and recomputes the rest" if job.owns else ""
     terms = f", terms {job.summed[0]}:{job.summed[1]} of its sum" if job.summed else ""
-    return f"{job.tile + 1} of {job.tiles}{made}{terms}{again}"
+    return f"{job.tile + 1} of {job.tiles}{made}{terms}"
 
 
 def _ranges(box: Ranges) -> str:

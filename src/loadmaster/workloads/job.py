@@ -127,10 +127,8 @@ class Job:
 
     ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own
     index. ``ranges`` is the part of the operators' result that it makes; empty if that is all of
-    it, or not known. Of that it ``owns`` a part, and recomputes the rest, which other pieces own;
-    empty if it owns all that it makes. ``summed`` is the range of what is summed that it adds to
-    the sums of the piece before it in its chain, of which the last makes the result; empty if it
-    sums over all.
+    it, or not known. ``summed`` is the range of what is summed that it adds to the sums of the
+    piece before it in its chain, of which the last makes the result; empty if it sums over all.
     """
 
     name: str
@@ -147,7 +145,6 @@ class Job:
     tile: int = 0
     tiles: int = 1
     ranges: Ranges = ()
-    owns: Ranges = ()
     summed: tuple[int, ...] = ()
 
     @property

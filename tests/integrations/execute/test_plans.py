@@ -15,12 +15,9 @@ from tests.support.random_networks import (
     activation,
     attention,
     concatenated,
-    convolution,
     random_network,
-    residual,
     shuffled,
 )
-from tests.support.recomputed import in_independent_bands
 from tests.support.summed_networks import copying, in_chains, network
 from tests.workloads.test_pieces import grid_of
 
@@ -94,28 +91,6 @@ def chain(rows: int = 48, columns: int = 12) -> Builder:
         )
     build.last = last
     return build
-
-
-@pytest.mark.slow
-def test_bands_that_recompute_their_halos(case) -> None:
-    """Rows that two bands need are made by both, in each band's own tensor; bands wait for no
-    other."""
-    layers = (convolution, convolution, residual)
-    one = case(
-        builds=[
-            chain(),
-            *(random_network(600 + seed, layers, 4, shape=(1, 1, 28, 24)) for seed in range(3)),
-        ]
-    )
-    cuts = [
-        in_independent_bands(graph, np.random.default_rng(seed))
-        for seed, graph in enumerate(one.graphs)
-    ]
-    workload = lower(one.graphs, npu(2, 4096), cuts=cuts, mini_batches=2)
-    assert sum(bool(job.owns) for job in workload.jobs) > 10
-    plan = planned(workload, npu(2, 4096))
-    assert lm.verify(plan) == ()
-    assert one.faults(plan) == []
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import Any
 
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.verify.boxes import held, owned_parts, volume
 from loadmaster.planning.verify.facts import quoted
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo
@@ -68,7 +67,6 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
     together."""
     by_name = {model.name: model for model in models}
     sizes: dict[tuple[str, str, int], int] = defaultdict(int)
-    owned = owned_parts(plan)
     for tensor in plan.tensors:
         known = by_name[tensor.network].graph.tensors.get(tensor.storage)
         if known is None or known.alias_of is not None:
@@ -78,10 +76,7 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             )
             continue
         if not tensor.summed:
-            own = volume(owned.get(tensor.name, held(tensor)))
-            sizes[tensor.network, tensor.storage, tensor.mini_batch] += (
-                tensor.bytes * own // max(1, volume(held(tensor)))
-            )
+            sizes[tensor.network, tensor.storage, tensor.mini_batch] += tensor.bytes
         if tensor.kind == "weight" and tensor.mini_batch:
             yield (
                 f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where"

@@ -215,10 +215,7 @@ class Work:
             shares[job.network, job.mini_batch, job.operators].append(job)
         for (network, batch, names), jobs in shares.items():
             group = self.group(jobs[0])
-            if (
-                not any(job.owns for job in jobs)
-                and sum(job.elements for job in jobs) != group.elements
-            ):
+            if sum(job.elements for job in jobs) != group.elements:
                 found = (
                     f"{sum(job.elements for job in jobs)} scalar operations are planned for"
                     f" {quoted(names[0])}"

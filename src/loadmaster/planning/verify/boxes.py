@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from loadmaster.planning.plan_records import PlannedOperand, PlannedTensor, PlanRecord
+from loadmaster.planning.plan_records import PlannedOperand, PlannedTensor
 
 Box = tuple[tuple[int, ...], ...]
 _LARGEST = 2**63
@@ -75,8 +75,3 @@ def held(tensor: PlannedTensor) -> Box:
 def taken(operand: PlannedOperand, tensor: PlannedTensor) -> Box:
     """The box that an operand is of its tensor."""
     return operand.ranges or held(tensor)
-
-
-def owned_parts(plan: PlanRecord) -> dict[str, Box]:
-    """By tensor, the part of what it holds for which its job answers, where that is not all."""
-    return {operand.tensor: job.owns for job in plan.jobs if job.owns for operand in job.writes}

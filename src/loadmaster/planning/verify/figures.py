@@ -18,8 +18,7 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedJob, PlannedTransfer, Rate
-from loadmaster.planning.verify.boxes import volume
+from loadmaster.planning.plan_records import LinkSegment, PlannedTransfer, Rate
 from loadmaster.planning.verify.energy import fj
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
 from loadmaster.targets.hardware import Memory
@@ -271,11 +270,10 @@ def status(facts: Facts) -> Iterator[str]:
 
 
 def work(facts: Facts) -> Iterator[str]:
-    """The jobs of a network do all of its multiply-accumulates, for every mini-batch; what they
-    recompute is beside them."""
+    """The jobs of a network do all of its multiply-accumulates, for every mini-batch."""
     done: Counter[str] = Counter()
     for job in facts.plan.jobs:
-        done[job.network] += _owned_work(job)
+        done[job.network] += job.macs
     for network in facts.plan.networks:
         due = network.macs * network.mini_batches
         if done[network.name] != due:
@@ -283,11 +281,6 @@ def work(facts: Facts) -> Iterator[str]:
                 f"the jobs of network {quoted(network.name)} do {done[network.name]}"
                 f" multiply-accumulates, the network has {due}"
             )
-
-
-def _owned_work(job: PlannedJob) -> int:
-    """Multiply-accumulates of a job, without those that it recomputes."""
-    return job.macs * volume(job.owns) // volume(job.ranges) if job.owns else job.macs
 
 
 def rates(facts: Facts) -> Iterator[str]:
@@ -298,7 +291,7 @@ def rates(facts: Facts) -> Iterator[str]:
     """
     metrics = facts.plan.metrics
     seconds = facts.makespan / PICOSECONDS
-    operations = 2 * sum(map(_owned_work, facts.plan.jobs))
+    operations = 2 * sum(job.macs for job in facts.plan.jobs)
     least = metrics.makespan.lower_bound
     inferences = sum(network.batch * network.mini_batches for network in facts.plan.networks)
     amounts: list[tuple[str, Rate, float, float]] = [

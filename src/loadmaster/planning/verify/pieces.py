@@ -1,4 +1,4 @@
-"""Checks of operators in pieces: they own their result once, parts hold their storage once, what a
+"""Checks of operators in pieces: they make their result once, parts hold their storage once, what a
 job reads of a storage is one box, and sums are handed on."""
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from loadmaster.planning.verify.boxes import (
     held,
     hull,
     is_part,
-    is_within,
     once,
-    owned_parts,
     taken,
     text,
     volume,
@@ -61,9 +59,8 @@ def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo])
     }
     shape = shapes.pop() if len(shapes) == 1 else None
     if not job.ranges:
-        if job.owns or job.summed:
-            does = "own" if job.owns else "sum"
-            yield f"{label} is said to {does} a part of its result, and not which part it makes"
+        if job.summed:
+            yield f"{label} is said to sum a part of its result, and not which part it makes"
         elif job.tiles > 1 and (shape or shapes - {None, ()}):
             yield f"{label} is a piece, and does not say which part of the result it makes"
     elif shape is None or job.tiles < 2:
@@ -73,9 +70,7 @@ def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo])
         )
     elif not is_part(job.ranges, whole(shape)):
         yield _outside(label, shape)
-    elif job.owns and not is_part(job.owns, whole(shape)):
-        yield _outside(f"{label}, what it owns", shape)
-    elif job.summed and (job.owns or not is_part((job.summed,), _TERMS)):
+    elif job.summed and not is_part((job.summed,), _TERMS):
         yield f"{label} takes the part {list(job.summed)!s:.100} of a sum, which is none"
 
 
@@ -97,7 +92,7 @@ def _outside(what: str, shape: tuple[int, ...]) -> str:
 
 
 def pieces(facts: Facts) -> Iterator[str]:
-    """The pieces of an operator own every element of its result once, or every term of its sums,
+    """The pieces of an operator make every element of its result once, or every term of its sums,
     and write just what they make. O(pieces x those beside each)."""
     operators, extents = operators_of(facts), _extents(facts)
     groups: dict[Group, list[PlannedJob]] = defaultdict(list)
@@ -112,15 +107,10 @@ def pieces(facts: Facts) -> Iterator[str]:
         yield from once(
             f"network {quoted(network)}, mini-batch {batch}: the pieces of operator"
             f" {quoted(names[0])}{' with the terms of their sums' if terms else ''}",
-            [(job.owns or job.ranges) + ((job.summed,) if job.summed else terms) for job in jobs],
+            [job.ranges + ((job.summed,) if job.summed else terms) for job in jobs],
             whole(shape) + terms,
         )
         for job in jobs:
-            if not is_within(job.owns or job.ranges, job.ranges):
-                yield (
-                    f"job {quoted(job.name)} is said to own {text(job.owns)}, of which it does not"
-                    " make all"
-                )
             for name in {operand.tensor for operand in job.writes}:
                 tensor = facts.tensors[name]
                 if (tensor.shape, held(tensor)) != (shape, job.ranges):
@@ -131,9 +121,8 @@ def pieces(facts: Facts) -> Iterator[str]:
 
 
 def parts(facts: Facts) -> Iterator[str]:
-    """The tensors that a storage lies in hold each of its elements, what is not recomputed once,
-    and have bytes in proportion."""
-    owned = owned_parts(facts.plan)
+    """The tensors that a storage lies in hold each of its elements once, and have bytes in
+    proportion."""
     for key, tensors in facts.stored.items():
         if len(tensors) == 1 and not tensors[0].ranges:
             continue
@@ -141,8 +130,7 @@ def parts(facts: Facts) -> Iterator[str]:
         if len({tensor.shape for tensor in tensors}) > 1:
             yield f"{what} are parts of different shapes"
             continue
-        boxes = [owned.get(tensor.name, held(tensor)) for tensor in tensors]
-        yield from once(what, boxes, whole(tensors[0].shape))
+        yield from once(what, [held(tensor) for tensor in tensors], whole(tensors[0].shape))
         total = sum(tensor.bytes for tensor in tensors)
         elements = sum(volume(held(tensor)) for tensor in tensors)
         for tensor in tensors:
@@ -171,23 +159,6 @@ def reads(facts: Facts) -> Iterator[str]:
             if len(boxes) > 1 and len(set(map(len, boxes))) == 1:
                 what = f"job {quoted(job.name)}: the boxes that it reads of {quoted(storage)}"
                 yield from once(what, boxes, hull(boxes))
-
-
-def recomputed(facts: Facts) -> Iterator[str]:
-    """What a piece makes beside what it owns is read. O(reads)"""
-    makers = {operand.tensor: job for job in facts.plan.jobs if job.owns for operand in job.writes}
-    reached = {job.name: [job.owns] for job in makers.values()}
-    for job in facts.plan.jobs if makers else ():
-        for operand in job.reads:
-            if operand.tensor in makers:
-                box = taken(operand, facts.tensors[operand.tensor])
-                reached[makers[operand.tensor].name].append(box)
-    for maker in facts.plan.jobs:
-        if maker.name in reached and not is_within(maker.ranges, hull(reached[maker.name])):
-            yield (
-                f"job {quoted(maker.name)} makes {text(maker.ranges)} and owns"
-                f" {text(maker.owns)}: nobody reads all of the rest"
-            )
 
 
 def chains(facts: Facts) -> Iterator[str]:

@@ -52,7 +52,6 @@ RULES: tuple[dict[str, Check], ...] = (
         "part": pieces.parts,
         "chain": pieces.chains,
         "read": pieces.reads,
-        "recomputed": pieces.recomputed,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "lifetime": memory.lifetimes,

@@ -26,7 +26,6 @@ from loadmaster.workloads.window import (
     operand_boxes,
     reshaped,
     reshaped_boxes,
-    shared,
     volume,
     whole,
 )
@@ -41,34 +40,17 @@ class Grid:
     """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d``
     end, the last at its extent.
 
-    Pieces are counted with the last dimension fastest. A piece owns what lies between two ends. If
-    there are ``starts``, where ranges begin, it makes what lies before as well, from its own start
-    on: that is recomputed, for others own it.
+    Pieces are counted with the last dimension fastest.
     """
 
     shape: tuple[int, ...]
     ends: tuple[tuple[int, ...], ...]
-    starts: tuple[tuple[int, ...], ...] = ()
-
-    @cached_property
-    def owned(self) -> tuple[Box, ...]:
-        """The part of the result that each piece owns; together these are all of it, once."""
-        return tuple(
-            itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
-        )
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The part of the result that each piece makes."""
-        if not self.starts:
-            return self.owned
+        """The part of the result that each piece makes; together these are all of it, once."""
         return tuple(
-            itertools.product(
-                *(
-                    zip(starts, ends, strict=True)
-                    for starts, ends in zip(self.starts, self.ends, strict=True)
-                )
-            )
+            itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
         )
 
     @property
@@ -85,7 +67,7 @@ class Grid:
         return number
 
     def meeting(self, box: Box) -> Iterator[int]:
-        """Numbers of the pieces that own something of a box. O(those)"""
+        """Numbers of the pieces that make something of a box. O(those)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):
             own = (
@@ -96,26 +78,13 @@ class Grid:
             numbers = [number * len(ends) + at for number in numbers for at in own]
         return iter(numbers)
 
-    def holder(self, box: Box, likely: int) -> int | None:
-        """The piece that makes all of a box, though others own some of it: the ``likely`` one, or
-        the one that owns its last element."""
-        if not self.starts or not volume(box):
-            return None
-        last = next(self.meeting(tuple((end - 1, end) for _, end in box)))
-        able = (tile for tile in (likely, last) if tile < self.tiles)
-        return next((tile for tile in able if shared(self.boxes[tile], box) == volume(box)), None)
-
     @cached_property
     def _until(self) -> tuple[int, ...]:
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
     def amount_of_tile(self, amount: int, tile: int) -> int:
-        """What falls to one piece of an amount that all share by the size of their results.
-
-        The shares add up to the amount, or to more where something is recomputed.
-        """
-        if self.starts:
-            return amount * volume(self.boxes[tile]) // max(1, math.prod(self.shape))
+        """What falls to one piece of an amount that all share by the size of their results; the
+        shares add up to the amount."""
         total = max(1, self._until[-1])
         return amount * self._until[tile + 1] // total - amount * self._until[tile] // total
 

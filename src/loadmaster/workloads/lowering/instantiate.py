@@ -306,10 +306,9 @@ class _MiniBatch:
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
         results = result_cut(cut)
         made: Ranges = ()
-        owned: Ranges = ()
         if not isinstance(results, Split) and cut.tiles > 1:
             part = cut.part(tile) if isinstance(cut, Chains) else tile
-            made, owned = results.boxes[part], results.owned[part]
+            made = results.boxes[part]
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
@@ -325,6 +324,5 @@ class _MiniBatch:
             tile=tile,
             tiles=cut.tiles,
             ranges=made,
-            owns=owned if owned != made else (),
             summed=cut.summed(tile) if isinstance(cut, Chains) else (),
         )

@@ -48,37 +48,23 @@ class Cuts:
 class Part:
     """A part of a storage that is a tensor of its own: the box that it holds of an array of
     ``shape``, and its bytes. That is the storage's shape but for parts over channels.
-
-    Of what several parts hold, one has it as its ``owned``; without, a part owns all that it holds.
     """
 
     label: str
     shape: tuple[int, ...]
     box: Box
     bytes: int
-    owned: Box | None = None
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes that no other part owns."""
-        return (
-            self.bytes
-            if self.owned is None
-            else self.bytes * volume(self.owned) // volume(self.box)
-        )
 
     @property
     def place(self) -> tuple[tuple[int, ...], Ranges]:
         """Shape and ranges as tensors state them."""
         return self.shape, self.box if self.label else ()
 
-    def taken(self, needed: Box | None = None) -> Ranges:
-        """What is read of a part of which a box, or all that it owns, is needed; empty for all."""
-        own = self.owned or self.box
-        if needed is not None:
-            own = tuple(
-                [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(own, needed, strict=True)]
-            )
+    def taken(self, needed: Box) -> Ranges:
+        """What is read of a part of which a box is needed; empty for all."""
+        own = tuple(
+            [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.box, needed, strict=True)]
+        )
         return () if own == self.box else own
 
 
@@ -129,9 +115,8 @@ class Pieces:
                             cut.shape,
                             box,
                             cut.amount_of_tile(size, tile),
-                            own,
                         )
-                        for tile, (box, own) in enumerate(zip(cut.boxes, cut.owned, strict=True))
+                        for tile, box in enumerate(cut.boxes)
                     ]
 
     def _cut_weights(self) -> None:
@@ -264,15 +249,12 @@ class Pieces:
             return []
         found = list[tuple[int, int, Ranges]]()
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
-        if grid is not None and (one := grid.holder(needed, tile)) is not None:
-            size = -(-parts[one].bytes * volume(needed) // volume(grid.boxes[one]))
-            return [(one, size, () if needed == parts[one].box else needed)]
         shape = self.graph.tensors[access.tensor].shape
         for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
             part = parts[index]
             if part.shape != shape:
                 found.append((index, part.bytes, ()))
-            elif common := shared(part.owned or part.box, needed):
+            elif common := shared(part.box, needed):
                 size = -(-part.bytes * common // volume(part.box))
                 found.append((index, size, part.taken(needed)))
         return found
@@ -298,10 +280,8 @@ class Pieces:
         touched = (
             cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         )
-        total = max(1, sum(part.own_bytes for part in parts))
-        return [
-            (i, -(-touched * part.own_bytes // total), part.taken()) for i, part in enumerate(parts)
-        ]
+        total = max(1, sum(part.bytes for part in parts))
+        return [(i, -(-touched * part.bytes // total), ()) for i, part in enumerate(parts)]
 
     def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
         """Loop nests of a piece."""
