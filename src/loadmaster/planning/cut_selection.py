@@ -28,7 +28,7 @@ from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
-_PRICES = (0.0, 0.25, 1.0, 4.0)
+_PRICES = (0.0, 1.0)
 """What a second of the links counts beside one of a job, when its tiling is chosen."""
 _MOST_JOBS = 20_000
 """Jobs of which each is tiled by itself: of more, the tables alone take long."""

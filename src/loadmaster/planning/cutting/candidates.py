@@ -161,9 +161,6 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _FEW_WAYS = 32
 """Candidates with halves that are all tried in small networks."""
-_WORTH_A_LOOK = 0.998
-"""Of the seconds that the model gives what is known already, the most that it may give another
-candidate for the cores."""
 
 
 @dataclass(frozen=True)
@@ -385,7 +382,7 @@ def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[Cu
     finest = finer if explored == finer.whole else refined(finer, explored, target)
     # A quick score takes less time than either search, and tells more than the model by which
     # they go.
-    worth = _WORTH_A_LOOK * choice.seconds(start)
+    worth = choice.seconds(start)
     return [
         (own, found)
         for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))

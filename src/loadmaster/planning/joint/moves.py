@@ -13,14 +13,11 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks
 from loadmaster.planning.joint.problem import JointProblem
-from loadmaster.planning.joint.starts import LAGS
+from loadmaster.planning.joint.starts import LAGS, SHARES
 from loadmaster.planning.joint.state import State, policy_values
 
 _LAG_STEP = 0.01
 """Standard deviation by which a distance changes: a hundredth of a network's work."""
-
-_SHARES = (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
-"""Of the fast memory, for which blocks are chosen."""
 
 T = TypeVar("T")
 
@@ -96,7 +93,7 @@ class ChangeBlocks(Move):
             yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
         for n in self._able:
             steps, batches = self._chains[n].steps, self._chains[n].mini_batches
-            every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in _SHARES]
+            every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in SHARES]
             every += [
                 (Block(steps, group),) for group in range(1, batches + 1) if batches % group == 0
             ]

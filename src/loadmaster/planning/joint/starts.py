@@ -41,7 +41,7 @@ def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:
 
 LAGS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Shares of a network's work by which each of its mini-batches is behind the one before."""
-_SHARES = (0.8, 0.5, 0.3)
+SHARES = (0.8, 0.5, 0.3)
 """Of the fast memory, for which blocks are chosen."""
 
 
@@ -85,7 +85,7 @@ def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> 
     networks, turn = len(chains), _turn(problem)
     side_by_side, in_turn = plain.begin, tuple(float(turn.index(n)) for n in range(networks))
     seen = set()
-    for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), _SHARES):
+    for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), SHARES):
         room = int(problem.target.fast.capacity * share)
         room //= networks if begin == side_by_side else 1
         blocks = tuple(best_blocks(chain, room) for chain in chains)
@@ -113,7 +113,7 @@ def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iter
     goal, fast = problem.goal, problem.target.fast
     assert fast is not None
     periodic = {name for name, period, _ in goal.timings() if period}
-    for share in (_SHARES[0], _SHARES[-1]):
+    for share in (SHARES[0], SHARES[-1]):
         blocks = tuple(
             (Block(chain.steps, 1),)
             if info.name in periodic

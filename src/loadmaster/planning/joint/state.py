@@ -20,8 +20,8 @@ there."""
 _SLIGHT_WAIT = 0.25
 """Seconds that a job waits for a core on which it is a second faster: only cores on which it is
 many times slower are refused."""
-_LEADS = (0.02, 0.1, 0.3)
-"""Shares of all jobs' time by which fetches are early at least before jobs come first."""
+_LEAD = 0.1
+"""Share of all jobs' time by which fetches are early at least before jobs come first."""
 
 
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
@@ -39,7 +39,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
         "link_load_limit": (1.5, 2.0, 3.0, math.inf),
     }
     if problem.fetches_may_wait:
-        values["fetch_lead"] = (*_LEADS, math.inf)
+        values["fetch_lead"] = (_LEAD, math.inf)
     if goal.needs_energy:
         values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
         values["fast_link_price"] = (0.0, problem.energy_price)
@@ -70,7 +70,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
         replace(waiting, release_delay_positions=4 * cores, streamed_share=share),
     ]
     if problem.fetches_may_wait:
-        every.append(replace(waiting, fetch_lead=_LEADS[1]))
+        every.append(replace(waiting, fetch_lead=_LEAD))
     if goal.urgent:
         every += [replace(policy, urgent_networks_first=True) for policy in every]
     yield from every
