@@ -1,16 +1,19 @@
 """Describes the charts of a view to Bokeh's script: lanes, memory maps, curves and points.
 
 Bokeh's own Python models of the same names take longer to import and to fill than the plan of a
-small network; here a model is its name and the attributes that differ from the script's defaults.
+small network; here a model is its name and the attributes that differ from the script's defaults,
+of which theme.json has what all models of a name share.
 Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
 alpha and edge (opacity of the outline), and one column for each row of their tooltip.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
@@ -24,25 +27,22 @@ from loadmaster.report.text import (
     plural,
     printable,
 )
-from loadmaster.report.timeline import TimeUnit, outline, time_unit
+from loadmaster.report.timeline import TimeUnit, first_free_lines, outline, time_unit
 from loadmaster.report.view import (
     Axis,
     Chart,
     Curve,
     MemoryMap,
     Scatter,
-    Span,
     Timeline,
 )
 
 INK = "#1f2933"
 FAINT = "#697586"
-GRID = "#e6e9ee"
 PAPER = "#ffffff"
 CURVE = "#334e68"
 CAPACITY, BOUND = "#b42318", "#067647"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
-LEFT, RIGHT = 148, 18
 LANE_FILL = 0.76
 TALL = 1.6
 """Ratio of capacity to peak above which the capacity is named in the title and has no line, which
@@ -58,16 +58,19 @@ MOST_GROUPS = 12
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
 _MERGED_GROUP = -2
+_THEME: dict[str, dict[str, Any]] = json.loads(
+    files("loadmaster.report").joinpath("theme.json").read_text("utf-8")
+)
 _SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
 
 Row = Mapping[str, Any]
 
 
 class Model(dict[str, Any]):
-    """A model of Bokeh's script: its type, and the attributes that it is given."""
+    """A model of Bokeh's script: its type, and the attributes that the theme and callers give."""
 
     def __init__(self, kind: str, **attributes: Any) -> None:
-        super().__init__(attributes)
+        super().__init__(_THEME.get(kind, {}) | attributes)
         self.kind = kind
 
 
@@ -140,15 +143,20 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     if chart.stacked and spans:
         on = replace(on, x_range=canvas(Axis(max(ends), on.axis.scale, min(starts))).x_range)
     groups = merge_neighbours([span.lane for span in spans], starts, ends, MAX_SHAPES)
-    line, lines = _sublines(spans) if chart.stacked else ([0] * len(spans), {})
+    lines = [0] * len(spans)
+    if chart.stacked:
+        lines = first_free_lines((span.lane, span.start, span.end) for span in spans)
+    count_of: dict[int, int] = defaultdict(int)
+    for span, line in zip(spans, lines, strict=True):
+        count_of[span.lane] = max(count_of[span.lane], line + 1)
     rows, merged = [], 0
     for group in groups:
         first, end = spans[group.start], max(ends[group.start : group.stop])
-        height = LANE_FILL / lines.get(first.lane, 1)
-        bottom = first.lane - LANE_FILL / 2 + height * line[group.start]
+        height = LANE_FILL / count_of[first.lane]
+        bottom = first.lane - LANE_FILL / 2 + height * lines[group.start]
         number, paint = first.colour, shade(colour(first.colour), first.tint)
         if len(group) == 1:
-            alpha, tip = first.alpha, chart.tip([numbered[group.start][0]])
+            alpha, tip = first.alpha, chart.tip(numbered[group.start][0])
         else:
             busy = format_seconds(sum(ends[i] - starts[i] for i in group))
             tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
@@ -175,17 +183,6 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
         f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
         f" shortest {chart.noun} are drawn as {shapes}."
     )
-
-
-def _sublines(spans: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
-    """Give each interval the first free line of its lane; also return the lines of each lane."""
-    free: dict[int, list[float]] = defaultdict(list)
-    line = []
-    for span in spans:
-        ends = free[span.lane]
-        line.append(next((n for n, end in enumerate(ends) if end <= span.start), len(ends)))
-        ends[line[-1] : line[-1] + 1] = [span.end]
-    return line, {lane: len(ends) for lane, ends in free.items()}
 
 
 def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
@@ -217,7 +214,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
         tip = {"size": length, "address": f"{low:,} to {high:,}"}
         if len(group) == 1:
             number, edge = boxes[0].colour, float(high - low >= OUTLINED * most)
-            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group)
+            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group[0])
         else:
             number, paint = _MERGED_GROUP, (MERGED, 0.5, 1.0)
             tip |= {"name": f"{plural(len(group), 'buffer')} merged"}
@@ -277,14 +274,9 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
         margin = 0.06 * (max(across) - min(across)) or 0.5 * abs(max(across)) or 1.0
         x_range = _range(max(0.0, min(across) - margin), max(across) + margin)
         y_range = _range(0, 1.08 * max(up))
-    plot = _framed(
-        chart.title,
-        chart.height,
-        (x_range, y_range),
-        (chart.x, chart.y),
-        scale="Log" if chart.logarithmic else "Linear",
-        min_width=NARROWEST,
-    )
+    scale = "Log" if chart.logarithmic else "Linear"
+    plot = _framed(chart.title, chart.height, (x_range, y_range), (chart.x, chart.y), scale)
+    plot["min_width"] = NARROWEST
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
         line = _source({"x": [x for x, _ in path.points], "y": [y for _, y in path.points]})
@@ -311,13 +303,11 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
         if 0 < len(chart.groups) <= MOST_GROUPS:
             label = chart_text(chart.groups[number])
             legend.append(Model("LegendItem", label=label, renderers=[drawn]))
-        _hover(plot, [drawn], list(facts[0]))
+        _hover(plot, drawn, list(facts[0]))
     if chart.limit:
         _level(plot, *chart.limit, INK, "dashed")
     if legend:
-        style = _font("label_text", "11px", INK)
-        look = {"background_fill_alpha": 0.0, "border_line_color": None, "padding": 2}
-        plot["below"].append(Model("Legend", items=legend, ncols=4, **style, **look))
+        plot["below"].append(Model("Legend", items=legend))
     return plot, chart.remark
 
 
@@ -326,18 +316,16 @@ def _framed(
     height: int,
     ranges: tuple[Model, Model],
     labels: tuple[str, str],
-    *,
-    tools: Sequence[Model] = (),
     scale: str = "Linear",
-    **more: Any,
 ) -> Model:
-    """Make an empty chart over any two axes, x first; ``more`` are attributes of the figure."""
+    """Make an empty chart over any two axes, x first."""
     axes = [
-        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_AXIS) for label in labels
+        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_THEME["Axis"])
+        for label in labels
     ]
     return Model(
         "Figure",
-        title=Model("Title", text=chart_text(clipped(title, 120)), **_font("text", "14px", INK)),
+        title=Model("Title", text=chart_text(clipped(title, 120))),
         height=height,
         x_range=ranges[0],
         y_range=ranges[1],
@@ -345,37 +333,13 @@ def _framed(
         y_scale=Model(f"{scale}Scale"),
         below=axes[:1],
         left=axes[1:],
-        center=[
-            Model("Grid", axis=axis, dimension=number, grid_line_color=GRID)
-            for number, axis in enumerate(axes)
-        ],
+        center=[Model("Grid", axis=axis, dimension=at) for at, axis in enumerate(axes)],
         renderers=[],
-        sizing_mode="stretch_width",
-        min_border_left=LEFT,
-        min_border_right=RIGHT,
-        toolbar=Model("Toolbar", logo=None, tools=list(tools)),
-        toolbar_location="above" if tools else None,
-        lod_threshold=None,
-        outline_line_color=None,
-        background_fill_color=None,
-        border_fill_color=None,
-        **more,
+        toolbar=Model("Toolbar", tools=[]),
     )
 
 
-def _font(prefix: str, size: str, paint: str) -> dict[str, Any]:
-    return {f"{prefix}_font": FONT, f"{prefix}_font_size": size, f"{prefix}_color": paint}
-
-
 _POINT = {"x": Field("x"), "y": Field("y")}
-_AXIS: dict[str, Any] = {
-    **_font("axis_label_text", "12px", FAINT),
-    "axis_label_text_font_style": "normal",
-    **_font("major_label_text", "12px", INK),
-    "axis_line_color": FAINT,
-    "major_tick_line_color": FAINT,
-    "minor_tick_line_color": None,
-}
 
 
 def _range(start: float, end: float) -> Model:
@@ -395,14 +359,16 @@ def _over_time(
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
-    tools = (
+    plot = _framed(title, height, (on.x_range, y_range), (label, y_label))
+    plot["toolbar_location"] = "above"
+    plot["toolbar"]["tools"] += (
         Model("PanTool", dimensions="width"),
         Model("ResetTool"),
         Model("BoxZoomTool", dimensions=box),
         Model("WheelZoomTool", dimensions="width", modifiers={"ctrl": True}),
         Model("CrosshairTool", overlay=on.cursor, visible=False),
     )
-    return _framed(title, height, (on.x_range, y_range), (label, y_label), tools=tools)
+    return plot
 
 
 def _source(columns: Mapping[str, Sequence[object]]) -> Model:
@@ -430,20 +396,15 @@ def _rectangles(
 ) -> None:
     """Draw rectangles; on a page with a legend, those of each network can be hidden."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
-    groups: dict[int, list[Row]] = {number: [] for number in range(networks)}
+    groups: dict[int, list[Row]] = defaultdict(list)
     for number, row in rows:
-        groups.setdefault(number if networks else min(number, 0), []).append(row)
-    tips: dict[tuple[str, ...], list[Model]] = defaultdict(list)
-    for number in sorted(groups, key=lambda number: number != _MERGED_GROUP):
+        groups[number if networks else min(number, 0)].append(row)
+    for number in sorted(groups, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
         mine = groups[number]
-        if not mine:
-            continue
         drawn = _glyph(plot, _source(_tips(mine)), "Quad", **_QUAD)
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
-        tips[tuple(name for name in mine[0] if name not in _SIDES)].append(drawn)
-    for labels, renderers in tips.items():
-        _hover(plot, renderers, labels, mode)
+        _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
 
 
 _QUAD = {
@@ -456,9 +417,7 @@ _QUAD = {
 }
 
 
-def _hover(
-    plot: Model, renderers: Sequence[Model], labels: Sequence[str], mode: str = "mouse"
-) -> None:
+def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:
     """Show the column ``name`` and below it the other columns, one a line; the browser escapes
     their values."""
     lines = "".join(
@@ -467,8 +426,7 @@ def _hover(
         if label != "name"
     )
     tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
-    look = {"visible": False, "point_policy": "follow_mouse"}
-    tool = Model("HoverTool", renderers=list(renderers), tooltips=tip, mode=mode, **look)
+    tool = Model("HoverTool", renderers=[drawn], tooltips=tip, mode=mode)
     plot["toolbar"]["tools"].append(tool)
 
 
@@ -476,14 +434,10 @@ def _level(plot: Model, at: float, text: str, paint: str, dash: str, below: bool
     """Draw a horizontal line with its name at the left end of the frame."""
     name = Model(
         "Label",
-        x=6,
         y=at,
-        x_units="screen",
         y_offset=-3 if below else 3,
         text=chart_text(text),
-        **_font("text", "11px", paint),
+        text_color=paint,
         text_baseline="top" if below else "bottom",
-        background_fill_color=PAPER,
-        background_fill_alpha=0.75,
     )
     plot["center"] += _rule("width", paint, dash, 1.25, location=at), name

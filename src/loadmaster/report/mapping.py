@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from loadmaster.report.text import (
     search_rows,
     shortened,
 )
+from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     Axis,
     Figure,
@@ -133,8 +133,7 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
     columns = mapping.core.tolist(), mapping.start.tolist(), mapping.end.tolist(), colours
     spans = [Span(*span) for span in zip(*columns, strict=True)]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        job = items[0]
+    def tip(job: int) -> dict[str, str]:
         if pool is None:
             return {"name": mapping.jobs[job]}
         alone = float(pool.analysis.latency[job, mapping.core[job]])
@@ -157,14 +156,13 @@ def shared_bandwidth(
     asked = pool.analysis.bandwidth[np.arange(len(mapping.jobs)), mapping.core]
     if allocator == "even":
         asked = np.minimum(asked, bandwidth / len(mapping.cores))
-    instants = np.concatenate((mapping.start, mapping.end))
-    change = np.concatenate((asked, -asked))
-    order = np.argsort(instants, kind="stable")
-    times, last = np.unique(instants[order][::-1], return_index=True)
-    together = np.cumsum(change[order])[len(order) - 1 - last]
-    got = np.minimum(np.maximum(together, 0.0), bandwidth).tolist()
-    spans = zip(pairwise(times.tolist()), got[:-1], strict=True)
-    return [LinkSegment(a, b, rate, rate / bandwidth) for (a, b), rate in spans if b > a]
+    columns = (mapping.start, mapping.end, asked)
+    parts = zip(*(column.tolist() for column in columns), strict=True)
+    got = (
+        (start, end, min(max(rate, 0.0), bandwidth))
+        for start, end, rate in total_over_time(parts).triples(mapping.makespan)
+    )
+    return [LinkSegment(*step, step[2] / bandwidth) for step in got if step[1] > step[0]]
 
 
 def _front_chart(front: Sequence[JobMapping]) -> Scatter:

@@ -181,8 +181,8 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
         for stay, offset in zip(stays, plan.offsets, strict=False)
     ]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        stay = stays[items[0]]
+    def tip(item: int) -> dict[str, str]:
+        stay = stays[item]
         tensor = tensors[stay.tensor]
         kernels = f"{stay.start} to {stay.end - 1}"
         return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
@@ -214,8 +214,8 @@ def _copies(plan: MemoryPlan) -> Timeline:
     lane = [2 * move.to_fast + (move.start != move.end) for move in moves]
     columns = lane, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        tensor = tensors[moves[items[0]].tensor]
+    def tip(item: int) -> dict[str, str]:
+        tensor = tensors[moves[item].tensor]
         return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
 
     colours = [KINDS.index(tensors[move.tensor].kind) for move in moves]

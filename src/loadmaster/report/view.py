@@ -139,8 +139,8 @@ class Legend(Part):
     names: Sequence[str]
 
 
-Tip = Callable[[Sequence[int]], dict[str, str]]
-"""The tooltip of the shape of one item, or of several that were merged: ``name``, then rows."""
+Tip = Callable[[int], dict[str, str]]
+"""The tooltip of the shape of an item: ``name``, then rows."""
 
 
 @dataclass(frozen=True)
@@ -198,14 +198,15 @@ class MemoryMap(Chart):
 class Curve(Chart):
     """An amount that changes in steps: ``(start, end, value)``, zero between them.
 
-    ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
+    ``limit`` is a line with a name. ``tip`` makes the tooltip of a step, or of several that were
+    merged. ``along`` names the horizontal axis where it is not time.
     """
 
     label: str
     steps: Sequence[tuple[float, float, float]]
     limit: float | None = None
     limit_name: str = ""
-    tip: Tip | None = None
+    tip: Callable[[Sequence[int]], dict[str, str]] | None = None
     along: str = ""
     remark: str = ""
 
