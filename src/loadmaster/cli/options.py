@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,12 +16,12 @@ from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError,
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loadmaster.allocation.memories.problem import Bank
     from loadmaster.planning.sweep.limits import Limits
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.graph import Graph
+
+Parsed = TypeVar("Parsed")
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
 """What a network may be given as, for help texts."""
@@ -230,16 +233,61 @@ def one_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}."
 
 
-def reading_of(
-    batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
-) -> dict[str, Any]:
-    """Arguments of `loadmaster.load` from the options that every command with a network has."""
-    return {
-        "batch": batch,
-        "dims": sizes_of(dim or []),
-        "precision": precision,
-        "training": training,
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with an option for each field of its parameters that are dataclasses, in
+    their place."""
+    own = signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation
+        for name, each in own.parameters.items()
+        if is_dataclass(each.annotation)
     }
+    parameters: list[Parameter] = []
+    for name, each in own.parameters.items():
+        options = (
+            signature(groups[name], eval_str=True).parameters if name in groups else {name: each}
+        )
+        parameters += (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options that every command with a network has: how it is read."""
+
+    batch: Batch = None
+    dim: Dim = None
+    precision: Precision = None
+    training: Training = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `loadmaster.load`."""
+        return {
+            "batch": self.batch,
+            "dims": sizes_of(self.dim or []),
+            "precision": self.precision,
+            "training": self.training,
+        }
+
+    def load(self, models: Sequence[str]) -> list[Graph]:
+        """Load the networks that a command names."""
+        from loadmaster.workloads.frontends.load import load
+
+        arguments = self.arguments()
+        return [load(model, **arguments) for model in models]
+
+
+def parsed(text: str | None, parse: Callable[[str], Parsed]) -> Parsed | None:
+    """What an option says, if it is given."""
+    return None if text is None else parse(text)
 
 
 def machine_of(target: str | None, overrides: list[str] | None) -> Target | None:
@@ -251,14 +299,6 @@ def machine_of(target: str | None, overrides: list[str] | None) -> Target | None
     return None if target is None else read_target(target, overrides or ())
 
 
-def load_networks(models: list[str], *given: Any, **named: Any) -> list[Graph]:
-    """Load the networks that the options of a command name, read as `reading_of` says."""
-    from loadmaster.workloads.frontends.load import load
-
-    options = reading_of(*given, **named)
-    return [load(model, **options) for model in models]
-
-
 def limits_of(
     fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None
 ) -> Limits:
@@ -266,10 +306,7 @@ def limits_of(
     from loadmaster.core.units import parse_joules, parse_seconds
     from loadmaster.planning.sweep.limits import Limits
 
-    longest, most = (
-        None if text is None else read(text)
-        for text, read in ((makespan, parse_seconds), (energy, parse_joules))
-    )
+    longest, most = parsed(makespan, parse_seconds), parsed(energy, parse_joules)
     return Limits(longest, most, fps, deadlines)
 
 

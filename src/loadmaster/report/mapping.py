@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from loadmaster.mapping.answer import JobMapping
 from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan_charts import link_curve
+from loadmaster.report.plan_tables import mini_batches
 from loadmaster.report.text import (
     TIMES,
     largest_unit,
@@ -235,18 +237,13 @@ def front_summary(front: Sequence[JobMapping], unit: str) -> list[Part]:
 def latency_summary(
     served: Sequence[MiniBatch], timings: Mapping[str, NetworkTiming]
 ) -> list[Part]:
-    """Make a row for every mini-batch of every network, and say how many came too late."""
-    rows = []
-    for each in served[:_NETWORKS_SHOWN]:
-        due = timings[each.network].deadline
-        times = format_seconds(each.release), format_seconds(each.latency)
-        deadline = "" if due is None else format_seconds(due)
-        late = "missed" if each.missed else ""
-        rows.append((each.network, str(each.number), *times, deadline, late))
+    """Make a row for every mini-batch of every network, if any has times, and say how many came too
+    late."""
+    if not served:
+        return []
     missed = sum(each.missed for each in served)
-    columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
-    more = f"{missed} of {len(served)} deadlines missed"
-    return [Table(columns, rows, more)]
+    table = mini_batches(served[:_NETWORKS_SHOWN], timings.values())
+    return [replace(table, rest=f"{missed} of {len(served)} deadlines missed")]
 
 
 def view(mapping: JobMapping) -> View:

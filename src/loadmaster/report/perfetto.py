@@ -38,7 +38,7 @@ class Slice:
 
     of: PlannedJob | PlannedTransfer
     name: str
-    facts: dict[str, str | int | float]
+    facts: dict[str, Any]
 
 
 @dataclass

@@ -79,7 +79,7 @@ def plan_page(plan: PlanRecord) -> Page:
     longest = first_rows(times.columns, times.rows, plan_tables.LONGEST_ROWS, "operator")
     limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), longest]
     remarks = Notes([f"{n.name}: {note}" for n in plan.networks for note in n.notes])
-    batches, unit = plan_tables.mini_batches(plan), time_unit(axis.scale)
+    batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
     schedule = [
         Line(SCHEDULE_HINT, "hint"),
         Legend(axis.groups),
@@ -150,7 +150,7 @@ def plan_summary(
     yield Table(limits.columns, limits.rows[:LIMITS_SHOWN])
     if changes:
         yield what_if_table(plan, changes)
-    batches = plan_tables.mini_batches(plan)
+    batches = plan_tables.mini_batches(plan.mini_batches, plan.timings)
     if batches.rows:
         late_first = sorted(batches.rows, key=lambda row: row[-1] != "missed")
         late = Table(batches.columns, late_first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from loadmaster.report.text import NOTHING, comma, excess, percent, plural, shor
 from loadmaster.report.timeline import TimeUnit
 from loadmaster.report.view import Cell, Line, Marked, Part, Shaded, Share, Table, first_rows
 from loadmaster.targets.hardware import Memory
+from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 PEAK_ROWS = 30
 CUT_ROWS = 200
@@ -243,11 +244,11 @@ def cut_operators(cuts: Cuts) -> Table:
     return first_rows(columns, rows, CUT_ROWS, "operator")
 
 
-def mini_batches(plan: PlanRecord) -> Table:
+def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming]) -> Table:
     """Make a table of the mini-batches with a release time or a deadline, and whether it is met."""
-    deadlines = {timing.network: timing.deadline for timing in plan.timings}
+    deadlines = {timing.network: timing.deadline for timing in timings}
     rows = []
-    for batch in plan.mini_batches:
+    for batch in batches:
         if batch.network in deadlines:
             deadline = deadlines[batch.network]
             times = format_seconds(batch.release), format_seconds(batch.latency)

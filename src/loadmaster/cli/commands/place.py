@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,30 +13,25 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORKS,
     SEARCH,
-    Batch,
-    Dim,
     EffortLevel,
-    Json,
     NoReport,
     OptionalTarget,
     Overrides,
-    Precision,
-    Quiet,
+    Reading,
     Seed,
     TimeLimit,
-    Training,
     machine_of,
     option,
     out_to,
-    reading_of,
+    parsed,
     strategy_of,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.placement.answer import MemoryPlan
     from loadmaster.placement.sequence import KernelSequence
     from loadmaster.report.view import Part
@@ -111,10 +107,8 @@ def place_command(
     overrides: Overrides = None,
     fast: Fast = None,
     cost: Cost = "roofline",
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    *,
+    reading: Reading,
     mode: Mode = "sync",
     max_slowdown: MaxSlowdown = None,
     curve: Curve = False,
@@ -126,8 +120,7 @@ def place_command(
     seed: Seed = 0,
     out: Out = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
@@ -138,21 +131,18 @@ def place_command(
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
     sync --out placed`
     """
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes_of, parse_seconds
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.place import place
+    from loadmaster.report.placement import placement_page
 
     if fast is not None and max_slowdown is not None:
         raise PlacementError(
             "--max-slowdown finds the fast memory that --fast would give: leave one out"
         )
     machine = machine_of(target, overrides)
-    with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        reading = reading_of(batch, dim, precision, training)
-        sequence = read_sequence(graph, machine, cost=cost, **reading)
+    with output.working(out) as (drafts, progress):
+        sequence = read_sequence(graph, machine, cost=cost, **reading.arguments())
         asked = [_tensor(sequence, name) for name in explain or []]
         options: dict[str, Any] = {
             "mode": mode,
@@ -161,8 +151,8 @@ def place_command(
             "seed": seed,
             "effort": effort,
             "progress": progress,
+            "time_limit": parsed(time_limit, parse_seconds),
         }
-        options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
         limit = (
             machine.fast.capacity
             if machine is not None and machine.fast is not None
@@ -184,8 +174,9 @@ def place_command(
             if plan.piece(t)[0] == name
         ]
         shown = _shown(plan, chosen, extra)
-        files = [] if drafts is None else _write(plan, shown, drafts, page=not no_report)
-    print_results(shown, lambda: _tables(plan, chosen, extra), files, as_json=as_json, quiet=quiet)
+        page = None if no_report else partial(placement_page, plan, shown.get("curve", ()))
+        files = publish(drafts, {"placement.json": shown}, page)
+    output.show(shown, lambda: _tables(plan, chosen, extra), files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
@@ -266,17 +257,3 @@ def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> li
     if "curve" in extra:
         parts += [curve_table(extra["curve"])]
     return parts
-
-
-def _write(
-    plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory, *, page: bool
-) -> list[Path]:
-    import json
-
-    files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
-    if page:
-        from loadmaster.report.page import render
-        from loadmaster.report.placement import placement_page
-
-        files.write("report.html", render(placement_page(plan, shown.get("curve", ()))))
-    return files.publish()

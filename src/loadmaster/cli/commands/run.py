@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,19 +14,17 @@ from loadmaster.cli.options import (
     SEARCH,
     Batch,
     Dim,
-    Json,
     NoReport,
     Precision,
-    Quiet,
     option,
     out_to,
     sizes_of,
 )
-from loadmaster.cli.printing import print_results, say, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.report.view import Part
 
 
@@ -112,8 +109,8 @@ def run_command(
     compare: Compare = False,
     out: Out = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
     budget hold.
@@ -134,22 +131,19 @@ def run_command(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
         )
     if generate is not None:
-        _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
+        _generate(model, fast, generate, slow_memory, compare, out, output)
         return
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import run
-    from loadmaster.report.run import run_summary
+    from loadmaster.report.run import run_page, run_summary
 
     options: dict[str, Any] = {
         "fast_memory": fast,
         "mode": mode,
         "slow_memory": None if slow_memory is None else str(slow_memory),
     }
-    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
+    with output.working(out) as (place, progress):
         spot = model.removeprefix("torch:")
-        tell = (lambda _: None) if quiet else partial(say, err=True)
+        tell = (lambda _: None) if output.quiet else partial(say, err=True)
         result, kernels = run(
             spot,
             batch,
@@ -164,8 +158,9 @@ def run_command(
             tell=tell,
         )
         result = versioned("run", result)
-        files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
-    print_results(result, lambda: run_summary(result), files, as_json=as_json, quiet=quiet)
+        page = None if no_report else partial(run_page, model, result, kernels)
+        files = publish(place, {"run.json": result, "kernels.json": kernels}, page)
+    output.show(result, lambda: run_summary(result), files)
     right = result["gradients_equal"] or result["results_close"]
     _exit_if_wrong(right, result, "results differ from the unmoved graphs")
 
@@ -177,24 +172,6 @@ def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
         raise typer.Exit(1)
 
 
-def _write(
-    model: str,
-    result: dict[str, Any],
-    kernels: list[dict[str, Any]],
-    place: OutputDirectory,
-    *,
-    page: bool,
-) -> list[Path]:
-    for name, value in (("run.json", result), ("kernels.json", kernels)):
-        place.write(name, json.dumps(value, indent=2, allow_nan=False))
-    if page:
-        from loadmaster.report.page import render
-        from loadmaster.report.run import run_page
-
-        place.write("report.html", render(run_page(model, result, kernels)))
-    return place.publish()
-
-
 def _generate(
     model: str,
     fast: str,
@@ -202,9 +179,7 @@ def _generate(
     slow_memory: Path | None,
     compare: bool,
     out: Path | None,
-    *,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
     from loadmaster.core.files import directory_if_asked
@@ -214,11 +189,8 @@ def _generate(
         result = versioned(
             "generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
         )
-        files = []
-        if place is not None:
-            place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
-            files = place.publish()
-    print_results(result, lambda: _generation_table(result), files, as_json=as_json, quiet=quiet)
+        files = publish(place, {"generate.json": result})
+    output.show(result, lambda: _generation_table(result), files)
     _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
 
 
