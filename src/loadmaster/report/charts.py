@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -72,12 +72,6 @@ class Model(dict[str, Any]):
     def __init__(self, kind: str, **attributes: Any) -> None:
         super().__init__(_THEME.get(kind, {}) | attributes)
         self.kind = kind
-
-
-class Field(str):
-    """The column of a chart's data that an attribute is read from."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -252,9 +246,10 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     plot = _over_time(chart.title, 176, on, _range(0, top), chart.label)
     plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
     _rectangles(plot, on, rows, mode="vline")
-    curve = outline(shown)
-    line = _source({"x": list(map(on.unit.of, curve.times)), "y": curve.values})
-    _glyph(plot, line, "Step", **_POINT, mode="after", line_color=CURVE, line_width=1.25)
+    if shown:
+        curve = outline(shown)
+        points = zip(map(on.unit.of, curve.times), curve.values, strict=True)
+        _glyph(plot, _points(points), "Step", line_color=CURVE)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
     if len(shown) == len(starts):
@@ -279,31 +274,31 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
     plot["min_width"] = NARROWEST
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
-        line = _source({"x": [x for x, _ in path.points], "y": [y for _, y in path.points]})
-        _glyph(plot, line, "Line", **_POINT, line_color=paint, line_width=1.5, line_dash=path.dash)
+        _glyph(plot, _points(path.points), "Line", line_color=paint, line_dash=path.dash)
     legend = []
     for number in sorted({mark.colour for mark in marks}):
         paint, mine = colour(number), [mark for mark in marks if mark.colour == number]
-        columns: dict[str, list[Any]] = {
-            "x": [mark.x for mark in mine],
-            "y": [mark.y for mark in mine],
-            "size": [mark.size for mark in mine],
-            "bound": [mark.y if mark.bound is None else mark.bound for mark in mine],
-            "fill": [PAPER if mark.hollow else paint for mark in mine],
-        }
-        facts = [{"name": mark.name, **mark.facts} for mark in mine]
-        source = _source(columns | _tips(facts))
-        x, bound, ink = Field("x"), Field("bound"), {"line_color": paint}
+        rows = [
+            {
+                "x": mark.x,
+                "y": mark.y,
+                "size": mark.size,
+                "bound": mark.y if mark.bound is None else mark.bound,
+                "fill": PAPER if mark.hollow else paint,
+                "name": mark.name,
+                **mark.facts,
+            }
+            for mark in mine
+        ]
+        source = _source(rows)
         if any(mark.bound is not None for mark in mine):
-            ends = {"x0": x, "y0": bound, "x1": x, "y1": Field("y")}
-            _glyph(plot, source, "Segment", **ends, **ink, line_alpha=0.45)
-            _glyph(plot, source, "Scatter", x=x, y=bound, marker="dash", size=9, **ink)
-        shape = {"size": Field("size"), "fill_color": Field("fill"), **ink}
-        drawn = _glyph(plot, source, "Scatter", **_POINT, **shape, line_alpha=0.7, fill_alpha=0.7)
+            _glyph(plot, source, "Segment", line_color=paint)
+            _glyph(plot, source, "Scatter", line_color=paint, **_THEME["Bound"])
+        drawn = _glyph(plot, source, "Scatter", line_color=paint)
         if 0 < len(chart.groups) <= MOST_GROUPS:
             label = chart_text(chart.groups[number])
             legend.append(Model("LegendItem", label=label, renderers=[drawn]))
-        _hover(plot, drawn, list(facts[0]))
+        _hover(plot, drawn, list(mine[0].facts))
     if chart.limit:
         _level(plot, *chart.limit, INK, "dashed")
     if legend:
@@ -339,9 +334,6 @@ def _framed(
     )
 
 
-_POINT = {"x": Field("x"), "y": Field("y")}
-
-
 def _range(start: float, end: float) -> Model:
     return Model("Range1d", start=start, end=end)
 
@@ -371,8 +363,17 @@ def _over_time(
     return plot
 
 
-def _source(columns: Mapping[str, Sequence[object]]) -> Model:
-    return Model("ColumnDataSource", data=dict(columns))
+def _source(rows: Sequence[Row]) -> Model:
+    """Make a column of each key; texts are made printable."""
+    columns = {
+        name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
+        for name in rows[0]
+    }
+    return Model("ColumnDataSource", data=columns)
+
+
+def _points(points: Iterable[tuple[float, float]]) -> Model:
+    return _source([{"x": x, "y": y} for x, y in points])
 
 
 def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
@@ -380,15 +381,6 @@ def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
     drawn = Model("GlyphRenderer", data_source=source, glyph=Model(kind, **attributes))
     plot["renderers"].append(drawn)
     return drawn
-
-
-def _tips(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Make a column of each key; texts are made printable."""
-    names = list(rows[0]) if rows else []
-    return {
-        name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
-        for name in names
-    }
 
 
 def _rectangles(
@@ -401,20 +393,10 @@ def _rectangles(
         groups[number if networks else min(number, 0)].append(row)
     for number in sorted(groups, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
         mine = groups[number]
-        drawn = _glyph(plot, _source(_tips(mine)), "Quad", **_QUAD)
+        drawn = _glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
         _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
-
-
-_QUAD = {
-    **{side: Field(side) for side in ("left", "right", "bottom", "top")},
-    "fill_color": Field("colour"),
-    "fill_alpha": Field("alpha"),
-    "line_color": Field("colour"),
-    "line_alpha": Field("edge"),
-    "line_width": 0.75,
-}
 
 
 def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:

@@ -160,7 +160,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
         if row.key in ("makespan", "inferences_per_second", "energy"):
             name, one, other, change = row.cells()
             cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
-    hint, legend = Line(_HINT, "hint"), Legend(axis.groups)
+    hint, legend = Line(_HINT, "hint"), Legend()
     charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
     sections = [
         Section("", [Figures(cards), _about(first, second), _costs(first)]),

@@ -56,16 +56,13 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     ranked = sorted(ops, key=lambda op: (-work_of(op), -bytes_of(op), op.name))
     points = _points(graph, ranked, machine)
     unit = rate_unit([graph.precision])
-    roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
-    if machine is not None:
-        roofline.append(Section("Operators by time", [_by_time(points)]))
     warning = Line(uncounted(graph.unknown_kinds), "strong")
     alive = Alive.of(graph)
-    memory = [Section("Memory over the operators", [alive.chart()])] if alive.steps else []
     sections = [
         Section("", [warning, Figures(_figures(graph, alive)), Notes(_notes(graph))]),
-        *memory,
-        *roofline,
+        Section("Memory over the operators", [alive.chart()] if alive.steps else []),
+        Section("Roofline", [_roofline(points, machine, unit)] if points else []),
+        Section("Operators by time", [_by_time(points)] if machine is not None else []),
         Section("Operators by kind", [_kinds(graph)]),
         Section("Operators by cost", [_operators(graph, ranked)]),
     ]

@@ -87,7 +87,7 @@ def mapping_page(
     segments = shared_bandwidth(first, pool, bandwidth, allocator)
     curve = link_curve("Bandwidth that the cores share", segments, bandwidth)
     fronts = [_front_chart(front), _front_table(front, unit)] if len(front) > 1 else []
-    charts = [Line(_HINT, "hint"), Legend(axis.groups), _schedule(first, pool, axis), curve]
+    charts = [Line(_HINT, "hint"), Legend(), _schedule(first, pool, axis), curve]
     head = [
         Figures(_figures(first, unit)),
         Line(f"What limits: {first.limit}." if first.limit else ""),
@@ -96,7 +96,7 @@ def mapping_page(
     ]
     sections = [
         Section("", head),
-        *([Section("Pareto front", fronts)] if fronts else []),
+        Section("Pareto front", fronts),
         Section("Schedule and bandwidth", charts),
         Section("Cores", [_cores(first)]),
     ]

@@ -16,9 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadmaster.report.charts import Field, Model, canvas, draw, legend_name
+from loadmaster.report.charts import Model, canvas, draw, legend_name
 from loadmaster.report.colours import colour
-from loadmaster.report.text import NOTHING, clipped, percent, to_html
+from loadmaster.report.text import NOTHING, clipped, to_html
 from loadmaster.report.view import Chart, Page, Part
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def _template() -> Template:
         colour=colour,
         legend_name=legend_name,
         nothing=NOTHING,
-        percent=percent,
         script=_file("page.js"),
         style=_file("page.css"),
     )
@@ -124,8 +123,6 @@ def _json(value: Any, numbers: dict[int, str]) -> Any:
     """Write a model out where it first comes, and refer to it by its number from then on; leave out
     digits that nobody sees."""
     match value:
-        case Field():
-            return {"type": "field", "field": value}
         case float():
             return float(f"{value:.7g}")
         case list() | tuple():
@@ -137,6 +134,6 @@ def _json(value: Any, numbers: dict[int, str]) -> Any:
             number = numbers[id(value)] = f"m{len(numbers)}"
             attributes = {name: _json(own, numbers) for name, own in value.items()}
             return {"type": "object", "name": value.kind, "id": number, "attributes": attributes}
-        case dict():
+        case dict() if value.get("type") != "field":
             return {"type": "map", "entries": [[key, _json(value[key], numbers)] for key in value]}
     return value

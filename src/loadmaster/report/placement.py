@@ -67,7 +67,7 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
     axis = Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS])
     charts = [
         Line(_HINT, "hint"),
-        Legend(axis.groups),
+        Legend(),
         _memory_map(plan),
         _prices(plan),
         _copies(plan),
@@ -77,7 +77,7 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
         Section("", [Figures(_figures(plan)), costs, Notes(sequence.notes)]),
         Section("Fast memory over time", charts),
         Section("Simpler strategies, same kernels and limit", [_rivals(plan)]),
-        *([Section("Slowdown over fast memory", [_slowdowns(plan, curve)])] if curve else []),
+        Section("Slowdown over fast memory", [_slowdowns(plan, curve)] if curve else []),
         Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
         Section("How it was found", [totals(plan)]),
     ]

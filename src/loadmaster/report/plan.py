@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from loadmaster.core.units import format_bytes, format_seconds
@@ -82,7 +83,7 @@ def plan_page(plan: PlanRecord) -> Page:
     batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
     schedule = [
         Line(SCHEDULE_HINT, "hint"),
-        Legend(axis.groups),
+        Legend(),
         plan_charts.schedule(plan, axis),
         *(plan_charts.link(plan, memory) for memory in memories),
     ]
@@ -104,8 +105,7 @@ def plan_page(plan: PlanRecord) -> Page:
         Section("Energy", [plan_tables.energy(plan)]),
         *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
     ]
-    filled = [section for section in sections if section.parts]
-    return Page(figures.title(plan), plan.target.description, filled, axis)
+    return Page(figures.title(plan), plan.target.description, sections, axis)
 
 
 def _warning(plan: PlanRecord) -> Line:
@@ -156,7 +156,7 @@ def plan_summary(
         late = Table(batches.columns, late_first)
         yield late.brief(*late.columns, limit=BATCHES_SHOWN)
     yield plan_tables.memories(plan).brief("Memory", ">Peak", ">Lower bound", ">Capacity", ">Used")
-    cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, plan_tables.by_kind)
+    cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, attrgetter("kind"))
     yield Beside(
         [
             cores.brief(

@@ -94,11 +94,6 @@ def limits(plan: PlanRecord) -> Table:
     return Table(("What limits it: time of all cores", ">Share"), rows)
 
 
-def by_kind(job: PlannedJob) -> str:
-    """Group jobs by the kind of their operator."""
-    return job.kind
-
-
 def by_operator(job: PlannedJob) -> str:
     """Group jobs by operator, named by the first of those that are fused."""
     return f"{job.operators[0]} ({job.kind}) of {job.network}"

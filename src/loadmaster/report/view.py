@@ -8,10 +8,10 @@ Names in records are as they were read from files; the printers escape them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.report.text import clipped, excess, plural, printable
+from loadmaster.report.text import clipped, excess, percent, plural, printable
 
 
 class Part:
@@ -42,6 +42,11 @@ class Share:
     """A share in a table: a bar and its percentage."""
 
     value: float
+
+    @property
+    def text(self) -> str:
+        """The percentage."""
+        return percent(self.value)
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,8 @@ def first_rows(
 
 
 def text_of(cell: Cell) -> str:
-    """Return what a cell of text says."""
-    return "" if isinstance(cell, Share) else cell if isinstance(cell, str) else cell.text
+    """Return what a cell says."""
+    return cell if isinstance(cell, str) else cell.text
 
 
 @dataclass(frozen=True)
@@ -134,9 +139,8 @@ class Beside(Part):
 
 @dataclass(frozen=True)
 class Legend(Part):
-    """The legend of a page: buttons, each of which hides the shapes of one name in all charts."""
-
-    names: Sequence[str]
+    """The legend of a page: a button for each group of its axis, which hides the shapes of that
+    group in all charts."""
 
 
 Tip = Callable[[int], dict[str, str]]
@@ -290,7 +294,7 @@ class Page:
     title: str
     description: str
     sections: Sequence[Section]
-    axis: Axis = field(default_factory=lambda: Axis(1.0))
+    axis: Axis = Axis(1.0)
 
 
 @dataclass(frozen=True)
