@@ -133,26 +133,23 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
     spans = [span for _, span in numbered]
-    starts, ends = [span.start for span in spans], [span.end for span in spans]
+    intervals = [(span.lane, span.start, span.end) for span in spans]
+    lines, count_of = first_free_lines(intervals) if chart.stacked else ([0] * len(spans), {})
     if chart.stacked and spans:
-        on = replace(on, x_range=canvas(Axis(max(ends), on.axis.scale, min(starts))).x_range)
-    groups = merge_neighbours([span.lane for span in spans], starts, ends, MAX_SHAPES)
-    lines = [0] * len(spans)
-    if chart.stacked:
-        lines = first_free_lines((span.lane, span.start, span.end) for span in spans)
-    count_of: dict[int, int] = defaultdict(int)
-    for span, line in zip(spans, lines, strict=True):
-        count_of[span.lane] = max(count_of[span.lane], line + 1)
+        start, end = min(span.start for span in spans), max(span.end for span in spans)
+        on = replace(on, x_range=canvas(Axis(end, on.axis.scale, start)).x_range)
+    groups = merge_neighbours(intervals, MAX_SHAPES)
     rows, merged = [], 0
     for group in groups:
-        first, end = spans[group.start], max(ends[group.start : group.stop])
-        height = LANE_FILL / count_of[first.lane]
+        mine = spans[group.start : group.stop]
+        first, end = mine[0], max(span.end for span in mine)
+        height = LANE_FILL / count_of.get(first.lane, 1)
         bottom = first.lane - LANE_FILL / 2 + height * lines[group.start]
         number, paint = first.colour, shade(colour(first.colour), first.tint)
         if len(group) == 1:
             alpha, tip = first.alpha, chart.tip(numbered[group.start][0])
         else:
-            busy = format_seconds(sum(ends[i] - starts[i] for i in group))
+            busy = format_seconds(sum(span.end - span.start for span in mine))
             tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
             number, paint, alpha, merged = _MERGED_GROUP, MERGED, 1.0, merged + len(group)
         place = (first.start, end), (bottom, bottom + height)
@@ -231,14 +228,14 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
 
 def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
-    starts, ends, values = ([step[at] for step in chart.steps] for at in range(3))
     if chart.along:
-        on = canvas(Axis(max(ends), label=chart.along))
+        on = canvas(Axis(chart.steps[-1][1], label=chart.along))
     shown, rows = [], []
-    for group in merge_neighbours([0] * len(starts), starts, ends, MAX_SHAPES):
-        start, end = starts[group.start], ends[group.stop - 1]
-        area = sum(values[i] * (ends[i] - starts[i]) for i in group)
-        mean = area / (end - start) if len(group) > 1 and end > start else values[group.start]
+    for group in merge_neighbours([(0, start, end) for start, end, _ in chart.steps], MAX_SHAPES):
+        mine = chart.steps[group.start : group.stop]
+        (start, _, mean), end = mine[0], mine[-1][1]
+        if len(mine) > 1 and end > start:
+            mean = sum(value * (until - begin) for begin, until, value in mine) / (end - start)
         shown.append((start, end, mean))
         tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
         rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
@@ -252,9 +249,9 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
         _glyph(plot, _points(points), "Step", line_color=CURVE)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
-    if len(shown) == len(starts):
+    if len(shown) == len(chart.steps):
         return plot, chart.remark
-    count = plural(len(starts), "step")
+    count = plural(len(chart.steps), "step")
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 

@@ -71,8 +71,8 @@ class Writer:
         """Add a track of slices; slices that would overlap get further tracks of the same name."""
         ordered = sorted(slices, key=lambda each: (each.of.start, each.of.end))
         spans = ((0, nanoseconds(each.of.start), nanoseconds(each.of.end)) for each in ordered)
-        lines = first_free_lines(spans)
-        for number in range(max(lines, default=0) + 1):
+        lines, count_of = first_free_lines(spans)
+        for number in range(count_of.get(0, 1)):
             track = self.track(name if number == 0 else f"{name} ({number + 1})")
             for each, line in zip(ordered, lines, strict=True):
                 if line == number:

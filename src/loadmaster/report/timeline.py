@@ -74,17 +74,19 @@ def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
     return Steps(times, list(accumulate(change[instant] for instant in times)))
 
 
-def first_free_lines(intervals: Iterable[tuple[int, float, float]]) -> list[int]:
-    """Give each interval, by lane and start, the first line of its lane where it overlaps no
-    other."""
+def first_free_lines(
+    intervals: Iterable[tuple[int, float, float]],
+) -> tuple[list[int], dict[int, int]]:
+    """Give each interval, by lane and start, the first line of its lane where it overlaps no other;
+    also return the lines of each lane."""
     ends: dict[int, list[float]] = defaultdict(list)
-    lines = []
+    found = []
     for lane, start, end in intervals:
         mine = ends[lane]
         line = next((at for at, last in enumerate(mine) if last <= start), len(mine))
         mine[line : line + 1] = [end]
-        lines.append(line)
-    return lines
+        found.append(line)
+    return found, {lane: len(lines) for lane, lines in ends.items()}
 
 
 def outline(parts: Iterable[tuple[float, float, float]]) -> Steps:
