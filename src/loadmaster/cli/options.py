@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, TargetError
+from loadmaster.core.units import parse_bytes, parse_joules, parse_seconds
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
@@ -285,6 +286,36 @@ class Reading:
         return [load(model, **arguments) for model in models]
 
 
+@dataclass(frozen=True)
+class Search:
+    """The options of how long a search may take, and where its randomness begins."""
+
+    effort: EffortLevel = "normal"
+    time_limit: TimeLimit = None
+    seed: Seed = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of the functions that search, such as `loadmaster.plan`."""
+        return vars(self) | {"time_limit": parsed(self.time_limit, parse_seconds)}
+
+
+@dataclass(frozen=True)
+class Required:
+    """The options of what plans must reach."""
+
+    fps: Fps = None
+    makespan: MakespanLimit = None
+    energy: EnergyLimit = None
+
+    def limits(self, deadlines: dict[str, float]) -> Limits:
+        """The limits, with the seconds until the networks are due. Raises `PlanError` or
+        `UnitError`."""
+        from loadmaster.planning.sweep.limits import Limits
+
+        longest, most = parsed(self.makespan, parse_seconds), parsed(self.energy, parse_joules)
+        return Limits(longest, most, self.fps, deadlines)
+
+
 def parsed(text: str | None, parse: Callable[[str], Parsed]) -> Parsed | None:
     """What an option says, if it is given."""
     return None if text is None else parse(text)
@@ -299,23 +330,10 @@ def machine_of(target: str | None, overrides: list[str] | None) -> Target | None
     return None if target is None else read_target(target, overrides or ())
 
 
-def limits_of(
-    fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None
-) -> Limits:
-    """What plans must reach, from the options of a command. Raises `PlanError` or `UnitError`."""
-    from loadmaster.core.units import parse_joules, parse_seconds
-    from loadmaster.planning.sweep.limits import Limits
-
-    longest, most = parsed(makespan, parse_seconds), parsed(energy, parse_joules)
-    return Limits(longest, most, fps, deadlines)
-
-
 def times_of(
     option: str, texts: list[str] | None, error: type[LoadmasterError]
 ) -> dict[str, float]:
     """Seconds by network, from `NAME=S`."""
-    from loadmaster.core.units import parse_seconds
-
     return by_network(option, texts, parse_seconds, "NAME=S, such as resnet50=5ms", error)
 
 
@@ -354,7 +372,6 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
     """Parse `--memory NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`. Raises
     `AllocationError`."""
     from loadmaster.allocation.memories.problem import Bank, check_banks
-    from loadmaster.core.units import parse_bytes
 
     banks = []
     for option in options:

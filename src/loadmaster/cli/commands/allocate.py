@@ -12,12 +12,10 @@ import typer
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import (
     MACHINE,
-    EffortLevel,
     Memory,
     NoReport,
-    Seed,
+    Search,
     Threads,
-    TimeLimit,
     memories_of,
     one_of,
     option,
@@ -95,13 +93,11 @@ def allocate_command(
     memory: Memory = None,
     alignment: Alignment = None,
     strategy: Strategy = "auto",
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    *,
+    search: Search,
     threads: Threads = 1,
     out: Out = None,
     no_report: NoReport = False,
-    *,
     output: Output,
 ) -> None:
     """Give buffers with known lifetimes addresses in one memory, or in several.
@@ -116,19 +112,13 @@ def allocate_command(
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.core.units import parse_bytes, parse_seconds
+    from loadmaster.core.units import parse_bytes
     from loadmaster.report.packing import packing_page, packing_summary
 
     room, step = parsed(capacity, parse_bytes), parsed(alignment, parse_bytes)
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
-    options: dict[str, Any] = {
-        "strategy": strategy,
-        "time_limit": parsed(time_limit, parse_seconds),
-        "seed": seed,
-        "threads": threads,
-        "effort": effort,
-    }
+    options = {"strategy": strategy, "threads": threads, **search.arguments()}
     folder, name = _place(out)
     if planner is not None:
         if memory:

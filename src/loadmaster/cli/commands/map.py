@@ -16,20 +16,17 @@ from loadmaster.cli.options import (
     NETWORKS,
     SEARCH,
     Deadline,
-    EffortLevel,
     MiniBatches,
     NoReport,
     OptionalTarget,
     Period,
     Reading,
-    Seed,
+    Search,
     Threads,
-    TimeLimit,
     by_network,
     option,
     out_to,
     overrides_of,
-    parsed,
     strategy_of,
     times_of,
 )
@@ -145,9 +142,7 @@ def map_command(
     samples: Samples = None,
     group_size: GroupSize = None,
     warm_start: WarmStart = None,
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    search: Search,
     threads: Threads = 1,
     out: Out = None,
     no_report: NoReport = False,
@@ -167,7 +162,7 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8
     --cut`
     """
-    from loadmaster.core.units import parse_seconds, rate_unit
+    from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import read_warm_start
     from loadmaster.mapping.network_timing import mini_batches_of
@@ -187,9 +182,7 @@ def map_command(
         "strategy": strategy,
         "allocator": allocator,
         "samples": samples,
-        "seed": seed,
-        "effort": effort,
-        "time_limit": parsed(time_limit, parse_seconds),
+        **search.arguments(),
     }
     free_only = {
         "group_size": group_size,

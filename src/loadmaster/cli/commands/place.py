@@ -13,17 +13,14 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORKS,
     SEARCH,
-    EffortLevel,
     NoReport,
     OptionalTarget,
     Overrides,
     Reading,
-    Seed,
-    TimeLimit,
+    Search,
     machine_of,
     option,
     out_to,
-    parsed,
     strategy_of,
 )
 from loadmaster.cli.output import Output, publish
@@ -115,9 +112,7 @@ def place_command(
     explain: Explain = None,
     strategy: Strategy = "auto",
     gap: Gap = None,
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    search: Search,
     out: Out = None,
     no_report: NoReport = False,
     output: Output,
@@ -131,7 +126,7 @@ def place_command(
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
     sync --out placed`
     """
-    from loadmaster.core.units import parse_bytes_of, parse_seconds
+    from loadmaster.core.units import parse_bytes_of
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.place import place
     from loadmaster.report.placement import placement_page
@@ -148,10 +143,8 @@ def place_command(
             "mode": mode,
             "strategy": strategy,
             "gap": gap,
-            "seed": seed,
-            "effort": effort,
+            **search.arguments(),
             "progress": progress,
-            "time_limit": parsed(time_limit, parse_seconds),
         }
         limit = (
             machine.fast.capacity

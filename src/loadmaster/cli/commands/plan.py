@@ -18,23 +18,17 @@ from loadmaster.cli.options import (
     GOAL,
     SEARCH,
     Deadline,
-    EffortLevel,
-    EnergyLimit,
-    Fps,
     MachineTarget,
-    MakespanLimit,
     MiniBatches,
     Models,
     NoReport,
     Overrides,
     Period,
     Reading,
-    Seed,
-    TimeLimit,
-    limits_of,
+    Required,
+    Search,
     option,
     out_to,
-    parsed,
     times_of,
 )
 from loadmaster.cli.output import Output
@@ -124,15 +118,11 @@ def plan_command(
     network: Network = None,
     deadline: Deadline = None,
     period: Period = None,
-    effort: EffortLevel = "normal",
     cut: Cut = "auto",
     what_if: WhatIf = False,
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    search: Search,
     sweep: Sweep = None,
-    fps: Fps = None,
-    makespan: MakespanLimit = None,
-    energy: EnergyLimit = None,
+    required: Required,
     workers: Workers = None,
     cluster: Cluster = None,
     out: Out = None,
@@ -158,16 +148,13 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
-    from loadmaster.core.units import parse_seconds
     from loadmaster.report.plan import plan_summary
     from loadmaster.targets.load import target as read_target
 
     folder = out if out is not None or output.as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
-        "seed": seed,
-        "effort": effort,
-        "time_limit": parsed(time_limit, parse_seconds),
+        **search.arguments(),
         "cut": cut,
         "objective": objective,
         "network": network,
@@ -181,7 +168,7 @@ def plan_command(
             sweep,
             lambda batch: replace(reading, batch=batch).load(models),
             read_target(target, overrides or []),
-            options | {"limits": limits_of(fps, makespan, energy, options["deadlines"])},
+            options | {"limits": required.limits(options["deadlines"])},
             batch=reading.batch,
             cluster=cluster,
             workers=workers,
@@ -193,9 +180,7 @@ def plan_command(
     only_swept = {
         "--workers": workers,
         "--cluster": cluster,
-        "--fps": fps,
-        "--makespan": makespan,
-        "--energy": energy,
+        **{f"--{name}": value for name, value in vars(required).items()},
     }
     given = [name for name, value in only_swept.items() if value is not None]
     if given:

@@ -12,18 +12,15 @@ from loadmaster.cli.options import (
     GOAL,
     Deadline,
     EffortLevel,
-    EnergyLimit,
-    Fps,
     MachineTarget,
-    MakespanLimit,
     MiniBatches,
     Models,
     NoReport,
     Overrides,
     Period,
     Reading,
+    Required,
     Seed,
-    limits_of,
     option,
     out_to,
     times_of,
@@ -51,9 +48,7 @@ def size_command(
     *,
     reading: Reading,
     mini_batches: MiniBatches = 1,
-    fps: Fps = None,
-    makespan: MakespanLimit = None,
-    energy: EnergyLimit = None,
+    required: Required,
     deadline: Deadline = None,
     period: Period = None,
     effort: EffortLevel = "normal",
@@ -88,7 +83,7 @@ def size_command(
     from loadmaster.report.sizing import size_summary
     from loadmaster.targets.load import target as read_target
 
-    limits = limits_of(fps, makespan, energy, times_of("deadline", deadline, PlanError))
+    limits = required.limits(times_of("deadline", deadline, PlanError))
     axis, machine = parse_axis(vary), read_target(target, overrides or [])
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
