@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, TargetError
-from loadmaster.core.units import parse_bytes, parse_joules, parse_seconds
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
@@ -296,6 +295,8 @@ class Search:
 
     def arguments(self) -> dict[str, Any]:
         """Those of the functions that search, such as `loadmaster.plan`."""
+        from loadmaster.core.units import parse_seconds
+
         return vars(self) | {"time_limit": parsed(self.time_limit, parse_seconds)}
 
 
@@ -310,6 +311,7 @@ class Required:
     def limits(self, deadlines: dict[str, float]) -> Limits:
         """The limits, with the seconds until the networks are due. Raises `PlanError` or
         `UnitError`."""
+        from loadmaster.core.units import parse_joules, parse_seconds
         from loadmaster.planning.sweep.limits import Limits
 
         longest, most = parsed(self.makespan, parse_seconds), parsed(self.energy, parse_joules)
@@ -334,6 +336,8 @@ def times_of(
     option: str, texts: list[str] | None, error: type[LoadmasterError]
 ) -> dict[str, float]:
     """Seconds by network, from `NAME=S`."""
+    from loadmaster.core.units import parse_seconds
+
     return by_network(option, texts, parse_seconds, "NAME=S, such as resnet50=5ms", error)
 
 
@@ -372,6 +376,7 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
     """Parse `--memory NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`. Raises
     `AllocationError`."""
     from loadmaster.allocation.memories.problem import Bank, check_banks
+    from loadmaster.core.units import parse_bytes
 
     banks = []
     for option in options:

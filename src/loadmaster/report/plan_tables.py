@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-
-import numpy as np
+from itertools import chain
 
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
@@ -175,25 +174,22 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
 def traffic(plan: PlanRecord) -> Table:
     """Make a table of bytes moved from each place (rows) to each other (columns), darker with more
     bytes."""
+    moved: Counter[tuple[str, str]] = Counter()
+    for move in plan.transfers:
+        moved[move.source, move.destination] += move.bytes
     known = [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
-    ends = (end for move in plan.transfers for end in (move.source, move.destination))
-    places = list(dict.fromkeys([*known, *ends]))
-    moved = np.zeros((len(places), len(places)), dtype=np.int64)
-    for transfer in plan.transfers:
-        moved[places.index(transfer.source), places.index(transfer.destination)] += transfer.bytes
-    sent, received = moved.sum(axis=1), moved.sum(axis=0)
-    to, most = np.flatnonzero(received).tolist(), moved.max(initial=1)
+    places = list(dict.fromkeys([*known, *chain.from_iterable(moved)]))
+    sources = [place for place in places if any(moved[place, other] for other in places)]
+    to = [place for place in places if any(moved[source, place] for source in sources)]
+    most = max(moved.values(), default=1)
     rows: list[Sequence[Cell]] = []
-    for place in np.flatnonzero(sent).tolist():
-        cells = [
-            Shaded(format_bytes(size) if size else NOTHING, size / most)
-            for size in moved[place, to].tolist()
-        ]
-        rows.append([places[place], *cells, format_bytes(int(sent[place]))])
-    totals = map(format_bytes, (*received[to].tolist(), int(sent.sum())))
-    rows.append(["Total", *totals])
-    columns = ("From \\ to", *(f">{places[place]}" for place in to), ">Total")
-    return Table(columns, rows)
+    for source in sources:
+        sizes = [moved[source, place] for place in to]
+        cells = [Shaded(format_bytes(size) if size else NOTHING, size / most) for size in sizes]
+        rows.append([source, *cells, format_bytes(sum(sizes))])
+    totals = [sum(moved[source, place] for source in sources) for place in to]
+    rows.append(["Total", *map(format_bytes, (*totals, sum(totals)))])
+    return Table(("From \\ to", *(f">{place}" for place in to), ">Total"), rows)
 
 
 def energy(plan: PlanRecord) -> Table:
