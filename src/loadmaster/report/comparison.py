@@ -84,12 +84,12 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
     for key, name, of, text in _FIGURES:
         yield Row(key, name, of(first), of(second), text)
     for memory in _memories(first, second):
-        for key, moved in (("traffic", _traffic), ("peak", _peak)):
+        for key, of_memory in (("traffic", _traffic), ("peak", _peak)):
             name, ends = (
                 f"{key.capitalize()} of {memory}",
-                (moved(first, memory), moved(second, memory)),
+                (of_memory(first, memory), of_memory(second, memory)),
             )
-            yield Row(f"{key}.{memory}", name, ends[0], ends[1], format_bytes)
+            yield Row(f"{key}.{memory}", name, *ends, format_bytes)
 
 
 def _traffic(plan: PlanRecord, memory: str) -> float | None:

@@ -225,7 +225,7 @@ def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
     }
     totals, cores = Table(("", "~"), list(rows.items())), _cores(mapping)
     figures = Figures(_figures(mapping, unit)[:-1], weakest(mapping.costs).capitalize())
-    brief = cores.brief(*cores.columns, limit=_CORES_SHOWN)
+    brief = cores.brief(limit=_CORES_SHOWN)
     return [totals, figures, brief, Line(_AGAINST_PLANS)]
 
 

@@ -255,7 +255,7 @@ def placement_summary(plan: MemoryPlan) -> list[Part]:
     parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
     moves = _movers(plan, _MOVERS)
     if moves.rows:
-        parts.append(replace(moves.brief(*moves.columns, width=44), rest=moves.rest))
+        parts.append(replace(moves.brief(width=44), rest=moves.rest))
     return parts
 
 

@@ -154,7 +154,7 @@ def plan_summary(
     if batches.rows:
         late_first = sorted(batches.rows, key=lambda row: row[-1] != "missed")
         late = Table(batches.columns, late_first)
-        yield late.brief(*late.columns, limit=BATCHES_SHOWN)
+        yield late.brief(limit=BATCHES_SHOWN)
     yield plan_tables.memories(plan).brief("Memory", ">Peak", ">Lower bound", ">Capacity", ">Used")
     cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, attrgetter("kind"))
     yield Beside(

@@ -229,17 +229,16 @@ def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def sweep_summary(sweep: Sweep) -> list[Part]:
     """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and
     energy."""
-    table = points(sweep)
-    shown = [at for at, name in enumerate(table.columns) if name not in _ON_PAGE_ONLY]
-    rows = [[row[at] for at in shown] for row in table.rows]
-    heads = []
-    for at, head in enumerate(table.columns[at] for at in shown):
+    every = points(sweep)
+    kept = [name for name in every.columns if name not in _ON_PAGE_ONLY]
+    table, heads = every.brief(*kept, width=1_000), []
+    for at, head in enumerate(kept):
         # A heading may be broken between words, a figure may not.
-        widest = max((len(text_of(row[at])) for row in rows), default=0)
+        widest = max((len(text_of(row[at])) for row in table.rows), default=0)
         broken = head.replace(" ", "\n").replace(".", ".\n")
         heads.append(broken if len(head.removeprefix(">")) > widest else head)
     notes = Notes([*remarks(sweep), figures_rest_on(sweep.costs)])
-    return [Line(title(sweep)), replace(table, columns=heads, rows=rows), notes]
+    return [Line(title(sweep)), replace(table, columns=heads), notes]
 
 
 def title(sweep: Sweep) -> str:

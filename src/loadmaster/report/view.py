@@ -81,8 +81,9 @@ class Table(Part):
     rest: str = ""
 
     def brief(self, *columns: str, limit: int | None = None, width: int = 24) -> Table:
-        """Return some of the columns, by head, and the first rows; names in the first column are
-        clipped to ``width`` characters and the other rows are counted."""
+        """Return some of the columns, by head, or all, and the first rows; names in the first
+        column are clipped to ``width`` characters and the other rows are counted."""
+        columns = columns or tuple(self.columns)
         at = [self.columns.index(column) for column in columns]
         rows: list[list[Cell]] = [[row[i] for i in at] for row in self.rows[:limit]]
         for row in rows:
