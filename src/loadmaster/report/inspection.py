@@ -354,20 +354,17 @@ class Alive:
     @staticmethod
     def of(graph: Graph) -> Alive:
         """Sum the bytes. O(operands)."""
-        spans: dict[str, tuple[int, int]] = {}
-        for at, op in enumerate(graph.ops):
-            for access in (*op.reads, *op.writes):
-                storage = graph.tensors[access.tensor].storage
-                spans[storage] = spans.get(storage, (at, at))[0], at
         end = len(graph.ops)
-        for name in graph.outputs:
+        touched = [
+            (access.tensor, at)
+            for at, op in enumerate(graph.ops)
+            for access in (*op.reads, *op.writes)
+        ]
+        spans: dict[str, tuple[int, int]] = {}
+        for name, at in [*touched, *((name, end - 1) for name in graph.outputs)]:
             storage = graph.tensors[name].storage
-            spans[storage] = spans.get(storage, (0, 0))[0], end - 1
-        spans = {
-            name: span
-            for name, span in spans.items()
-            if graph.tensors[name].kind is TensorKind.ACTIVATION
-        }
+            if graph.tensors[storage].kind is TensorKind.ACTIVATION:
+                spans[storage] = spans.get(storage, (at, at))[0], at
         over_time = total_over_time(
             (first, last + 1, graph.tensors[name].bytes) for name, (first, last) in spans.items()
         )

@@ -49,18 +49,19 @@ def networks(plan: PlanRecord) -> Table:
 
 def memories(plan: PlanRecord) -> Table:
     """Make a table of traffic and peak of each shared memory against their bounds."""
-    traffic = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance")
-    space = (">Peak", ">Lower bound", ">Capacity", ">Used")
-    rows: list[list[Cell]] = []
+    rows: list[Sequence[Cell]] = []
     for memory in plan.target.memories:
         cost = plan.metrics.traffic.get(memory.name)
         use = memory_use(plan, memory.name, memory.capacity)
-        moved = (cost.value, cost.lower_bound) if cost else ()
-        rows.append([memory.name, link_text(memory), *map(format_bytes, moved)])
-        rows[-1] += [excess(*moved)] if moved else [NOTHING] * 3
-        rows[-1] += map(format_bytes, (use.peak, use.lower_bound, use.capacity))
-        rows[-1].append(Share(use.peak / use.capacity if use.capacity else 0.0))
-    return Table((*traffic, *space), rows)
+        moved = [NOTHING] * 3
+        if cost is not None:
+            ends = cost.value, cost.lower_bound
+            moved = [*map(format_bytes, ends), excess(*ends)]
+        sizes = map(format_bytes, (use.peak, use.lower_bound, use.capacity))
+        used = Share(use.peak / use.capacity if use.capacity else 0.0)
+        rows.append((memory.name, link_text(memory), *moved, *sizes, used))
+    traffic = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance")
+    return Table((*traffic, ">Peak", ">Lower bound", ">Capacity", ">Used"), rows)
 
 
 def cores(plan: PlanRecord) -> Table:
