@@ -71,16 +71,6 @@ Dim = Annotated[
         "--value",
     ),
 ]
-Training = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Take a torch module's whole training step: forward, loss, backward, optimiser."
-        " Default: inference.",
-        "--training",
-    ),
-]
 Precision = Annotated[
     str | None,
     option(
@@ -149,34 +139,6 @@ Period = Annotated[
         "Mini-batch k of a network is released at k times this. Default: all at once.",
     ),
 ]
-Fps = Annotated[
-    float | None,
-    option(
-        "N",
-        LIMITS,
-        "Frames per second that every network must reach: samples of its batches. Default: no"
-        " limit.",
-        "--fps",
-    ),
-]
-MakespanLimit = Annotated[
-    str | None,
-    option(
-        "S",
-        LIMITS,
-        "Time that a plan may take at most, such as `2ms`. Default: no limit.",
-        "--makespan",
-    ),
-]
-EnergyLimit = Annotated[
-    str | None,
-    option(
-        "J",
-        LIMITS,
-        "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
-        "--energy",
-    ),
-]
 EffortLevel = Annotated[
     str,
     option(
@@ -203,14 +165,6 @@ Seed = Annotated[
     option("N", SEARCH, "Same input and seed, same answer.", min=0, max=2**63 - 1),
 ]
 Threads = Annotated[int, option("N", SEARCH, "Use up to so many threads.", min=1)]
-Json = Annotated[
-    bool,
-    option(None, OUTPUT, "Print exactly one JSON object on standard output.", "--json"),
-]
-Quiet = Annotated[
-    bool,
-    option(None, OUTPUT, "Print nothing but errors and what `--json` asks for.", "--quiet", "-q"),
-]
 NoReport = Annotated[
     bool,
     option(None, OUTPUT, "Write data only, no page to look at.", "--no-report"),
@@ -266,7 +220,16 @@ class Reading:
     batch: Batch = None
     dim: Dim = None
     precision: Precision = None
-    training: Training = False
+    training: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Take a torch module's whole training step: forward, loss, backward, optimiser."
+            " Default: inference.",
+            "--training",
+        ),
+    ] = False
 
     def arguments(self) -> dict[str, Any]:
         """Those of `loadmaster.load`."""
@@ -304,9 +267,34 @@ class Search:
 class Required:
     """The options of what plans must reach."""
 
-    fps: Fps = None
-    makespan: MakespanLimit = None
-    energy: EnergyLimit = None
+    fps: Annotated[
+        float | None,
+        option(
+            "N",
+            LIMITS,
+            "Frames per second that every network must reach: samples of its batches. Default: no"
+            " limit.",
+            "--fps",
+        ),
+    ] = None
+    makespan: Annotated[
+        str | None,
+        option(
+            "S",
+            LIMITS,
+            "Time that a plan may take at most, such as `2ms`. Default: no limit.",
+            "--makespan",
+        ),
+    ] = None
+    energy: Annotated[
+        str | None,
+        option(
+            "J",
+            LIMITS,
+            "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
+            "--energy",
+        ),
+    ] = None
 
     def limits(self, deadlines: dict[str, float]) -> Limits:
         """The limits, with the seconds until the networks are due. Raises `PlanError` or

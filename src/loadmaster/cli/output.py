@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from loadmaster.cli.options import Json, Quiet
+from loadmaster.cli.options import OUTPUT, option
 from loadmaster.cli.printing import print_json, print_tables, say
 from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 class Output:
     """The options that every command has: what it prints."""
 
-    as_json: Json = False
-    quiet: Quiet = False
+    as_json: Annotated[
+        bool,
+        option(None, OUTPUT, "Print exactly one JSON object on standard output.", "--json"),
+    ] = False
+    quiet: Annotated[
+        bool,
+        option(
+            None, OUTPUT, "Print nothing but errors and what `--json` asks for.", "--quiet", "-q"
+        ),
+    ] = False
 
     @contextmanager
     def working(self, folder: Path | None) -> Iterator[tuple[OutputDirectory | None, LateProgress]]:
