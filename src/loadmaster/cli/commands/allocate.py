@@ -38,65 +38,59 @@ if TYPE_CHECKING:
 DUMP = "Another planner's dump"
 
 
-Buffers = Annotated[
-    Path,
-    typer.Argument(
-        metavar="BUFFERS.csv",
-        help=(
-            "Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for"
-            " its arena; or, with --from, another planner's dump."
-        ),
-    ),
-]
-Planner = Annotated[
-    str | None,
-    option(
-        "PLANNER",
-        DUMP,
-        "Read another planner's dump; say what it takes, what Loadmaster takes and what"
-        f" anything must. Default: a file of buffers. {one_of(READERS.names)}",
-        "--from",
-    ),
-]
-OneArena = Annotated[
-    str | None,
-    option("NAME", DUMP, "With --from: only this arena of the dump. Default: all."),
-]
-Capacity = Annotated[
-    str | None,
-    option(
-        "BYTES",
-        MACHINE,
-        "Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
-    ),
-]
-Alignment = Annotated[
-    str | None,
-    option("BYTES", MACHINE, "Every offset is a multiple of it. Default: as the file says, or 1."),
-]
-Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
-Out = Annotated[
-    Path | None,
-    out_to(
-        "Where the buffers go with their offsets: a file, or a directory for packed.csv and"
-        " report.html. Default: nowhere.",
-        "OUT.csv|DIR",
-    ),
-]
-
-
 def allocate_command(
-    buffers: Buffers,
-    planner: Planner = None,
-    arena: OneArena = None,
-    capacity: Capacity = None,
+    buffers: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BUFFERS.csv",
+            help=(
+                "Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file,"
+                " for its arena; or, with --from, another planner's dump."
+            ),
+        ),
+    ],
+    planner: Annotated[
+        str | None,
+        option(
+            "PLANNER",
+            DUMP,
+            "Read another planner's dump; say what it takes, what Loadmaster takes and what"
+            f" anything must. Default: a file of buffers. {one_of(READERS.names)}",
+            "--from",
+        ),
+    ] = None,
+    arena: Annotated[
+        str | None,
+        option("NAME", DUMP, "With --from: only this arena of the dump. Default: all."),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        option(
+            "BYTES",
+            MACHINE,
+            "Find any packing that fits, such as `1MiB`."
+            " Default: the packing with the lowest peak.",
+        ),
+    ] = None,
     memory: Memory = None,
-    alignment: Alignment = None,
-    strategy: Strategy = "auto",
+    alignment: Annotated[
+        str | None,
+        option(
+            "BYTES", MACHINE, "Every offset is a multiple of it. Default: as the file says, or 1."
+        ),
+    ] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
     *,
     search: Search,
     threads: Threads = 1,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        out_to(
+            "Where the buffers go with their offsets: a file, or a directory for packed.csv and"
+            " report.html. Default: nowhere.",
+            "OUT.csv|DIR",
+        ),
+    ] = None,
     no_report: NoReport = False,
     output: Output,
 ) -> None:

@@ -49,102 +49,96 @@ _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
-Jobs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`)."
-    ),
-]
-Overrides = Annotated[
-    list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")
-]
-Bandwidth = Annotated[
-    str | None,
-    option(
-        "BYTES_PER_S",
-        MACHINE,
-        "That all cores share, such as `16 GB/s`. Default: the target's main memory.",
-    ),
-]
-Allocator = Annotated[
-    str,
-    option("demand|even", MACHINE, "How cores share the bandwidth."),
-]
-Cost = Annotated[
-    str,
-    option("|".join([*COST_MODELS.names, "FILE.csv"]), MACHINE, "What jobs cost."),
-]
-Dependencies = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "A job starts when its inputs exist. Default: jobs wait for nothing.",
-        "--dependencies",
-    ),
-]
-Cut = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Divide long operators into pieces that several cores share. Default: whole.",
-        "--cut",
-    ),
-]
-Objective = Annotated[
-    str,
-    option(
-        "NAME[,NAME]", GOAL, "makespan, throughput, energy or edp; two of them for a Pareto front."
-    ),
-]
-Priority = Annotated[
-    list[str] | None,
-    option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
-]
-Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
-Samples = Annotated[
-    int | None,
-    option(
-        "N", SEARCH, "Evaluate at most so many mappings of a group. Default: the strategy's.", min=1
-    ),
-]
-GroupSize = Annotated[
-    int | None,
-    option(
-        "N", SEARCH, "Map so many jobs at a time, group after group. Default: all at once.", min=1
-    ),
-]
-WarmStart = Annotated[
-    Path | None,
-    option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
-]
-Out = Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")]
-
-
 def map_command(
-    jobs: Jobs,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`)."
+        ),
+    ],
     target: OptionalTarget = None,
-    overrides: Overrides = None,
-    bandwidth: Bandwidth = None,
-    allocator: Allocator = "demand",
-    cost: Cost = DEFAULT,
+    overrides: Annotated[
+        list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        option(
+            "BYTES_PER_S",
+            MACHINE,
+            "That all cores share, such as `16 GB/s`. Default: the target's main memory.",
+        ),
+    ] = None,
+    allocator: Annotated[
+        str,
+        option("demand|even", MACHINE, "How cores share the bandwidth."),
+    ] = "demand",
+    cost: Annotated[
+        str,
+        option("|".join([*COST_MODELS.names, "FILE.csv"]), MACHINE, "What jobs cost."),
+    ] = DEFAULT,
     *,
     reading: Reading,
     mini_batches: MiniBatches = 1,
-    dependencies: Dependencies = False,
-    cut: Cut = False,
-    objective: Objective = "makespan",
+    dependencies: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "A job starts when its inputs exist. Default: jobs wait for nothing.",
+            "--dependencies",
+        ),
+    ] = False,
+    cut: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Divide long operators into pieces that several cores share. Default: whole.",
+            "--cut",
+        ),
+    ] = False,
+    objective: Annotated[
+        str,
+        option(
+            "NAME[,NAME]",
+            GOAL,
+            "makespan, throughput, energy or edp; two of them for a Pareto front.",
+        ),
+    ] = "makespan",
     deadline: Deadline = None,
     period: Period = None,
-    priority: Priority = None,
-    strategy: Strategy = "auto",
-    samples: Samples = None,
-    group_size: GroupSize = None,
-    warm_start: WarmStart = None,
+    priority: Annotated[
+        list[str] | None,
+        option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
+    ] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    samples: Annotated[
+        int | None,
+        option(
+            "N",
+            SEARCH,
+            "Evaluate at most so many mappings of a group. Default: the strategy's.",
+            min=1,
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        option(
+            "N",
+            SEARCH,
+            "Map so many jobs at a time, group after group. Default: all at once.",
+            min=1,
+        ),
+    ] = None,
+    warm_start: Annotated[
+        Path | None,
+        option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
+    ] = None,
     search: Search,
     threads: Threads = 1,
-    out: Out = None,
+    out: Annotated[
+        Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
     output: Output,
 ) -> None:

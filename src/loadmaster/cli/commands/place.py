@@ -37,83 +37,78 @@ _CURVE = 10
 """Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
 
 
-Graph = Annotated[
-    str,
-    typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
-]
-Fast = Annotated[
-    str | None,
-    option(
-        "BYTES|PERCENT",
-        MACHINE,
-        "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
-        " Default: the target's.",
-    ),
-]
-Cost = Annotated[
-    str,
-    option(
-        "roofline|profile|FILE",
-        MACHINE,
-        "Where kernel times come from; FILE is a table of measured times.",
-    ),
-]
-Mode = Annotated[
-    str,
-    option(
-        "static|sync|async",
-        GOAL,
-        "What tensors may do: nothing, move between kernels, or while they run.",
-    ),
-]
-MaxSlowdown = Annotated[
-    float | None,
-    option(
-        "X",
-        GOAL,
-        "Find the smallest fast memory with which time is at most X times all fast. Default:"
-        " place in `--fast`.",
-    ),
-]
-Curve = Annotated[
-    bool,
-    option(
-        None, GOAL, "Show slowdown over fast memory, from none to all that is asked for.", "--curve"
-    ),
-]
-Explain = Annotated[
-    list[str] | None,
-    option("TENSOR", GOAL, "Say why a tensor is where it is. May be repeated."),
-]
-Strategy = Annotated[str, strategy_of([*ENGINES, *PLACING.names])]
-Gap = Annotated[
-    float | None,
-    option(
-        "SHARE",
-        SEARCH,
-        "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
-        " async.",
-    ),
-]
-Out = Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")]
-
-
 def place_command(
-    graph: Graph,
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."
+        ),
+    ],
     target: OptionalTarget = None,
     overrides: Overrides = None,
-    fast: Fast = None,
-    cost: Cost = "roofline",
+    fast: Annotated[
+        str | None,
+        option(
+            "BYTES|PERCENT",
+            MACHINE,
+            "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
+            " Default: the target's.",
+        ),
+    ] = None,
+    cost: Annotated[
+        str,
+        option(
+            "roofline|profile|FILE",
+            MACHINE,
+            "Where kernel times come from; FILE is a table of measured times.",
+        ),
+    ] = "roofline",
     *,
     reading: Reading,
-    mode: Mode = "sync",
-    max_slowdown: MaxSlowdown = None,
-    curve: Curve = False,
-    explain: Explain = None,
-    strategy: Strategy = "auto",
-    gap: Gap = None,
+    mode: Annotated[
+        str,
+        option(
+            "static|sync|async",
+            GOAL,
+            "What tensors may do: nothing, move between kernels, or while they run.",
+        ),
+    ] = "sync",
+    max_slowdown: Annotated[
+        float | None,
+        option(
+            "X",
+            GOAL,
+            "Find the smallest fast memory with which time is at most X times all fast. Default:"
+            " place in `--fast`.",
+        ),
+    ] = None,
+    curve: Annotated[
+        bool,
+        option(
+            None,
+            GOAL,
+            "Show slowdown over fast memory, from none to all that is asked for.",
+            "--curve",
+        ),
+    ] = False,
+    explain: Annotated[
+        list[str] | None,
+        option("TENSOR", GOAL, "Say why a tensor is where it is. May be repeated."),
+    ] = None,
+    strategy: Annotated[str, strategy_of([*ENGINES, *PLACING.names])] = "auto",
+    gap: Annotated[
+        float | None,
+        option(
+            "SHARE",
+            SEARCH,
+            "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
+            " async.",
+        ),
+    ] = None,
     search: Search,
-    out: Out = None,
+    out: Annotated[
+        Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
     output: Output,
 ) -> None:

@@ -48,65 +48,6 @@ if TYPE_CHECKING:
     from loadmaster.workloads.graph import Graph
 
 
-Objective = Annotated[
-    str,
-    option(
-        "NAME",
-        GOAL,
-        "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
-        " makespan).",
-        autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
-    ),
-]
-Network = Annotated[
-    str | None,
-    option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
-]
-Cut = Annotated[
-    str,
-    option(
-        "auto|none",
-        SEARCH,
-        "Cut operators into pieces for several cores and small memories, or leave them whole.",
-    ),
-]
-Sweep = Annotated[
-    list[str] | None,
-    option(
-        "AXIS=LOW:HIGH",
-        SWEEP,
-        "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
-        " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
-        " `networks=a,b,a+b`. May be repeated.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    option("N", SWEEP, "Processes of a sweep. Default: all processors.", min=1),
-]
-Cluster = Annotated[
-    str | None,
-    option("dask://HOST:PORT", SWEEP, "Sweep on the workers of a Dask scheduler. Default: here."),
-]
-WhatIf = Annotated[
-    bool,
-    option(
-        None,
-        GOAL,
-        "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
-        " other dataflows.",
-        "--what-if",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    out_to(
-        "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
-        " `--json` nowhere."
-    ),
-]
-
-
 def plan_command(
     models: Models,
     target: MachineTarget,
@@ -114,18 +55,69 @@ def plan_command(
     *,
     reading: Reading,
     mini_batches: MiniBatches = 1,
-    objective: Objective = "throughput",
-    network: Network = None,
+    objective: Annotated[
+        str,
+        option(
+            "NAME",
+            GOAL,
+            "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
+            " makespan).",
+            autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
+        ),
+    ] = "throughput",
+    network: Annotated[
+        str | None,
+        option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
+    ] = None,
     deadline: Deadline = None,
     period: Period = None,
-    cut: Cut = "auto",
-    what_if: WhatIf = False,
+    cut: Annotated[
+        str,
+        option(
+            "auto|none",
+            SEARCH,
+            "Cut operators into pieces for several cores and small memories, or leave them whole.",
+        ),
+    ] = "auto",
+    what_if: Annotated[
+        bool,
+        option(
+            None,
+            GOAL,
+            "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
+            " other dataflows.",
+            "--what-if",
+        ),
+    ] = False,
     search: Search,
-    sweep: Sweep = None,
+    sweep: Annotated[
+        list[str] | None,
+        option(
+            "AXIS=LOW:HIGH",
+            SWEEP,
+            "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
+            " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
+            " `networks=a,b,a+b`. May be repeated.",
+        ),
+    ] = None,
     required: Required,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    out: Out = None,
+    workers: Annotated[
+        int | None,
+        option("N", SWEEP, "Processes of a sweep. Default: all processors.", min=1),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        option(
+            "dask://HOST:PORT", SWEEP, "Sweep on the workers of a Dask scheduler. Default: here."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        out_to(
+            "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
+            " `--json` nowhere."
+        ),
+    ] = None,
     no_report: NoReport = False,
     output: Output,
 ) -> None:

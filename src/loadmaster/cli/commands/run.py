@@ -28,86 +28,76 @@ if TYPE_CHECKING:
     from loadmaster.report.view import Part
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs."
-    ),
-]
-Fast = Annotated[
-    str,
-    option(
-        "BYTES|PERCENT",
-        MACHINE,
-        "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
-    ),
-]
-Training = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Run training steps: forward, loss, backward. Default: inference.",
-        "--training",
-    ),
-]
-Optimizer = Annotated[
-    str | None,
-    option(
-        "sgd|adamw",
-        NETWORK,
-        "Update parameters in the backward pass, as part of the plan. Default: no update.",
-    ),
-]
-Mode = Annotated[
-    str,
-    option("sync|async", MACHINE, "Whether copies overlap kernels."),
-]
-Device = Annotated[str, option("cpu|cuda", MACHINE, "Where the module runs.")]
-SlowMemory = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        MACHINE,
-        "Folder on a local disk for what does not fit (CPU). Default: the system's for"
-        " temporary files.",
-    ),
-]
-Steps = Annotated[int, option("N", SEARCH, "Steps that are timed.", min=1)]
-Generate = Annotated[
-    int | None,
-    option(
-        "TOKENS",
-        SEARCH,
-        "Generate text with a language model; `50%` is then of its weights on disk. Default:"
-        " steps.",
-        min=2,
-    ),
-]
-Compare = Annotated[
-    bool,
-    option(None, SEARCH, "Run the same steps in other ways that save memory, too.", "--compare"),
-]
-Out = Annotated[
-    Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
-]
-
-
 def run_command(
-    model: Model,
-    fast: Fast,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="torch:MODULE.PATH:FACTORY",
+            help="A function that makes a module and its inputs.",
+        ),
+    ],
+    fast: Annotated[
+        str,
+        option(
+            "BYTES|PERCENT",
+            MACHINE,
+            "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
+        ),
+    ],
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
-    training: Training = False,
-    optimizer: Optimizer = None,
-    mode: Mode = "async",
-    device: Device = "cpu",
-    slow_memory: SlowMemory = None,
-    steps: Steps = 5,
-    generate: Generate = None,
-    compare: Compare = False,
-    out: Out = None,
+    training: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Run training steps: forward, loss, backward. Default: inference.",
+            "--training",
+        ),
+    ] = False,
+    optimizer: Annotated[
+        str | None,
+        option(
+            "sgd|adamw",
+            NETWORK,
+            "Update parameters in the backward pass, as part of the plan. Default: no update.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        option("sync|async", MACHINE, "Whether copies overlap kernels."),
+    ] = "async",
+    device: Annotated[str, option("cpu|cuda", MACHINE, "Where the module runs.")] = "cpu",
+    slow_memory: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            MACHINE,
+            "Folder on a local disk for what does not fit (CPU). Default: the system's for"
+            " temporary files.",
+        ),
+    ] = None,
+    steps: Annotated[int, option("N", SEARCH, "Steps that are timed.", min=1)] = 5,
+    generate: Annotated[
+        int | None,
+        option(
+            "TOKENS",
+            SEARCH,
+            "Generate text with a language model; `50%` is then of its weights on disk. Default:"
+            " steps.",
+            min=2,
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        option(
+            None, SEARCH, "Run the same steps in other ways that save memory, too.", "--compare"
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
     *,
     output: Output,

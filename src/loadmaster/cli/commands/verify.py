@@ -15,6 +15,7 @@ from loadmaster.cli.options import (
     Overrides,
     Reading,
     Seed,
+    machine_of,
     memories_of,
     option,
     plan_file,
@@ -195,9 +196,8 @@ def _check_plan(
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.verify_against import verify_against
-    from loadmaster.targets.load import target as read_target
 
-    machine = None if target is None else read_target(target, overrides)
+    machine = machine_of(target, overrides)
     plan = Plan.load(file)
     counts = (
         f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)}"
