@@ -35,7 +35,7 @@ from loadmaster.report.view import (
     View,
     first_rows,
 )
-from loadmaster.targets.hardware import Core, Target
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job
 
@@ -96,11 +96,6 @@ def bytes_of(op: Op | Job) -> int:
     return sum(access.bytes for access in (*op.reads, *op.writes))
 
 
-def peak_of(core: Core, bits: int) -> float:
-    """Operations a second that a core can do at most at a width, two for a multiply-accumulate."""
-    return 2 * core.rows * core.columns * core.clock * core.macs_per_cycle[bits]
-
-
 def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Point]:
     """Make a point of each operator; with a machine, of each job, and estimate how fast one core
     runs it."""
@@ -152,7 +147,12 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
     shown, label, about, paths = points[:_DRAWN], "operations", "", []
     if machine is not None:
         bandwidth = machine.main.read_bandwidth
-        top = max(peak_of(core, bits) for core in machine.cores for bits in core.macs_per_cycle)
+        # A multiply-accumulate is two operations.
+        top = max(
+            2 * core.rows * core.columns * core.clock * rate
+            for core in machine.cores
+            for rate in core.macs_per_cycle.values()
+        )
         knee = top / bandwidth
         intensities = [point.work / point.bytes for point in shown]
         low, high = min(*intensities, knee / 4), max(*intensities, knee * 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -105,15 +105,14 @@ def mapping_page(
     return Page(name, about, sections, axis)
 
 
-def _objective_text(mapping: JobMapping) -> Callable[[float], str]:
-    """Return the format of values of a mapping's objective."""
-    unit = {"energy": "J", "edp": "J s"}.get(mapping.objective)
-    return format_seconds if unit is None else lambda value: f"{value:.4g} {unit}"
-
-
 def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     """List the objective with its bound, times, rates and energy, and the status."""
-    shown, spent = _objective_text(mapping), mapping.makespan
+    unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
+    spent = mapping.makespan
+
+    def shown(value: float) -> str:
+        return format_seconds(value) if unit_of is None else f"{value:.4g} {unit_of}"
+
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
     how = f"{mapping.strategy}, seed {mapping.seed}, {plural(mapping.samples, 'sample')}"
     found = [

@@ -12,7 +12,8 @@ import numpy as np
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
-from loadmaster.placement.sequence import StoredKind
+from loadmaster.placement.explain import Stretch
+from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import (
     NOTHING,
@@ -259,13 +260,10 @@ def placement_summary(plan: MemoryPlan) -> list[Part]:
     return parts
 
 
-def explanation(plan: MemoryPlan, tensor: int) -> list[Part]:
+def explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
     """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
-    from loadmaster.placement.explain import explain_tensor
-
-    stored = plan.sequence.tensors[tensor]
     rows = []
-    for s in explain_tensor(plan.sequence, plan.placement, plan.prices, tensor):
+    for s in stretches:
         saved = s.rent - s.copies - s.slower
         saves = (
             f"{'saves' if saved > 0 else 'costs'} {format_seconds(abs(saved))} against staying in"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +25,13 @@ from loadmaster.cli.options import (
     strategy_of,
 )
 from loadmaster.cli.output import Output, publish
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.printing import attributes, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
     from loadmaster.placement.answer import MemoryPlan
+    from loadmaster.placement.explain import Stretch
     from loadmaster.placement.sequence import KernelSequence
     from loadmaster.report.view import Part
 
@@ -123,6 +125,7 @@ def place_command(
     """
     from loadmaster.core.units import parse_bytes_of
     from loadmaster.cost.read_sequence import read_sequence
+    from loadmaster.placement.explain import explain_tensor
     from loadmaster.placement.place import place
     from loadmaster.report.placement import placement_page
 
@@ -155,16 +158,21 @@ def place_command(
         )
         if curve:
             extra["curve"] = _curve(sequence, options)
-        chosen = [
-            t
+        explained = {
+            t: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
             for name in asked
             for t in range(len(plan.sequence.tensors))
             if plan.piece(t)[0] == name
-        ]
-        shown = _shown(plan, chosen, extra)
+        }
+        shown = versioned("place", plan.as_json() | extra)
+        if explained:
+            shown["explained"] = {
+                plan.sequence.tensors[t].name: [asdict(each) for each in stretches]
+                for t, stretches in explained.items()
+            }
         page = None if no_report else partial(placement_page, plan, shown.get("curve", ()))
         files = publish(drafts, {"placement.json": shown}, page)
-    output.show(shown, lambda: _tables(plan, chosen, extra), files)
+    output.show(shown, lambda: _tables(plan, explained, extra), files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
@@ -195,51 +203,24 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     limits = [sequence.peak_bytes * share // 100 for share in range(0, 101, _CURVE)]
     points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
+        point: dict[str, Any] = {"capacity": limit}
+        point |= dict.fromkeys(("makespan", "lower_bound", "slowdown"))
         if isinstance(plan, MemoryPlan):
-            points.append(
-                {
-                    "capacity": limit,
-                    "makespan": plan.seconds,
-                    "lower_bound": plan.lower_bound,
-                    "slowdown": plan.slowdown,
-                }
-            )
+            point |= attributes(plan, "lower_bound", "slowdown") | {"makespan": plan.seconds}
         else:
-            points.append(
-                {
-                    "capacity": limit,
-                    "makespan": None,
-                    "lower_bound": None,
-                    "slowdown": None,
-                    "reason": str(plan),
-                }
-            )
+            point["reason"] = str(plan)
+        points.append(point)
     return points
 
 
-def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dict[str, Any]:
-    """Make the JSON object that the command prints."""
-    from dataclasses import asdict
-
-    from loadmaster.placement.explain import explain_tensor
-
-    shown = versioned("place", plan.as_json() | extra)
-    if explained:
-        shown["explained"] = {
-            plan.sequence.tensors[t].name: [
-                asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)
-            ]
-            for t in explained
-        }
-    return shown
-
-
-def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> list[Part]:
+def _tables(
+    plan: MemoryPlan, explained: dict[int, tuple[Stretch, ...]], extra: dict[str, Any]
+) -> list[Part]:
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
     parts = placement_summary(plan)
-    for t in explained:
-        parts += explanation(plan, t)
+    for t, stretches in explained.items():
+        parts += explanation(plan.sequence.tensors[t], stretches)
     if "max_slowdown" in extra:
         parts += [sizing(plan, extra["max_slowdown"], extra["too_small"])]
     if "curve" in extra:

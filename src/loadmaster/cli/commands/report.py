@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +12,6 @@ from loadmaster.cli.options import NoReport, out_to, plan_file
 from loadmaster.cli.output import Output, publish
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from loadmaster.planning.plan import Plan
 
 FOLDER = Path("loadmaster-report")
 """Where files go unless told."""
@@ -52,28 +50,22 @@ def report_command(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
     from loadmaster.report.comparison import comparison_json, comparison_page, comparison_summary
-
-    folder = None if no_report or (output.as_json and out is None) else out or FOLDER
-    if second is None:
-        if output.as_json:
-            raise PlanError(
-                "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
-            )
-        _draw(Plan.load(plan_file(first)), folder, output)
-        return
-    plans = Plan.load(plan_file(first)), Plan.load(plan_file(second))
-    with directory_if_asked(folder) as place:
-        files = publish(place, {}, lambda: comparison_page(*plans), "comparison.html")
-    shown = versioned("report", comparison_json(*plans))
-    output.show(shown, lambda: comparison_summary(*plans), files)
-
-
-def _draw(plan: Plan, folder: Path | None, output: Output) -> None:
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.report.plan import plan_summary
 
+    folder = None if no_report or (output.as_json and out is None) else out or FOLDER
+    if second is None and output.as_json:
+        raise PlanError(
+            "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
+        )
+    plan = Plan.load(plan_file(first))
+    other = None if second is None else Plan.load(plan_file(second))
     with directory_if_asked(folder) as place:
-        if place is not None:
+        if other is None and place is not None:
             plan.report(place.draft)
-        files = publish(place, {})
-    output.show({}, lambda: plan_summary(plan), files)
+        page = partial(comparison_page, plan, other) if other is not None else None
+        files = publish(place, {}, page, "comparison.html")
+    if other is None:
+        output.show({}, lambda: plan_summary(plan), files)
+        return
+    shown = versioned("report", comparison_json(plan, other))
+    output.show(shown, lambda: comparison_summary(plan, other), files)
