@@ -85,10 +85,8 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
         yield Row(key, name, of(first), of(second), text)
     for memory in _memories(first, second):
         for key, of_memory in (("traffic", _traffic), ("peak", _peak)):
-            name, ends = (
-                f"{key.capitalize()} of {memory}",
-                (of_memory(first, memory), of_memory(second, memory)),
-            )
+            name = f"{key.capitalize()} of {memory}"
+            ends = of_memory(first, memory), of_memory(second, memory)
             yield Row(f"{key}.{memory}", name, *ends, format_bytes)
 
 
