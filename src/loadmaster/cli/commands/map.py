@@ -229,13 +229,17 @@ def map_command(
                 mapping.save(place.draft / name)
         page = None if no_report else partial(mapping_page, found, pool, rate, allocator)
         files = publish(place, {}, page)
-    shown = _shown(found, objectives)
+    several = len(objectives) > 1
+    if several:
+        mapped = [each.as_json() for each in found]
+        shown = versioned("map-front", {"objectives": objectives, "front": mapped})
+    else:
+        shown = versioned("map", found[0].as_json())
     if served:
         shown["mini_batches"] = [_mini_batch_json(each, timings) for each in served]
     unit = rate_unit(pool.precisions)
 
     def tables() -> list[Part]:
-        several = len(objectives) > 1
         found_in = front_summary(found, unit) if several else mapping_summary(found[0], unit)
         return [*found_in, *latency_summary(served, timings)]
 
@@ -357,14 +361,6 @@ def _map_waiting(
             **options,
         ),
     )
-
-
-def _shown(front: Sequence[JobMapping], objectives: list[str]) -> dict[str, Any]:
-    """The JSON object that the command prints."""
-    if len(objectives) == 1:
-        return versioned("map", front[0].as_json())
-    found = [each.as_json() for each in front]
-    return versioned("map-front", {"objectives": objectives, "front": found})
 
 
 def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:

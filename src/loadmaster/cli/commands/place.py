@@ -127,6 +127,7 @@ def place_command(
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.explain import explain_tensor
     from loadmaster.placement.place import place
+    from loadmaster.placement.sizing import smallest_fast
     from loadmaster.report.placement import placement_page
 
     if fast is not None and max_slowdown is not None:
@@ -151,11 +152,12 @@ def place_command(
         )
         limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
         extra: dict[str, Any] = {}
-        plan = (
-            place(sequence, limit, **options)
-            if max_slowdown is None
-            else _smallest(sequence, max_slowdown, options, extra)
-        )
+        if max_slowdown is None:
+            plan = place(sequence, limit, **options)
+        else:
+            found = smallest_fast(sequence, max_slowdown, **options)
+            plan = found.plan
+            extra |= {"max_slowdown": max_slowdown, "too_small": found.too_small}
         if curve:
             extra["curve"] = _curve(sequence, options)
         explained = {
@@ -184,16 +186,6 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
         return name
     near = ", ".join(get_close_matches(name, names, n=3, cutoff=0.0))
     raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
-
-
-def _smallest(
-    sequence: KernelSequence, max_slowdown: float, options: dict[str, Any], extra: dict[str, Any]
-) -> MemoryPlan:
-    from loadmaster.placement.sizing import smallest_fast
-
-    found = smallest_fast(sequence, max_slowdown, **options)
-    extra["max_slowdown"], extra["too_small"] = max_slowdown, found.too_small
-    return found.plan
 
 
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, Any]]:
