@@ -120,7 +120,6 @@ Memory = Annotated[
         MACHINE,
         "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
         " BYTES it takes whatever is spilled. May be repeated.",
-        "--memory",
     ),
 ]
 Deadline = Annotated[
@@ -145,7 +144,6 @@ EffortLevel = Annotated[
         "quick|normal|thorough",
         SEARCH,
         "How much the searches may do: a third of the time, or eight times as much, as usual.",
-        "--effort",
         autocompletion=lambda incomplete: [
             name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
         ],
@@ -174,7 +172,7 @@ NoReport = Annotated[
 def out_to(files: str, metavar: str = "DIR") -> Any:
     """The option ``--out`` of a command; ``files`` names what goes there and what happens without
     it."""
-    return option(metavar, OUTPUT, files, "--out")
+    return option(metavar, OUTPUT, files)
 
 
 def strategy_of(names: Sequence[str]) -> Any:
@@ -198,10 +196,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     }
     parameters: list[Parameter] = []
     for name, each in own.parameters.items():
-        options = (
-            signature(groups[name], eval_str=True).parameters if name in groups else {name: each}
-        )
-        parameters += (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
+        mine = [each]
+        if name in groups:
+            mine = list(signature(groups[name], eval_str=True).parameters.values())
+        parameters += (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in mine)
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -274,7 +272,6 @@ class Required:
             LIMITS,
             "Frames per second that every network must reach: samples of its batches. Default: no"
             " limit.",
-            "--fps",
         ),
     ] = None
     makespan: Annotated[
@@ -283,7 +280,6 @@ class Required:
             "S",
             LIMITS,
             "Time that a plan may take at most, such as `2ms`. Default: no limit.",
-            "--makespan",
         ),
     ] = None
     energy: Annotated[
@@ -292,7 +288,6 @@ class Required:
             "J",
             LIMITS,
             "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
-            "--energy",
         ),
     ] = None
 
