@@ -13,7 +13,7 @@ from loadmaster.report.timeline import time_unit, total_over_time
 
 def test_the_shortest_pair_goes_first() -> None:
     """Of lengths 5, 1, 1, 5 the two in the middle are joined."""
-    assert merge_neighbours([0] * 4, [0, 5, 6, 7], [5, 6, 7, 12], 3) == [
+    assert merge_neighbours([(0, 0, 5), (0, 5, 6), (0, 6, 7), (0, 7, 12)], 3) == [
         range(1),
         range(1, 3),
         range(3, 4),
@@ -27,7 +27,8 @@ def test_groups_cover_everything_once(limit: int) -> None:
     dice = random.Random(limit)
     lanes = sorted(dice.randrange(4) for _ in range(200))
     starts = [float(i) for i in range(200)]
-    groups = merge_neighbours(lanes, starts, [s + dice.random() for s in starts], limit)
+    ends = [s + dice.random() for s in starts]
+    groups = merge_neighbours(list(zip(lanes, starts, ends, strict=True)), limit)
     assert [i for group in groups for i in group] == list(range(200))
     assert len(groups) == max(min(limit, 200), len(set(lanes)))
     assert all(len({lanes[i] for i in group}) == 1 for group in groups)

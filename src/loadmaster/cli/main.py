@@ -27,7 +27,7 @@ from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.size import size_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
-from loadmaster.cli.options import option
+from loadmaster.cli.options import grouped, option
 from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.collector import gc_relaxed
@@ -84,7 +84,7 @@ for each in (
     targets_command,
     inspect_command,
 ):
-    app.command(each.__name__.removesuffix("_command"))(each)
+    app.command(each.__name__.removesuffix("_command"))(grouped(each))
 app.add_typer(export_group, name="export")
 
 _OUTPUTS = ("--out", "--c-struct")

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,12 +16,12 @@ from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError,
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loadmaster.allocation.memories.problem import Bank
     from loadmaster.planning.sweep.limits import Limits
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.graph import Graph
+
+Parsed = TypeVar("Parsed")
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
 """What a network may be given as, for help texts."""
@@ -66,16 +69,6 @@ Dim = Annotated[
         " the value of an input of one element, such as `--value sr=16000`. May be repeated.",
         "--dim",
         "--value",
-    ),
-]
-Training = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Take a torch module's whole training step: forward, loss, backward, optimiser."
-        " Default: inference.",
-        "--training",
     ),
 ]
 Precision = Annotated[
@@ -127,7 +120,6 @@ Memory = Annotated[
         MACHINE,
         "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
         " BYTES it takes whatever is spilled. May be repeated.",
-        "--memory",
     ),
 ]
 Deadline = Annotated[
@@ -146,41 +138,12 @@ Period = Annotated[
         "Mini-batch k of a network is released at k times this. Default: all at once.",
     ),
 ]
-Fps = Annotated[
-    float | None,
-    option(
-        "N",
-        LIMITS,
-        "Frames per second that every network must reach: samples of its batches. Default: no"
-        " limit.",
-        "--fps",
-    ),
-]
-MakespanLimit = Annotated[
-    str | None,
-    option(
-        "S",
-        LIMITS,
-        "Time that a plan may take at most, such as `2ms`. Default: no limit.",
-        "--makespan",
-    ),
-]
-EnergyLimit = Annotated[
-    str | None,
-    option(
-        "J",
-        LIMITS,
-        "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
-        "--energy",
-    ),
-]
 EffortLevel = Annotated[
     str,
     option(
         "quick|normal|thorough",
         SEARCH,
         "How much the searches may do: a third of the time, or eight times as much, as usual.",
-        "--effort",
         autocompletion=lambda incomplete: [
             name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
         ],
@@ -200,14 +163,6 @@ Seed = Annotated[
     option("N", SEARCH, "Same input and seed, same answer.", min=0, max=2**63 - 1),
 ]
 Threads = Annotated[int, option("N", SEARCH, "Use up to so many threads.", min=1)]
-Json = Annotated[
-    bool,
-    option(None, OUTPUT, "Print exactly one JSON object on standard output.", "--json"),
-]
-Quiet = Annotated[
-    bool,
-    option(None, OUTPUT, "Print nothing but errors and what `--json` asks for.", "--quiet", "-q"),
-]
 NoReport = Annotated[
     bool,
     option(None, OUTPUT, "Write data only, no page to look at.", "--no-report"),
@@ -217,7 +172,7 @@ NoReport = Annotated[
 def out_to(files: str, metavar: str = "DIR") -> Any:
     """The option ``--out`` of a command; ``files`` names what goes there and what happens without
     it."""
-    return option(metavar, OUTPUT, files, "--out")
+    return option(metavar, OUTPUT, files)
 
 
 def strategy_of(names: Sequence[str]) -> Any:
@@ -230,16 +185,125 @@ def one_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}."
 
 
-def reading_of(
-    batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
-) -> dict[str, Any]:
-    """Arguments of `loadmaster.load` from the options that every command with a network has."""
-    return {
-        "batch": batch,
-        "dims": sizes_of(dim or []),
-        "precision": precision,
-        "training": training,
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with an option for each field of its parameters that are dataclasses, in
+    their place."""
+    own = signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation
+        for name, each in own.parameters.items()
+        if is_dataclass(each.annotation)
     }
+    parameters: list[Parameter] = []
+    for name, each in own.parameters.items():
+        mine = [each]
+        if name in groups:
+            mine = list(signature(groups[name], eval_str=True).parameters.values())
+        parameters += (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in mine)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options that every command with a network has: how it is read."""
+
+    batch: Batch = None
+    dim: Dim = None
+    precision: Precision = None
+    training: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Take a torch module's whole training step: forward, loss, backward, optimiser."
+            " Default: inference.",
+            "--training",
+        ),
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `loadmaster.load`."""
+        return {
+            "batch": self.batch,
+            "dims": sizes_of(self.dim or []),
+            "precision": self.precision,
+            "training": self.training,
+        }
+
+    def load(self, models: Sequence[str]) -> list[Graph]:
+        """Load the networks that a command names."""
+        from loadmaster.workloads.frontends.load import load
+
+        arguments = self.arguments()
+        return [load(model, **arguments) for model in models]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The options of how long a search may take, and where its randomness begins."""
+
+    effort: EffortLevel = "normal"
+    time_limit: TimeLimit = None
+    seed: Seed = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of the functions that search, such as `loadmaster.plan`."""
+        from loadmaster.core.units import parse_seconds
+
+        return vars(self) | {"time_limit": parsed(self.time_limit, parse_seconds)}
+
+
+@dataclass(frozen=True)
+class Required:
+    """The options of what plans must reach."""
+
+    fps: Annotated[
+        float | None,
+        option(
+            "N",
+            LIMITS,
+            "Frames per second that every network must reach: samples of its batches. Default: no"
+            " limit.",
+        ),
+    ] = None
+    makespan: Annotated[
+        str | None,
+        option(
+            "S",
+            LIMITS,
+            "Time that a plan may take at most, such as `2ms`. Default: no limit.",
+        ),
+    ] = None
+    energy: Annotated[
+        str | None,
+        option(
+            "J",
+            LIMITS,
+            "Energy that a plan may take at most, such as `5mJ`. Default: no limit.",
+        ),
+    ] = None
+
+    def limits(self, deadlines: dict[str, float]) -> Limits:
+        """The limits, with the seconds until the networks are due. Raises `PlanError` or
+        `UnitError`."""
+        from loadmaster.core.units import parse_joules, parse_seconds
+        from loadmaster.planning.sweep.limits import Limits
+
+        longest, most = parsed(self.makespan, parse_seconds), parsed(self.energy, parse_joules)
+        return Limits(longest, most, self.fps, deadlines)
+
+
+def parsed(text: str | None, parse: Callable[[str], Parsed]) -> Parsed | None:
+    """What an option says, if it is given."""
+    return None if text is None else parse(text)
 
 
 def machine_of(target: str | None, overrides: list[str] | None) -> Target | None:
@@ -249,28 +313,6 @@ def machine_of(target: str | None, overrides: list[str] | None) -> Target | None
     if target is None and overrides:
         raise TargetError("--set overrides a field of a target: give --target too")
     return None if target is None else read_target(target, overrides or ())
-
-
-def load_networks(models: list[str], *given: Any, **named: Any) -> list[Graph]:
-    """Load the networks that the options of a command name, read as `reading_of` says."""
-    from loadmaster.workloads.frontends.load import load
-
-    options = reading_of(*given, **named)
-    return [load(model, **options) for model in models]
-
-
-def limits_of(
-    fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None
-) -> Limits:
-    """What plans must reach, from the options of a command. Raises `PlanError` or `UnitError`."""
-    from loadmaster.core.units import parse_joules, parse_seconds
-    from loadmaster.planning.sweep.limits import Limits
-
-    longest, most = (
-        None if text is None else read(text)
-        for text, read in ((makespan, parse_seconds), (energy, parse_joules))
-    )
-    return Limits(longest, most, fps, deadlines)
 
 
 def times_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,11 @@ def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
     return {"version": schema["properties"]["version"]["const"], **shown}
 
 
+def attributes(of: object, *names: str) -> dict[str, Any]:
+    """Attributes of an answer as JSON has them, by the same names."""
+    return {name: getattr(of, name) for name in names}
+
+
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     """Print text, on standard error if so asked; names in it can do nothing to the terminal.
 
@@ -41,24 +46,6 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output."""
     say(json.dumps(value, indent=2, allow_nan=False))
-
-
-def print_results(
-    shown: dict[str, Any],
-    tables: Callable[[], Iterable[Part]],
-    files: Sequence[Path] = (),
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print what came of a command: its JSON object with the paths of its files, or tables and
-    those paths, or nothing."""
-    if as_json:
-        print_json(shown | {"files": [str(file) for file in files]})
-    elif not quiet:
-        print_tables(tables())
-        for file in files:
-            say(f"wrote {file}")
 
 
 def print_tables(parts: Iterable[Part]) -> None:

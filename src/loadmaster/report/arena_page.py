@@ -49,14 +49,14 @@ def arena_page(figures: Mapping[str, Any], before: Placed, after: Placed) -> Pag
     refused = f"No model is written: {figures['reason']}." if figures["reason"] else ""
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
+    front = figures["front"]
+    bands = [_front(front), Line(_TIME, "hint"), front_table(front)] if front else []
     sections = [
         Section("", [Figures(cards), Line(refused, "hint")]),
         Section("Memory over the operators", [Line(instants, "hint"), *maps]),
         Section("Why", [Table(("What", "Found"), reason_rows(figures, head))]),
+        Section("In bands", bands),
     ]
-    if front := figures["front"]:
-        parts = [_front(front), Line(_TIME, "hint"), front_table(front)]
-        sections.append(Section("In bands", parts))
     last = max(int(placed[0].upper.max(initial=1)) for placed in (before, after))
     title = f"The arena of {figures['model']}"
     return Page(

@@ -1,16 +1,19 @@
 """Describes the charts of a view to Bokeh's script: lanes, memory maps, curves and points.
 
 Bokeh's own Python models of the same names take longer to import and to fill than the plan of a
-small network; here a model is its name and the attributes that differ from the script's defaults.
+small network; here a model is its name and the attributes that differ from the script's defaults,
+of which theme.json has what all models of a name share.
 Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
 alpha and edge (opacity of the outline), and one column for each row of their tooltip.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
@@ -24,25 +27,22 @@ from loadmaster.report.text import (
     plural,
     printable,
 )
-from loadmaster.report.timeline import TimeUnit, outline, time_unit
+from loadmaster.report.timeline import TimeUnit, first_free_lines, outline, time_unit
 from loadmaster.report.view import (
     Axis,
     Chart,
     Curve,
     MemoryMap,
     Scatter,
-    Span,
     Timeline,
 )
 
 INK = "#1f2933"
 FAINT = "#697586"
-GRID = "#e6e9ee"
 PAPER = "#ffffff"
 CURVE = "#334e68"
 CAPACITY, BOUND = "#b42318", "#067647"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
-LEFT, RIGHT = 148, 18
 LANE_FILL = 0.76
 TALL = 1.6
 """Ratio of capacity to peak above which the capacity is named in the title and has no line, which
@@ -58,23 +58,20 @@ MOST_GROUPS = 12
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
 _MERGED_GROUP = -2
+_THEME: dict[str, dict[str, Any]] = json.loads(
+    files("loadmaster.report").joinpath("theme.json").read_text("utf-8")
+)
 _SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
 
 Row = Mapping[str, Any]
 
 
 class Model(dict[str, Any]):
-    """A model of Bokeh's script: its type, and the attributes that it is given."""
+    """A model of Bokeh's script: its type, and the attributes that the theme and callers give."""
 
     def __init__(self, kind: str, **attributes: Any) -> None:
-        super().__init__(attributes)
+        super().__init__(_THEME.get(kind, {}) | attributes)
         self.kind = kind
-
-
-class Field(str):
-    """The column of a chart's data that an attribute is read from."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -136,21 +133,23 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
     spans = [span for _, span in numbered]
-    starts, ends = [span.start for span in spans], [span.end for span in spans]
+    intervals = [(span.lane, span.start, span.end) for span in spans]
+    lines, count_of = first_free_lines(intervals) if chart.stacked else ([0] * len(spans), {})
     if chart.stacked and spans:
-        on = replace(on, x_range=canvas(Axis(max(ends), on.axis.scale, min(starts))).x_range)
-    groups = merge_neighbours([span.lane for span in spans], starts, ends, MAX_SHAPES)
-    line, lines = _sublines(spans) if chart.stacked else ([0] * len(spans), {})
+        start, end = min(span.start for span in spans), max(span.end for span in spans)
+        on = replace(on, x_range=canvas(Axis(end, on.axis.scale, start)).x_range)
+    groups = merge_neighbours(intervals, MAX_SHAPES)
     rows, merged = [], 0
     for group in groups:
-        first, end = spans[group.start], max(ends[group.start : group.stop])
-        height = LANE_FILL / lines.get(first.lane, 1)
-        bottom = first.lane - LANE_FILL / 2 + height * line[group.start]
+        mine = spans[group.start : group.stop]
+        first, end = mine[0], max(span.end for span in mine)
+        height = LANE_FILL / count_of.get(first.lane, 1)
+        bottom = first.lane - LANE_FILL / 2 + height * lines[group.start]
         number, paint = first.colour, shade(colour(first.colour), first.tint)
         if len(group) == 1:
-            alpha, tip = first.alpha, chart.tip([numbered[group.start][0]])
+            alpha, tip = first.alpha, chart.tip(numbered[group.start][0])
         else:
-            busy = format_seconds(sum(ends[i] - starts[i] for i in group))
+            busy = format_seconds(sum(span.end - span.start for span in mine))
             tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
             number, paint, alpha, merged = _MERGED_GROUP, MERGED, 1.0, merged + len(group)
         place = (first.start, end), (bottom, bottom + height)
@@ -175,17 +174,6 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
         f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
         f" shortest {chart.noun} are drawn as {shapes}."
     )
-
-
-def _sublines(spans: Sequence[Span]) -> tuple[list[int], dict[int, int]]:
-    """Give each interval the first free line of its lane; also return the lines of each lane."""
-    free: dict[int, list[float]] = defaultdict(list)
-    line = []
-    for span in spans:
-        ends = free[span.lane]
-        line.append(next((n for n, end in enumerate(ends) if end <= span.start), len(ends)))
-        ends[line[-1] : line[-1] + 1] = [span.end]
-    return line, {lane: len(ends) for lane, ends in free.items()}
 
 
 def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
@@ -217,7 +205,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
         tip = {"size": length, "address": f"{low:,} to {high:,}"}
         if len(group) == 1:
             number, edge = boxes[0].colour, float(high - low >= OUTLINED * most)
-            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group)
+            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group[0])
         else:
             number, paint = _MERGED_GROUP, (MERGED, 0.5, 1.0)
             tip |= {"name": f"{plural(len(group), 'buffer')} merged"}
@@ -240,14 +228,14 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
 
 def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
-    starts, ends, values = ([step[at] for step in chart.steps] for at in range(3))
     if chart.along:
-        on = canvas(Axis(max(ends), label=chart.along))
+        on = canvas(Axis(chart.steps[-1][1], label=chart.along))
     shown, rows = [], []
-    for group in merge_neighbours([0] * len(starts), starts, ends, MAX_SHAPES):
-        start, end = starts[group.start], ends[group.stop - 1]
-        area = sum(values[i] * (ends[i] - starts[i]) for i in group)
-        mean = area / (end - start) if len(group) > 1 and end > start else values[group.start]
+    for group in merge_neighbours([(0, start, end) for start, end, _ in chart.steps], MAX_SHAPES):
+        mine = chart.steps[group.start : group.stop]
+        (start, _, mean), end = mine[0], mine[-1][1]
+        if len(mine) > 1 and end > start:
+            mean = sum(value * (until - begin) for begin, until, value in mine) / (end - start)
         shown.append((start, end, mean))
         tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
         rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
@@ -255,14 +243,15 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     plot = _over_time(chart.title, 176, on, _range(0, top), chart.label)
     plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
     _rectangles(plot, on, rows, mode="vline")
-    curve = outline(shown)
-    line = _source({"x": list(map(on.unit.of, curve.times)), "y": curve.values})
-    _glyph(plot, line, "Step", **_POINT, mode="after", line_color=CURVE, line_width=1.25)
+    if shown:
+        curve = outline(shown)
+        points = zip(map(on.unit.of, curve.times), curve.values, strict=True)
+        _glyph(plot, _points(points), "Step", line_color=CURVE)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
-    if len(shown) == len(starts):
+    if len(shown) == len(chart.steps):
         return plot, chart.remark
-    count = plural(len(starts), "step")
+    count = plural(len(chart.steps), "step")
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 
@@ -277,47 +266,40 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
         margin = 0.06 * (max(across) - min(across)) or 0.5 * abs(max(across)) or 1.0
         x_range = _range(max(0.0, min(across) - margin), max(across) + margin)
         y_range = _range(0, 1.08 * max(up))
-    plot = _framed(
-        chart.title,
-        chart.height,
-        (x_range, y_range),
-        (chart.x, chart.y),
-        scale="Log" if chart.logarithmic else "Linear",
-        min_width=NARROWEST,
-    )
+    scale = "Log" if chart.logarithmic else "Linear"
+    plot = _framed(chart.title, chart.height, (x_range, y_range), (chart.x, chart.y), scale)
+    plot["min_width"] = NARROWEST
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
-        line = _source({"x": [x for x, _ in path.points], "y": [y for _, y in path.points]})
-        _glyph(plot, line, "Line", **_POINT, line_color=paint, line_width=1.5, line_dash=path.dash)
+        _glyph(plot, _points(path.points), "Line", line_color=paint, line_dash=path.dash)
     legend = []
     for number in sorted({mark.colour for mark in marks}):
         paint, mine = colour(number), [mark for mark in marks if mark.colour == number]
-        columns: dict[str, list[Any]] = {
-            "x": [mark.x for mark in mine],
-            "y": [mark.y for mark in mine],
-            "size": [mark.size for mark in mine],
-            "bound": [mark.y if mark.bound is None else mark.bound for mark in mine],
-            "fill": [PAPER if mark.hollow else paint for mark in mine],
-        }
-        facts = [{"name": mark.name, **mark.facts} for mark in mine]
-        source = _source(columns | _tips(facts))
-        x, bound, ink = Field("x"), Field("bound"), {"line_color": paint}
+        rows = [
+            {
+                "x": mark.x,
+                "y": mark.y,
+                "size": mark.size,
+                "bound": mark.y if mark.bound is None else mark.bound,
+                "fill": PAPER if mark.hollow else paint,
+                "name": mark.name,
+                **mark.facts,
+            }
+            for mark in mine
+        ]
+        source = _source(rows)
         if any(mark.bound is not None for mark in mine):
-            ends = {"x0": x, "y0": bound, "x1": x, "y1": Field("y")}
-            _glyph(plot, source, "Segment", **ends, **ink, line_alpha=0.45)
-            _glyph(plot, source, "Scatter", x=x, y=bound, marker="dash", size=9, **ink)
-        shape = {"size": Field("size"), "fill_color": Field("fill"), **ink}
-        drawn = _glyph(plot, source, "Scatter", **_POINT, **shape, line_alpha=0.7, fill_alpha=0.7)
+            _glyph(plot, source, "Segment", line_color=paint)
+            _glyph(plot, source, "Scatter", line_color=paint, **_THEME["Bound"])
+        drawn = _glyph(plot, source, "Scatter", line_color=paint)
         if 0 < len(chart.groups) <= MOST_GROUPS:
             label = chart_text(chart.groups[number])
             legend.append(Model("LegendItem", label=label, renderers=[drawn]))
-        _hover(plot, [drawn], list(facts[0]))
+        _hover(plot, drawn, list(mine[0].facts))
     if chart.limit:
         _level(plot, *chart.limit, INK, "dashed")
     if legend:
-        style = _font("label_text", "11px", INK)
-        look = {"background_fill_alpha": 0.0, "border_line_color": None, "padding": 2}
-        plot["below"].append(Model("Legend", items=legend, ncols=4, **style, **look))
+        plot["below"].append(Model("Legend", items=legend))
     return plot, chart.remark
 
 
@@ -326,18 +308,16 @@ def _framed(
     height: int,
     ranges: tuple[Model, Model],
     labels: tuple[str, str],
-    *,
-    tools: Sequence[Model] = (),
     scale: str = "Linear",
-    **more: Any,
 ) -> Model:
-    """Make an empty chart over any two axes, x first; ``more`` are attributes of the figure."""
+    """Make an empty chart over any two axes, x first."""
     axes = [
-        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_AXIS) for label in labels
+        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_THEME["Axis"])
+        for label in labels
     ]
     return Model(
         "Figure",
-        title=Model("Title", text=chart_text(clipped(title, 120)), **_font("text", "14px", INK)),
+        title=Model("Title", text=chart_text(clipped(title, 120))),
         height=height,
         x_range=ranges[0],
         y_range=ranges[1],
@@ -345,37 +325,10 @@ def _framed(
         y_scale=Model(f"{scale}Scale"),
         below=axes[:1],
         left=axes[1:],
-        center=[
-            Model("Grid", axis=axis, dimension=number, grid_line_color=GRID)
-            for number, axis in enumerate(axes)
-        ],
+        center=[Model("Grid", axis=axis, dimension=at) for at, axis in enumerate(axes)],
         renderers=[],
-        sizing_mode="stretch_width",
-        min_border_left=LEFT,
-        min_border_right=RIGHT,
-        toolbar=Model("Toolbar", logo=None, tools=list(tools)),
-        toolbar_location="above" if tools else None,
-        lod_threshold=None,
-        outline_line_color=None,
-        background_fill_color=None,
-        border_fill_color=None,
-        **more,
+        toolbar=Model("Toolbar", tools=[]),
     )
-
-
-def _font(prefix: str, size: str, paint: str) -> dict[str, Any]:
-    return {f"{prefix}_font": FONT, f"{prefix}_font_size": size, f"{prefix}_color": paint}
-
-
-_POINT = {"x": Field("x"), "y": Field("y")}
-_AXIS: dict[str, Any] = {
-    **_font("axis_label_text", "12px", FAINT),
-    "axis_label_text_font_style": "normal",
-    **_font("major_label_text", "12px", INK),
-    "axis_line_color": FAINT,
-    "major_tick_line_color": FAINT,
-    "minor_tick_line_color": None,
-}
 
 
 def _range(start: float, end: float) -> Model:
@@ -395,18 +348,29 @@ def _over_time(
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
-    tools = (
+    plot = _framed(title, height, (on.x_range, y_range), (label, y_label))
+    plot["toolbar_location"] = "above"
+    plot["toolbar"]["tools"] += (
         Model("PanTool", dimensions="width"),
         Model("ResetTool"),
         Model("BoxZoomTool", dimensions=box),
         Model("WheelZoomTool", dimensions="width", modifiers={"ctrl": True}),
         Model("CrosshairTool", overlay=on.cursor, visible=False),
     )
-    return _framed(title, height, (on.x_range, y_range), (label, y_label), tools=tools)
+    return plot
 
 
-def _source(columns: Mapping[str, Sequence[object]]) -> Model:
-    return Model("ColumnDataSource", data=dict(columns))
+def _source(rows: Sequence[Row]) -> Model:
+    """Make a column of each key; texts are made printable."""
+    columns = {
+        name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
+        for name in rows[0]
+    }
+    return Model("ColumnDataSource", data=columns)
+
+
+def _points(points: Iterable[tuple[float, float]]) -> Model:
+    return _source([{"x": x, "y": y} for x, y in points])
 
 
 def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
@@ -416,49 +380,23 @@ def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
     return drawn
 
 
-def _tips(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Make a column of each key; texts are made printable."""
-    names = list(rows[0]) if rows else []
-    return {
-        name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
-        for name in names
-    }
-
-
 def _rectangles(
     plot: Model, on: Canvas, rows: Sequence[tuple[int, Row]], mode: str = "mouse"
 ) -> None:
     """Draw rectangles; on a page with a legend, those of each network can be hidden."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
-    groups: dict[int, list[Row]] = {number: [] for number in range(networks)}
+    groups: dict[int, list[Row]] = defaultdict(list)
     for number, row in rows:
-        groups.setdefault(number if networks else min(number, 0), []).append(row)
-    tips: dict[tuple[str, ...], list[Model]] = defaultdict(list)
-    for number in sorted(groups, key=lambda number: number != _MERGED_GROUP):
+        groups[number if networks else min(number, 0)].append(row)
+    for number in sorted(groups, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
         mine = groups[number]
-        if not mine:
-            continue
-        drawn = _glyph(plot, _source(_tips(mine)), "Quad", **_QUAD)
+        drawn = _glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
-        tips[tuple(name for name in mine[0] if name not in _SIDES)].append(drawn)
-    for labels, renderers in tips.items():
-        _hover(plot, renderers, labels, mode)
+        _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
 
 
-_QUAD = {
-    **{side: Field(side) for side in ("left", "right", "bottom", "top")},
-    "fill_color": Field("colour"),
-    "fill_alpha": Field("alpha"),
-    "line_color": Field("colour"),
-    "line_alpha": Field("edge"),
-    "line_width": 0.75,
-}
-
-
-def _hover(
-    plot: Model, renderers: Sequence[Model], labels: Sequence[str], mode: str = "mouse"
-) -> None:
+def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:
     """Show the column ``name`` and below it the other columns, one a line; the browser escapes
     their values."""
     lines = "".join(
@@ -467,8 +405,7 @@ def _hover(
         if label != "name"
     )
     tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
-    look = {"visible": False, "point_policy": "follow_mouse"}
-    tool = Model("HoverTool", renderers=list(renderers), tooltips=tip, mode=mode, **look)
+    tool = Model("HoverTool", renderers=[drawn], tooltips=tip, mode=mode)
     plot["toolbar"]["tools"].append(tool)
 
 
@@ -476,14 +413,10 @@ def _level(plot: Model, at: float, text: str, paint: str, dash: str, below: bool
     """Draw a horizontal line with its name at the left end of the frame."""
     name = Model(
         "Label",
-        x=6,
         y=at,
-        x_units="screen",
         y_offset=-3 if below else 3,
         text=chart_text(text),
-        **_font("text", "11px", paint),
+        text_color=paint,
         text_baseline="top" if below else "bottom",
-        background_fill_color=PAPER,
-        background_fill_alpha=0.75,
     )
     plot["center"] += _rule("width", paint, dash, 1.25, location=at), name

@@ -84,12 +84,10 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
     for key, name, of, text in _FIGURES:
         yield Row(key, name, of(first), of(second), text)
     for memory in _memories(first, second):
-        for key, moved in (("traffic", _traffic), ("peak", _peak)):
-            name, ends = (
-                f"{key.capitalize()} of {memory}",
-                (moved(first, memory), moved(second, memory)),
-            )
-            yield Row(f"{key}.{memory}", name, ends[0], ends[1], format_bytes)
+        for key, of_memory in (("traffic", _traffic), ("peak", _peak)):
+            name = f"{key.capitalize()} of {memory}"
+            ends = of_memory(first, memory), of_memory(second, memory)
+            yield Row(f"{key}.{memory}", name, *ends, format_bytes)
 
 
 def _traffic(plan: PlanRecord, memory: str) -> float | None:
@@ -160,7 +158,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
         if row.key in ("makespan", "inferences_per_second", "energy"):
             name, one, other, change = row.cells()
             cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
-    hint, legend = Line(_HINT, "hint"), Legend(axis.groups)
+    hint, legend = Line(_HINT, "hint"), Legend()
     charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
     sections = [
         Section("", [Figures(cards), _about(first, second), _costs(first)]),

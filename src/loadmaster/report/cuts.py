@@ -75,7 +75,10 @@ class CutOperator:
         """Into what it is cut."""
         if not self.along:
             return "output channels"
-        return comma(f"{name}, {_sizes(low, high)} each" for name, low, high in self.along)
+        sizes = (
+            (name, low if low == high else f"{low} to {high}") for name, low, high in self.along
+        )
+        return comma(f"{name}, {size} each" for name, size in sizes)
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,9 @@ def cuts_of(plan: PlanRecord) -> Cuts:
     ):
         jobs.sort(key=lambda job: job.tile)
         bands = tuple(
-            _band(job, tensors[name], readers[name])
+            Band(
+                job, tensors[name], job.start, max((r.end for r in readers[name]), default=job.end)
+            )
             for job in jobs
             for name in sorted({x.tensor for x in job.writes})
         )
@@ -244,10 +249,6 @@ def cuts_of(plan: PlanRecord) -> Cuts:
             )
         )
     return _with_stacks(found, readers)
-
-
-def _band(job: PlannedJob, tensor: PlannedTensor, readers: Sequence[PlannedJob]) -> Band:
-    return Band(job, tensor, job.start, max((reader.end for reader in readers), default=job.end))
 
 
 def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
@@ -269,10 +270,6 @@ def _dimensions(kind: str, rank: int) -> list[str]:
     leading = ["batch", "channels" if images else "channels or heads"] if rank > 3 else []
     between = [f"dimension {axis}" for axis in range(len(leading), rank - 2)]
     return [*leading, *between, *(_ROWS, _COLUMNS)[2 - min(2, rank) :]]
-
-
-def _sizes(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def _most(amounts: Iterable[tuple[float, float, int]]) -> int:

@@ -11,19 +11,10 @@ from loadmaster.report.view import Notes, Part, Table
 def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
     """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
     ``--json``, figures in bytes."""
-    rows = [
-        (
-            arena["name"],
-            str(arena["buffers"]),
-            *(_figure(arena[name]) for name in ("theirs", "peak", "lower_bound")),
-            arena["status"],
-            arena["verdict"],
-        )
-        for arena in arenas
-    ]
-    columns = ("Arena", ">Buffers", ">Theirs", ">Loadmaster", ">Bound", "Status", "~")
+    heads = ("Arena", ">Buffers", ">Theirs", ">Loadmaster", ">Bound", "Status", "~")
+    keys = ("name", "buffers", "theirs", "peak", "lower_bound", "status", "verdict")
     notes = [f"{arena['name']}: {note}" for arena in arenas for note in _notes(arena)]
-    return [Table(columns, rows), Notes(notes)]
+    return [_table(heads, keys, arenas), Notes(notes)]
 
 
 def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
@@ -40,21 +31,16 @@ def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
         yield f"{reason['kind']}: {needed} bytes required, {available} available."
 
 
-def _figure(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
 def transients_table(packs: Sequence[Mapping[str, Any]]) -> Table:
     """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures
     in bytes."""
-    rows = [
-        (
-            pack["function"],
-            str(pack["slices"]),
-            *(_figure(pack[name]) for name in ("before", "bytes", "lower_bound")),
-            pack["status"],
-        )
-        for pack in packs
-    ]
-    columns = ("~Function", ">Slices", ">IREE", ">Loadmaster", ">Bound", "Status")
-    return Table(columns, rows)
+    heads = ("~Function", ">Slices", ">IREE", ">Loadmaster", ">Bound", "Status")
+    return _table(heads, ("function", "slices", "before", "bytes", "lower_bound", "status"), packs)
+
+
+def _table(heads: Sequence[str], keys: Sequence[str], found: Iterable[Mapping[str, Any]]) -> Table:
+    return Table(heads, [[_figure(each[key]) for key in keys] for each in found])
+
+
+def _figure(value: str | int | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:,}"

@@ -35,7 +35,7 @@ from loadmaster.report.view import (
     View,
     first_rows,
 )
-from loadmaster.targets.hardware import Core, Target
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job
 
@@ -56,16 +56,13 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     ranked = sorted(ops, key=lambda op: (-work_of(op), -bytes_of(op), op.name))
     points = _points(graph, ranked, machine)
     unit = rate_unit([graph.precision])
-    roofline = [Section("Roofline", [_roofline(points, machine, unit)])] if points else []
-    if machine is not None:
-        roofline.append(Section("Operators by time", [_by_time(points)]))
     warning = Line(uncounted(graph.unknown_kinds), "strong")
     alive = Alive.of(graph)
-    memory = [Section("Memory over the operators", [alive.chart()])] if alive.steps else []
     sections = [
         Section("", [warning, Figures(_figures(graph, alive)), Notes(_notes(graph))]),
-        *memory,
-        *roofline,
+        Section("Memory over the operators", [alive.chart()] if alive.steps else []),
+        Section("Roofline", [_roofline(points, machine, unit)] if points else []),
+        Section("Operators by time", [_by_time(points)] if machine is not None else []),
         Section("Operators by kind", [_kinds(graph)]),
         Section("Operators by cost", [_operators(graph, ranked)]),
     ]
@@ -97,11 +94,6 @@ def work_of(op: Op | Job) -> int:
 def bytes_of(op: Op | Job) -> int:
     """Count the bytes that are read and written, each operand once."""
     return sum(access.bytes for access in (*op.reads, *op.writes))
-
-
-def peak_of(core: Core, bits: int) -> float:
-    """Operations a second that a core can do at most at a width, two for a multiply-accumulate."""
-    return 2 * core.rows * core.columns * core.clock * core.macs_per_cycle[bits]
 
 
 def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Point]:
@@ -155,7 +147,12 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
     shown, label, about, paths = points[:_DRAWN], "operations", "", []
     if machine is not None:
         bandwidth = machine.main.read_bandwidth
-        top = max(peak_of(core, bits) for core in machine.cores for bits in core.macs_per_cycle)
+        # A multiply-accumulate is two operations.
+        top = max(
+            2 * core.rows * core.columns * core.clock * rate
+            for core in machine.cores
+            for rate in core.macs_per_cycle.values()
+        )
         knee = top / bandwidth
         intensities = [point.work / point.bytes for point in shown]
         low, high = min(*intensities, knee / 4), max(*intensities, knee * 4)
@@ -292,9 +289,7 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
         "precision": graph.precision,
         "batch": graph.batch,
         "macs": graph.macs,
-        "weight_bytes": graph.bytes_of(TensorKind.WEIGHT),
-        "input_bytes": graph.bytes_of(TensorKind.INPUT),
-        "activation_bytes": graph.bytes_of(TensorKind.ACTIVATION),
+        **{f"{kind}_bytes": graph.bytes_of(kind) for kind in TensorKind},
         "peak": Alive.of(graph).peak_json(),
         "operators": kinds,
         "not_understood": graph.unknown_ops,
@@ -359,20 +354,17 @@ class Alive:
     @staticmethod
     def of(graph: Graph) -> Alive:
         """Sum the bytes. O(operands)."""
-        spans: dict[str, tuple[int, int]] = {}
-        for at, op in enumerate(graph.ops):
-            for access in (*op.reads, *op.writes):
-                storage = graph.tensors[access.tensor].storage
-                spans[storage] = spans.get(storage, (at, at))[0], at
         end = len(graph.ops)
-        for name in graph.outputs:
+        touched = [
+            (access.tensor, at)
+            for at, op in enumerate(graph.ops)
+            for access in (*op.reads, *op.writes)
+        ]
+        spans: dict[str, tuple[int, int]] = {}
+        for name, at in [*touched, *((name, end - 1) for name in graph.outputs)]:
             storage = graph.tensors[name].storage
-            spans[storage] = spans.get(storage, (0, 0))[0], end - 1
-        spans = {
-            name: span
-            for name, span in spans.items()
-            if graph.tensors[name].kind is TensorKind.ACTIVATION
-        }
+            if graph.tensors[storage].kind is TensorKind.ACTIVATION:
+                spans[storage] = spans.get(storage, (at, at))[0], at
         over_time = total_over_time(
             (first, last + 1, graph.tensors[name].bytes) for name, (first, last) in spans.items()
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from loadmaster.mapping.answer import JobMapping
 from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan_charts import link_curve
+from loadmaster.report.plan_tables import mini_batches
 from loadmaster.report.text import (
     TIMES,
     largest_unit,
@@ -28,6 +29,7 @@ from loadmaster.report.text import (
     search_rows,
     shortened,
 )
+from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     Axis,
     Figure,
@@ -85,7 +87,7 @@ def mapping_page(
     segments = shared_bandwidth(first, pool, bandwidth, allocator)
     curve = link_curve("Bandwidth that the cores share", segments, bandwidth)
     fronts = [_front_chart(front), _front_table(front, unit)] if len(front) > 1 else []
-    charts = [Line(_HINT, "hint"), Legend(axis.groups), _schedule(first, pool, axis), curve]
+    charts = [Line(_HINT, "hint"), Legend(), _schedule(first, pool, axis), curve]
     head = [
         Figures(_figures(first, unit)),
         Line(f"What limits: {first.limit}." if first.limit else ""),
@@ -94,7 +96,7 @@ def mapping_page(
     ]
     sections = [
         Section("", head),
-        *([Section("Pareto front", fronts)] if fronts else []),
+        Section("Pareto front", fronts),
         Section("Schedule and bandwidth", charts),
         Section("Cores", [_cores(first)]),
     ]
@@ -103,15 +105,14 @@ def mapping_page(
     return Page(name, about, sections, axis)
 
 
-def _objective_text(mapping: JobMapping) -> Callable[[float], str]:
-    """Return the format of values of a mapping's objective."""
-    unit = {"energy": "J", "edp": "J s"}.get(mapping.objective)
-    return format_seconds if unit is None else lambda value: f"{value:.4g} {unit}"
-
-
 def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     """List the objective with its bound, times, rates and energy, and the status."""
-    shown, spent = _objective_text(mapping), mapping.makespan
+    unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
+    spent = mapping.makespan
+
+    def shown(value: float) -> str:
+        return format_seconds(value) if unit_of is None else f"{value:.4g} {unit_of}"
+
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
     how = f"{mapping.strategy}, seed {mapping.seed}, {plural(mapping.samples, 'sample')}"
     found = [
@@ -133,8 +134,7 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
     columns = mapping.core.tolist(), mapping.start.tolist(), mapping.end.tolist(), colours
     spans = [Span(*span) for span in zip(*columns, strict=True)]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        job = items[0]
+    def tip(job: int) -> dict[str, str]:
         if pool is None:
             return {"name": mapping.jobs[job]}
         alone = float(pool.analysis.latency[job, mapping.core[job]])
@@ -157,14 +157,13 @@ def shared_bandwidth(
     asked = pool.analysis.bandwidth[np.arange(len(mapping.jobs)), mapping.core]
     if allocator == "even":
         asked = np.minimum(asked, bandwidth / len(mapping.cores))
-    instants = np.concatenate((mapping.start, mapping.end))
-    change = np.concatenate((asked, -asked))
-    order = np.argsort(instants, kind="stable")
-    times, last = np.unique(instants[order][::-1], return_index=True)
-    together = np.cumsum(change[order])[len(order) - 1 - last]
-    got = np.minimum(np.maximum(together, 0.0), bandwidth).tolist()
-    spans = zip(pairwise(times.tolist()), got[:-1], strict=True)
-    return [LinkSegment(a, b, rate, rate / bandwidth) for (a, b), rate in spans if b > a]
+    columns = (mapping.start, mapping.end, asked)
+    parts = zip(*(column.tolist() for column in columns), strict=True)
+    got = (
+        (start, end, min(max(rate, 0.0), bandwidth))
+        for start, end, rate in total_over_time(parts).triples(mapping.makespan)
+    )
+    return [LinkSegment(*step, step[2] / bandwidth) for step in got if step[1] > step[0]]
 
 
 def _front_chart(front: Sequence[JobMapping]) -> Scatter:
@@ -225,7 +224,7 @@ def mapping_summary(mapping: JobMapping, unit: str) -> list[Part]:
     }
     totals, cores = Table(("", "~"), list(rows.items())), _cores(mapping)
     figures = Figures(_figures(mapping, unit)[:-1], weakest(mapping.costs).capitalize())
-    brief = cores.brief(*cores.columns, limit=_CORES_SHOWN)
+    brief = cores.brief(limit=_CORES_SHOWN)
     return [totals, figures, brief, Line(_AGAINST_PLANS)]
 
 
@@ -237,18 +236,13 @@ def front_summary(front: Sequence[JobMapping], unit: str) -> list[Part]:
 def latency_summary(
     served: Sequence[MiniBatch], timings: Mapping[str, NetworkTiming]
 ) -> list[Part]:
-    """Make a row for every mini-batch of every network, and say how many came too late."""
-    rows = []
-    for each in served[:_NETWORKS_SHOWN]:
-        due = timings[each.network].deadline
-        times = format_seconds(each.release), format_seconds(each.latency)
-        deadline = "" if due is None else format_seconds(due)
-        late = "missed" if each.missed else ""
-        rows.append((each.network, str(each.number), *times, deadline, late))
+    """Make a row for every mini-batch of every network, if any has times, and say how many came too
+    late."""
+    if not served:
+        return []
     missed = sum(each.missed for each in served)
-    columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
-    more = f"{missed} of {len(served)} deadlines missed"
-    return [Table(columns, rows, more)]
+    table = mini_batches(served[:_NETWORKS_SHOWN], timings.values())
+    return [replace(table, rest=f"{missed} of {len(served)} deadlines missed")]
 
 
 def view(mapping: JobMapping) -> View:

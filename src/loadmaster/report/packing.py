@@ -148,8 +148,8 @@ def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
     columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
     boxes = [Box(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        return {"name": problem.name(int(owners[items[0]]))}
+    def tip(item: int) -> dict[str, str]:
+        return {"name": problem.name(int(owners[item]))}
 
     return MemoryMap(memory.name, boxes, tip, memory.peak, memory.bound, memory.capacity)
 

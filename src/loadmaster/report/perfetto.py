@@ -6,10 +6,14 @@ Perfetto counts in whole nanoseconds: times are rounded to the nearest one, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    DebugAnnotation,
+    ProcessDescriptor,
     Trace,
     TracePacket,
     TrackDescriptor,
@@ -20,20 +24,21 @@ from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRe
 from loadmaster.report import figures
 from loadmaster.report.cuts import family, piece
 from loadmaster.report.text import printable
-from loadmaster.report.timeline import Steps, outline
+from loadmaster.report.timeline import Steps, first_free_lines, outline
 
 MACHINE = 1
 """Number of the machine's track, of its process and of the only packet sequence."""
+_ANNOTATIONS = {str: "string_value", int: "int_value", float: "double_value"}
+"""The field of an annotation that holds a value, by type."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A named interval in nanoseconds, with details."""
+    """A job or a copy as a named interval, with details."""
 
-    start: int
-    end: int
+    of: PlannedJob | PlannedTransfer
     name: str
-    facts: tuple[tuple[str, str | int | float], ...]
+    facts: dict[str, Any]
 
 
 @dataclass
@@ -43,72 +48,55 @@ class Writer:
     trace: Trace = field(default_factory=Trace)
     tracks: int = MACHINE
 
-    def packet(self) -> TracePacket:
+    def packet(self, **fields: Any) -> None:
         """Add a packet to the sequence; the first one resets the reader's state."""
-        first = not self.trace.packet
-        packet = self.trace.packet.add()
-        packet.trusted_packet_sequence_id = MACHINE
-        if first:
-            packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-        return packet
+        reset = None if self.trace.packet else TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        self.trace.packet.add(trusted_packet_sequence_id=MACHINE, sequence_flags=reset, **fields)
 
     def machine(self, name: str) -> None:
         """Add the process above all tracks, which stay in the order in which they are written."""
-        track = self.packet().track_descriptor
-        track.uuid = MACHINE
-        track.process.pid = MACHINE
-        track.process.process_name = name
-        track.child_ordering = TrackDescriptor.EXPLICIT
+        process = ProcessDescriptor(pid=MACHINE, process_name=name)
+        order = TrackDescriptor.EXPLICIT
+        track = TrackDescriptor(uuid=MACHINE, process=process, child_ordering=order)
+        self.packet(track_descriptor=track)
 
-    def track(self, name: str) -> TrackDescriptor:
-        """Add a track to the machine."""
+    def track(self, name: str, **fields: Any) -> int:
+        """Add a track to the machine, and return its number."""
         self.tracks += 1
-        track = self.packet().track_descriptor
-        track.uuid = self.tracks
-        track.parent_uuid = MACHINE
-        track.name = name
-        track.sibling_order_rank = self.tracks
-        return track
+        places = {"uuid": self.tracks, "parent_uuid": MACHINE, "sibling_order_rank": self.tracks}
+        self.packet(track_descriptor=TrackDescriptor(name=name, **places, **fields))
+        return self.tracks
 
     def slices(self, name: str, slices: Iterable[Slice]) -> None:
         """Add a track of slices; slices that would overlap get further tracks of the same name."""
-        for number, row in enumerate(rows(slices)):
+        ordered = sorted(slices, key=lambda each: (each.of.start, each.of.end))
+        spans = ((0, nanoseconds(each.of.start), nanoseconds(each.of.end)) for each in ordered)
+        lines, count_of = first_free_lines(spans)
+        for number in range(count_of.get(0, 1)):
             track = self.track(name if number == 0 else f"{name} ({number + 1})")
-            for item in row:
-                self._slice(track.uuid, item)
+            for each, line in zip(ordered, lines, strict=True):
+                if line == number:
+                    self._slice(track, each)
 
     def counter(self, name: str, unit: str, steps: Steps) -> None:
         """Add a track with an amount over time."""
-        track = self.track(name)
-        track.counter.unit_name = unit
+        track = self.track(name, counter=CounterDescriptor(unit_name=unit))
         for instant, value in zip(steps.times, steps.values, strict=True):
-            event = self._event(track.uuid, nanoseconds(instant), TrackEvent.TYPE_COUNTER)
-            if isinstance(value, int):
-                event.counter_value = value
-            else:
-                event.double_counter_value = value
+            kind = "counter_value" if isinstance(value, int) else "double_counter_value"
+            self._event(track, instant, TrackEvent.TYPE_COUNTER, **{kind: value})
 
     def _slice(self, track: int, item: Slice) -> None:
-        event = self._event(track, item.start, TrackEvent.TYPE_SLICE_BEGIN)
-        event.name = item.name
-        for name, value in item.facts:
-            fact = event.debug_annotations.add()
-            fact.name = name
-            if isinstance(value, str):
-                fact.string_value = value
-            elif isinstance(value, int):
-                fact.int_value = value
-            else:
-                fact.double_value = value
-        self._event(track, item.end, TrackEvent.TYPE_SLICE_END)
+        facts = [
+            DebugAnnotation(name=name, **{_ANNOTATIONS[type(value)]: value})
+            for name, value in item.facts.items()
+        ]
+        begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
+        self._event(track, item.of.start, begin, name=item.name, debug_annotations=facts)
+        self._event(track, item.of.end, end)
 
-    def _event(self, track: int, instant: int, kind: TrackEvent.Type.ValueType) -> TrackEvent:
-        packet = self.packet()
-        packet.timestamp = instant
-        event = packet.track_event
-        event.type = kind
-        event.track_uuid = track
-        return event
+    def _event(self, track: int, seconds: float, kind: int, **fields: Any) -> None:
+        event = TrackEvent(type=kind, track_uuid=track, **fields)
+        self.packet(timestamp=nanoseconds(seconds), track_event=event)
 
 
 def render_trace(plan: PlanRecord) -> bytes:
@@ -136,49 +124,33 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def rows(slices: Iterable[Slice]) -> Iterator[Sequence[Slice]]:
-    """Distribute the slices, by start, over the fewest rows without overlaps."""
-    filled: list[list[Slice]] = []
-    for item in sorted(slices, key=lambda s: (s.start, s.end)):
-        row = next((row for row in filled if row[-1].end <= item.start), None)
-        if row is None:
-            filled.append([item])
-        else:
-            row.append(item)
-    return iter(filled or [[]])
-
-
 def job_slice(job: PlannedJob) -> Slice:
     """Make the slice of a job, with its most important details.
 
     Pieces of an operator have one name, because Perfetto colours slices by their names.
     """
-    facts = (
-        ("network", job.network),
-        ("mini_batch", job.mini_batch),
-        ("kind", job.kind),
-        ("operators", ", ".join(job.operators)),
-        *((("piece", piece(job)),) if job.tiles > 1 else ()),
-        ("macs", job.macs),
-        ("compute_ns", job.compute * 1e9),
-        ("stall_ns", max(0.0, job.end - job.start - job.compute) * 1e9),
-        ("read_bytes", sum(operand.bytes for operand in job.reads)),
-        ("written_bytes", sum(operand.bytes for operand in job.writes)),
-    )
-    return Slice(nanoseconds(job.start), nanoseconds(job.end), family(job), facts)
+    facts = {
+        "network": job.network,
+        "mini_batch": job.mini_batch,
+        "kind": job.kind,
+        "operators": ", ".join(job.operators),
+        **({"piece": piece(job)} if job.tiles > 1 else {}),
+        "macs": job.macs,
+        "compute_ns": job.compute * 1e9,
+        "stall_ns": max(0.0, job.end - job.start - job.compute) * 1e9,
+        "read_bytes": sum(operand.bytes for operand in job.reads),
+        "written_bytes": sum(operand.bytes for operand in job.writes),
+    }
+    return Slice(job, family(job), facts)
 
 
 def copy_slice(move: PlannedTransfer) -> Slice:
     """Make the slice of a copy between memories."""
-    facts = (
-        ("tensor", move.tensor),
-        ("from", move.source),
-        ("to", move.destination),
-        ("bytes", move.bytes),
-    )
-    return Slice(
-        nanoseconds(move.start),
-        nanoseconds(move.end),
-        f"{move.source} to {move.destination}: {move.tensor}",
-        facts,
-    )
+    way = f"{move.source} to {move.destination}: {move.tensor}"
+    facts = {
+        "tensor": move.tensor,
+        "from": move.source,
+        "to": move.destination,
+        "bytes": move.bytes,
+    }
+    return Slice(move, way, facts)

@@ -58,36 +58,30 @@ def _lanes(chart: Timeline) -> str:
     shown = min(len(chart.lanes), _LANES)
     end = max((span.end for span in chart.spans), default=0.0) or 1.0
     columns = max(1, min(_COLUMNS, _CELLS // max(1, shown)))
-    filled: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in range(shown)]
+    taken: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for span in chart.spans:
-        if span.lane < shown:
-            first, last = columns * span.start / end, columns * span.end / end
-            _fill(filled[span.lane], first, last, span.colour)
+        first, last = columns * span.start / end, columns * span.end / end
+        for column in range(max(0, int(first)), min(columns, int(last) + 1)):
+            share = min(last, column + 1) - max(first, column)
+            if share > 0:
+                taken[span.lane, column][span.colour] += share
     marks = []
     step = (_WIDTH - _NAMES) / columns
-    for at, lane in enumerate(filled):
-        marks.append(_name(at, chart.lanes[at]))
+    for lane in range(shown):
+        marks.append(_name(lane, chart.lanes[lane]))
         paths: dict[int, str] = defaultdict(str)
-        first = 0
-        for number, run in groupby(max(c, key=c.__getitem__) if c else None for c in lane):
+        cells = (taken.get((lane, column), {}) for column in range(columns))
+        at = 0
+        for number, run in groupby(max(cell, key=cell.__getitem__, default=None) for cell in cells):
             length = len(list(run))
             if number is not None:
-                corner = f"M{_NAMES + first * step:.1f} {at * _HEIGHT + 2}"
+                corner = f"M{_NAMES + at * step:.1f} {lane * _HEIGHT + 2}"
                 paths[number] += f"{corner}h{length * step:.1f}v14h-{length * step:.1f}z"
-            first += length
+            at += length
         marks += [
             f'<path d="{path}" fill="{colour(number)}"/>' for number, path in sorted(paths.items())
         ]
     return _svg(marks, shown * _HEIGHT, _rest(len(chart.lanes), "lane"))
-
-
-def _fill(lane: list[dict[int, float]], start: float, end: float, number: int) -> None:
-    """Add what a span takes of every column of a lane; neighbours of a long one cost a column
-    each."""
-    for column in range(max(0, int(start)), min(len(lane), int(end) + 1)):
-        share = min(end, column + 1) - max(start, column)
-        if share > 0:
-            lane[column][number] = lane[column].get(number, 0.0) + share
 
 
 def _amounts(chart: Curve) -> str:

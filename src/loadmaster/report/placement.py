@@ -12,7 +12,8 @@ import numpy as np
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
-from loadmaster.placement.sequence import StoredKind
+from loadmaster.placement.explain import Stretch
+from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import (
     NOTHING,
@@ -67,7 +68,7 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
     axis = Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS])
     charts = [
         Line(_HINT, "hint"),
-        Legend(axis.groups),
+        Legend(),
         _memory_map(plan),
         _prices(plan),
         _copies(plan),
@@ -77,7 +78,7 @@ def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) ->
         Section("", [Figures(_figures(plan)), costs, Notes(sequence.notes)]),
         Section("Fast memory over time", charts),
         Section("Simpler strategies, same kernels and limit", [_rivals(plan)]),
-        *([Section("Slowdown over fast memory", [_slowdowns(plan, curve)])] if curve else []),
+        Section("Slowdown over fast memory", [_slowdowns(plan, curve)] if curve else []),
         Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
         Section("How it was found", [totals(plan)]),
     ]
@@ -181,8 +182,8 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
         for stay, offset in zip(stays, plan.offsets, strict=False)
     ]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        stay = stays[items[0]]
+    def tip(item: int) -> dict[str, str]:
+        stay = stays[item]
         tensor = tensors[stay.tensor]
         kernels = f"{stay.start} to {stay.end - 1}"
         return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
@@ -214,8 +215,8 @@ def _copies(plan: MemoryPlan) -> Timeline:
     lane = [2 * move.to_fast + (move.start != move.end) for move in moves]
     columns = lane, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        tensor = tensors[moves[items[0]].tensor]
+    def tip(item: int) -> dict[str, str]:
+        tensor = tensors[moves[item].tensor]
         return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
 
     colours = [KINDS.index(tensors[move.tensor].kind) for move in moves]
@@ -255,17 +256,14 @@ def placement_summary(plan: MemoryPlan) -> list[Part]:
     parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
     moves = _movers(plan, _MOVERS)
     if moves.rows:
-        parts.append(replace(moves.brief(*moves.columns, width=44), rest=moves.rest))
+        parts.append(replace(moves.brief(width=44), rest=moves.rest))
     return parts
 
 
-def explanation(plan: MemoryPlan, tensor: int) -> list[Part]:
+def explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
     """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
-    from loadmaster.placement.explain import explain_tensor
-
-    stored = plan.sequence.tensors[tensor]
     rows = []
-    for s in explain_tensor(plan.sequence, plan.placement, plan.prices, tensor):
+    for s in stretches:
         saved = s.rent - s.copies - s.slower
         saves = (
             f"{'saves' if saved > 0 else 'costs'} {format_seconds(abs(saved))} against staying in"

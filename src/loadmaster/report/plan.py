@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from loadmaster.core.units import format_bytes, format_seconds
@@ -79,10 +80,10 @@ def plan_page(plan: PlanRecord) -> Page:
     longest = first_rows(times.columns, times.rows, plan_tables.LONGEST_ROWS, "operator")
     limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), longest]
     remarks = Notes([f"{n.name}: {note}" for n in plan.networks for note in n.notes])
-    batches, unit = plan_tables.mini_batches(plan), time_unit(axis.scale)
+    batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
     schedule = [
         Line(SCHEDULE_HINT, "hint"),
-        Legend(axis.groups),
+        Legend(),
         plan_charts.schedule(plan, axis),
         *(plan_charts.link(plan, memory) for memory in memories),
     ]
@@ -104,8 +105,7 @@ def plan_page(plan: PlanRecord) -> Page:
         Section("Energy", [plan_tables.energy(plan)]),
         *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
     ]
-    filled = [section for section in sections if section.parts]
-    return Page(figures.title(plan), plan.target.description, filled, axis)
+    return Page(figures.title(plan), plan.target.description, sections, axis)
 
 
 def _warning(plan: PlanRecord) -> Line:
@@ -150,13 +150,13 @@ def plan_summary(
     yield Table(limits.columns, limits.rows[:LIMITS_SHOWN])
     if changes:
         yield what_if_table(plan, changes)
-    batches = plan_tables.mini_batches(plan)
+    batches = plan_tables.mini_batches(plan.mini_batches, plan.timings)
     if batches.rows:
         late_first = sorted(batches.rows, key=lambda row: row[-1] != "missed")
         late = Table(batches.columns, late_first)
-        yield late.brief(*late.columns, limit=BATCHES_SHOWN)
+        yield late.brief(limit=BATCHES_SHOWN)
     yield plan_tables.memories(plan).brief("Memory", ">Peak", ">Lower bound", ">Capacity", ">Used")
-    cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, plan_tables.by_kind)
+    cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, attrgetter("kind"))
     yield Beside(
         [
             cores.brief(

@@ -52,10 +52,10 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
         spans.append(Span(lane[job.core], job.start, job.end, colour, tint, 0.3 + 0.6 * busy))
     spans += [Span(lane[m.source, m.destination], m.start, m.end, -1, 0, 0.75) for m in moves]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        if items[0] < len(jobs):
-            return _job_tip(jobs[items[0]])
-        move = moves[items[0] - len(jobs)]
+    def tip(item: int) -> dict[str, str]:
+        if item < len(jobs):
+            return _job_tip(jobs[item])
+        move = moves[item - len(jobs)]
         return {
             "name": move.tensor,
             "copy": f"{move.source} to {move.destination}",
@@ -151,8 +151,8 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
         for a, tensor in mine
     ]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        tensor = mine[items[0]][1]
+    def tip(item: int) -> dict[str, str]:
+        tensor = mine[item][1]
         return {
             "name": tensor.name,
             "network": tensor.network,
@@ -173,8 +173,8 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
         for lane, band in bands
     ]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        band = bands[items[0]][1]
+    def tip(item: int) -> dict[str, str]:
+        band = bands[item][1]
         size = format_bytes(band.tensor.bytes)
         named = {"name": band.tensor.name, "piece": piece(band.job)}
         return named | {"size": size, "core": band.job.core}

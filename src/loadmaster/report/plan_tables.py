@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
@@ -22,6 +21,7 @@ from loadmaster.report.text import NOTHING, comma, excess, percent, plural, shor
 from loadmaster.report.timeline import TimeUnit
 from loadmaster.report.view import Cell, Line, Marked, Part, Shaded, Share, Table, first_rows
 from loadmaster.targets.hardware import Memory
+from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 PEAK_ROWS = 30
 CUT_ROWS = 200
@@ -49,18 +49,19 @@ def networks(plan: PlanRecord) -> Table:
 
 def memories(plan: PlanRecord) -> Table:
     """Make a table of traffic and peak of each shared memory against their bounds."""
-    traffic = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance")
-    space = (">Peak", ">Lower bound", ">Capacity", ">Used")
-    rows: list[list[Cell]] = []
+    rows: list[Sequence[Cell]] = []
     for memory in plan.target.memories:
         cost = plan.metrics.traffic.get(memory.name)
         use = memory_use(plan, memory.name, memory.capacity)
-        moved = (cost.value, cost.lower_bound) if cost else ()
-        rows.append([memory.name, link_text(memory), *map(format_bytes, moved)])
-        rows[-1] += [excess(*moved)] if moved else [NOTHING] * 3
-        rows[-1] += map(format_bytes, (use.peak, use.lower_bound, use.capacity))
-        rows[-1].append(Share(use.peak / use.capacity if use.capacity else 0.0))
-    return Table((*traffic, *space), rows)
+        moved = [NOTHING] * 3
+        if cost is not None:
+            ends = cost.value, cost.lower_bound
+            moved = [*map(format_bytes, ends), excess(*ends)]
+        sizes = map(format_bytes, (use.peak, use.lower_bound, use.capacity))
+        used = Share(use.peak / use.capacity if use.capacity else 0.0)
+        rows.append((memory.name, link_text(memory), *moved, *sizes, used))
+    traffic = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance")
+    return Table((*traffic, ">Peak", ">Lower bound", ">Capacity", ">Used"), rows)
 
 
 def cores(plan: PlanRecord) -> Table:
@@ -91,11 +92,6 @@ def limits(plan: PlanRecord) -> Table:
     """Make a table of what cores do and wait for."""
     rows = [(name, Share(share)) for name, share in core_time(plan).rows()]
     return Table(("What limits it: time of all cores", ">Share"), rows)
-
-
-def by_kind(job: PlannedJob) -> str:
-    """Group jobs by the kind of their operator."""
-    return job.kind
 
 
 def by_operator(job: PlannedJob) -> str:
@@ -179,25 +175,22 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
 def traffic(plan: PlanRecord) -> Table:
     """Make a table of bytes moved from each place (rows) to each other (columns), darker with more
     bytes."""
+    moved: Counter[tuple[str, str]] = Counter()
+    for move in plan.transfers:
+        moved[move.source, move.destination] += move.bytes
     known = [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
-    ends = (end for move in plan.transfers for end in (move.source, move.destination))
-    places = list(dict.fromkeys([*known, *ends]))
-    moved = np.zeros((len(places), len(places)), dtype=np.int64)
-    for transfer in plan.transfers:
-        moved[places.index(transfer.source), places.index(transfer.destination)] += transfer.bytes
-    sent, received = moved.sum(axis=1), moved.sum(axis=0)
-    to, most = np.flatnonzero(received).tolist(), moved.max(initial=1)
+    places = list(dict.fromkeys([*known, *chain.from_iterable(moved)]))
+    sources = [place for place in places if any(moved[place, other] for other in places)]
+    to = [place for place in places if any(moved[source, place] for source in sources)]
+    most = max(moved.values(), default=1)
     rows: list[Sequence[Cell]] = []
-    for place in np.flatnonzero(sent).tolist():
-        cells = [
-            Shaded(format_bytes(size) if size else NOTHING, size / most)
-            for size in moved[place, to].tolist()
-        ]
-        rows.append([places[place], *cells, format_bytes(int(sent[place]))])
-    totals = map(format_bytes, (*received[to].tolist(), int(sent.sum())))
-    rows.append(["Total", *totals])
-    columns = ("From \\ to", *(f">{places[place]}" for place in to), ">Total")
-    return Table(columns, rows)
+    for source in sources:
+        sizes = [moved[source, place] for place in to]
+        cells = [Shaded(format_bytes(size) if size else NOTHING, size / most) for size in sizes]
+        rows.append([source, *cells, format_bytes(sum(sizes))])
+    totals = [sum(moved[source, place] for source in sources) for place in to]
+    rows.append(["Total", *map(format_bytes, (*totals, sum(totals)))])
+    return Table(("From \\ to", *(f">{place}" for place in to), ">Total"), rows)
 
 
 def energy(plan: PlanRecord) -> Table:
@@ -243,11 +236,11 @@ def cut_operators(cuts: Cuts) -> Table:
     return first_rows(columns, rows, CUT_ROWS, "operator")
 
 
-def mini_batches(plan: PlanRecord) -> Table:
+def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming]) -> Table:
     """Make a table of the mini-batches with a release time or a deadline, and whether it is met."""
-    deadlines = {timing.network: timing.deadline for timing in plan.timings}
+    deadlines = {timing.network: timing.deadline for timing in timings}
     rows = []
-    for batch in plan.mini_batches:
+    for batch in batches:
         if batch.network in deadlines:
             deadline = deadlines[batch.network]
             times = format_seconds(batch.release), format_seconds(batch.latency)

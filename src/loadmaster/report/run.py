@@ -40,7 +40,6 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
         The contents of run.json and kernels.json.
     """
     timed = [row for row in kernels if row["measured_seconds"] > 0 and row["predicted_seconds"] > 0]
-    heading = "Predicted against measured, by kernel"
     figures = [
         Figure(
             "Step",
@@ -72,8 +71,8 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
     sections = [
         Section("", [Figures(figures), Line(outcome, "strong")]),
         Section("Ways to run the step", [ways(result), Line(about, "hint")]),
-        *([Section("Fast memory, by kernel", [_memory(result, kernels)])] if kernels else []),
-        *([Section(heading, [_kernel_chart(timed)])] if timed else []),
+        Section("Fast memory, by kernel", [_memory(result, kernels)] if kernels else []),
+        Section("Predicted against measured, by kernel", [_kernel_chart(timed)] if timed else []),
         Section("Longest kernels", [_kernels(kernels)]),
     ]
     return Page(model, "Steps under a budget of fast memory, measured on this machine", sections)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadmaster.core.units import (
+    format_bandwidth,
     format_bytes,
     format_count,
     format_joules,
@@ -13,11 +14,11 @@ from loadmaster.core.units import (
     format_seconds,
     rate_unit,
 )
+from loadmaster.cost.analytical.energy import area, energy_rates
 from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.machine import machine_tables
 from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
 from loadmaster.report.view import (
     Cell,
@@ -35,9 +36,11 @@ from loadmaster.report.view import (
     Table,
     text_of,
 )
+from loadmaster.targets.hardware import Core, Style, Target
 
 _ON_PAGE_ONLY = (">lower bound", ">traffic")
 """Columns for which a terminal has no room."""
+_PICO_PER_FEMTO = 1e-3
 _FAR = 4.0
 """A limit so many times above the slowest point is not drawn: it would press all points to the
 axis."""
@@ -226,17 +229,16 @@ def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def sweep_summary(sweep: Sweep) -> list[Part]:
     """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and
     energy."""
-    table = points(sweep)
-    shown = [at for at, name in enumerate(table.columns) if name not in _ON_PAGE_ONLY]
-    rows = [[row[at] for at in shown] for row in table.rows]
-    heads = []
-    for at, head in enumerate(table.columns[at] for at in shown):
+    every = points(sweep)
+    kept = [name for name in every.columns if name not in _ON_PAGE_ONLY]
+    table, heads = every.brief(*kept, width=1_000), []
+    for at, head in enumerate(kept):
         # A heading may be broken between words, a figure may not.
-        widest = max((len(text_of(row[at])) for row in rows), default=0)
+        widest = max((len(text_of(row[at])) for row in table.rows), default=0)
         broken = head.replace(" ", "\n").replace(".", ".\n")
         heads.append(broken if len(head.removeprefix(">")) > widest else head)
     notes = Notes([*remarks(sweep), figures_rest_on(sweep.costs)])
-    return [Line(title(sweep)), replace(table, columns=heads, rows=rows), notes]
+    return [Line(title(sweep)), replace(table, columns=heads), notes]
 
 
 def title(sweep: Sweep) -> str:
@@ -340,3 +342,37 @@ def remarks(sweep: Sweep) -> Iterator[str]:
             f"{plural(broken, 'plan')} that the independent check rejects: do not rely on"
             " these figures"
         )
+
+
+def machine_tables(target: Target) -> list[Table]:
+    """Make the tables of a target's memories and cores, with what the cost model takes them to
+    cost."""
+    rates = energy_rates(target)
+    memories = [
+        (
+            m.name,
+            format_bytes(m.capacity),
+            format_bandwidth(m.read_bandwidth),
+            format_bandwidth(m.write_bandwidth),
+            f"{price * _PICO_PER_FEMTO:.3g} pJ",
+        )
+        for m, price in zip(target.memories, rates.memories, strict=False)
+    ]
+    figures = (">Array", ">Clock", ">Private buffer", ">MACs/cycle (int8)", ">Before each job")
+    columns = ("Core", "Dataflow", *figures, ">Area (45 nm)")
+    heads = ("Memory", ">Capacity", ">Read", ">Write", ">Energy per byte")
+    cores = list(map(_core, target.cores))
+    return [Table(heads, memories), Table(columns, cores)]
+
+
+def _core(core: Core) -> tuple[str, ...]:
+    return (
+        core.name,
+        str(core.style),
+        NOTHING if core.style is Style.ROOFLINE else f"{core.rows} x {core.columns}",
+        format_rate(core.clock, "Hz"),
+        format_bytes(core.buffer) if core.buffer else NOTHING,
+        f"{core.rows * core.columns * core.macs_per_cycle[8]:,.0f}",
+        format_seconds(core.start_up) if core.start_up else NOTHING,
+        f"{area(core):.3g} mm2",
+    )

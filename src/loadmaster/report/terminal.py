@@ -10,15 +10,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from loadmaster.core.names import printable_text
-from loadmaster.report.text import percent
 from loadmaster.report.view import (
     Beside,
-    Cell,
     Figures,
     Line,
     Notes,
     Part,
-    Share,
     Table,
     text_of,
 )
@@ -79,7 +76,7 @@ def _table(table: Table) -> RichTable:
         show_edge=False,
         show_header=any(heads),
     )
-    rows = [list(map(_cell, row)) for row in table.rows]
+    rows = [[_text(text_of(cell)) for cell in row] for row in table.rows]
     for at, (head, column) in enumerate(zip(heads, table.columns, strict=True)):
         wraps, title = column.startswith("~"), _text(head)
         cells = [title, *(row[at] for row in rows)]
@@ -94,7 +91,3 @@ def _table(table: Table) -> RichTable:
     for row in rows:
         shown.add_row(*row)
     return shown
-
-
-def _cell(cell: Cell) -> Text:
-    return _text(percent(cell.value) if isinstance(cell, Share) else text_of(cell))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import floor, log10
 
 from loadmaster.core.units import format_bytes
@@ -63,17 +64,29 @@ class Steps:
         return sum(v * (b - a) for a, b, v in self.triples(end)) / end if end > 0 else 0.0
 
 
-def total_over_time(parts: Iterable[tuple[float, float, int]]) -> Steps:
+def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
     """Sum amounts that each hold over [start, end)."""
-    change: dict[float, int] = defaultdict(int)
+    change: dict[float, float] = defaultdict(int)
     for start, end, amount in parts:
         change[start] += amount
         change[end] -= amount
-    times, values, total = sorted(change), [], 0
-    for instant in times:
-        total += change[instant]
-        values.append(total)
-    return Steps(times, values)
+    times = sorted(change)
+    return Steps(times, list(accumulate(change[instant] for instant in times)))
+
+
+def first_free_lines(
+    intervals: Iterable[tuple[int, float, float]],
+) -> tuple[list[int], dict[int, int]]:
+    """Give each interval, by lane and start, the first line of its lane where it overlaps no other;
+    also return the lines of each lane."""
+    ends: dict[int, list[float]] = defaultdict(list)
+    found = []
+    for lane, start, end in intervals:
+        mine = ends[lane]
+        line = next((at for at, last in enumerate(mine) if last <= start), len(mine))
+        mine[line : line + 1] = [end]
+        found.append(line)
+    return found, {lane: len(lines) for lane, lines in ends.items()}
 
 
 def outline(parts: Iterable[tuple[float, float, float]]) -> Steps:

@@ -8,10 +8,10 @@ Names in records are as they were read from files; the printers escape them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.report.text import clipped, excess, plural, printable
+from loadmaster.report.text import clipped, excess, percent, plural, printable
 
 
 class Part:
@@ -42,6 +42,11 @@ class Share:
     """A share in a table: a bar and its percentage."""
 
     value: float
+
+    @property
+    def text(self) -> str:
+        """The percentage."""
+        return percent(self.value)
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,9 @@ class Table(Part):
     rest: str = ""
 
     def brief(self, *columns: str, limit: int | None = None, width: int = 24) -> Table:
-        """Return some of the columns, by head, and the first rows; names in the first column are
-        clipped to ``width`` characters and the other rows are counted."""
+        """Return some of the columns, by head, or all, and the first rows; names in the first
+        column are clipped to ``width`` characters and the other rows are counted."""
+        columns = columns or tuple(self.columns)
         at = [self.columns.index(column) for column in columns]
         rows: list[list[Cell]] = [[row[i] for i in at] for row in self.rows[:limit]]
         for row in rows:
@@ -97,8 +103,8 @@ def first_rows(
 
 
 def text_of(cell: Cell) -> str:
-    """Return what a cell of text says."""
-    return "" if isinstance(cell, Share) else cell if isinstance(cell, str) else cell.text
+    """Return what a cell says."""
+    return cell if isinstance(cell, str) else cell.text
 
 
 @dataclass(frozen=True)
@@ -134,13 +140,12 @@ class Beside(Part):
 
 @dataclass(frozen=True)
 class Legend(Part):
-    """The legend of a page: buttons, each of which hides the shapes of one name in all charts."""
+    """The legend of a page: a button for each group of its axis, which hides the shapes of that
+    group in all charts."""
 
-    names: Sequence[str]
 
-
-Tip = Callable[[Sequence[int]], dict[str, str]]
-"""The tooltip of the shape of one item, or of several that were merged: ``name``, then rows."""
+Tip = Callable[[int], dict[str, str]]
+"""The tooltip of the shape of an item: ``name``, then rows."""
 
 
 @dataclass(frozen=True)
@@ -198,14 +203,15 @@ class MemoryMap(Chart):
 class Curve(Chart):
     """An amount that changes in steps: ``(start, end, value)``, zero between them.
 
-    ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
+    ``limit`` is a line with a name. ``tip`` makes the tooltip of a step, or of several that were
+    merged. ``along`` names the horizontal axis where it is not time.
     """
 
     label: str
     steps: Sequence[tuple[float, float, float]]
     limit: float | None = None
     limit_name: str = ""
-    tip: Tip | None = None
+    tip: Callable[[Sequence[int]], dict[str, str]] | None = None
     along: str = ""
     remark: str = ""
 
@@ -289,7 +295,7 @@ class Page:
     title: str
     description: str
     sections: Sequence[Section]
-    axis: Axis = field(default_factory=lambda: Axis(1.0))
+    axis: Axis = Axis(1.0)
 
 
 @dataclass(frozen=True)

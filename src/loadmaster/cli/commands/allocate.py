@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,21 +12,19 @@ import typer
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import (
     MACHINE,
-    EffortLevel,
-    Json,
     Memory,
     NoReport,
-    Quiet,
-    Seed,
+    Search,
     Threads,
-    TimeLimit,
     memories_of,
     one_of,
     option,
     out_to,
+    parsed,
     strategy_of,
 )
-from loadmaster.cli.printing import print_results, versioned, violations_json
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import attributes, versioned, violations_json
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
@@ -32,76 +32,67 @@ if TYPE_CHECKING:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.integrations.dumps.arena import Arena
     from loadmaster.integrations.dumps.compare import Comparison
 
 DUMP = "Another planner's dump"
 
 
-Buffers = Annotated[
-    Path,
-    typer.Argument(
-        metavar="BUFFERS.csv",
-        help=(
-            "Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for"
-            " its arena; or, with --from, another planner's dump."
-        ),
-    ),
-]
-Planner = Annotated[
-    str | None,
-    option(
-        "PLANNER",
-        DUMP,
-        "Read another planner's dump; say what it takes, what Loadmaster takes and what"
-        f" anything must. Default: a file of buffers. {one_of(READERS.names)}",
-        "--from",
-    ),
-]
-OneArena = Annotated[
-    str | None,
-    option("NAME", DUMP, "With --from: only this arena of the dump. Default: all."),
-]
-Capacity = Annotated[
-    str | None,
-    option(
-        "BYTES",
-        MACHINE,
-        "Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
-    ),
-]
-Alignment = Annotated[
-    str | None,
-    option("BYTES", MACHINE, "Every offset is a multiple of it. Default: as the file says, or 1."),
-]
-Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
-Out = Annotated[
-    Path | None,
-    out_to(
-        "Where the buffers go with their offsets: a file, or a directory for packed.csv and"
-        " report.html. Default: nowhere.",
-        "OUT.csv|DIR",
-    ),
-]
-
-
 def allocate_command(
-    buffers: Buffers,
-    planner: Planner = None,
-    arena: OneArena = None,
-    capacity: Capacity = None,
+    buffers: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BUFFERS.csv",
+            help=(
+                "Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file,"
+                " for its arena; or, with --from, another planner's dump."
+            ),
+        ),
+    ],
+    planner: Annotated[
+        str | None,
+        option(
+            "PLANNER",
+            DUMP,
+            "Read another planner's dump; say what it takes, what Loadmaster takes and what"
+            f" anything must. Default: a file of buffers. {one_of(READERS.names)}",
+            "--from",
+        ),
+    ] = None,
+    arena: Annotated[
+        str | None,
+        option("NAME", DUMP, "With --from: only this arena of the dump. Default: all."),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        option(
+            "BYTES",
+            MACHINE,
+            "Find any packing that fits, such as `1MiB`."
+            " Default: the packing with the lowest peak.",
+        ),
+    ] = None,
     memory: Memory = None,
-    alignment: Alignment = None,
-    strategy: Strategy = "auto",
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    alignment: Annotated[
+        str | None,
+        option(
+            "BYTES", MACHINE, "Every offset is a multiple of it. Default: as the file says, or 1."
+        ),
+    ] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    *,
+    search: Search,
     threads: Threads = 1,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        out_to(
+            "Where the buffers go with their offsets: a file, or a directory for packed.csv and"
+            " report.html. Default: nowhere.",
+            "OUT.csv|DIR",
+        ),
+    ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Give buffers with known lifetimes addresses in one memory, or in several.
 
@@ -113,21 +104,15 @@ def allocate_command(
     """
     from loadmaster.allocation.allocate import aligned, allocate
     from loadmaster.allocation.answer import Allocation
+    from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.core.units import parse_bytes, parse_seconds
-    from loadmaster.report.packing import packing_summary
+    from loadmaster.core.units import parse_bytes
+    from loadmaster.report.packing import packing_page, packing_summary
 
-    limit = None if time_limit is None else parse_seconds(time_limit)
-    room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
+    room, step = parsed(capacity, parse_bytes), parsed(alignment, parse_bytes)
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
-    options: dict[str, Any] = {
-        "strategy": strategy,
-        "time_limit": limit,
-        "seed": seed,
-        "threads": threads,
-        "effort": effort,
-    }
+    options = {"strategy": strategy, "threads": threads, **search.arguments()}
     folder, name = _place(out)
     if planner is not None:
         if memory:
@@ -141,8 +126,7 @@ def allocate_command(
             arena,
             (folder, name),
             options | {"capacity": room, "alignment": step},
-            as_json=as_json,
-            quiet=quiet,
+            output,
         )
         return
     if arena is not None:
@@ -158,22 +142,20 @@ def allocate_command(
             answer = allocate_banks(problem, memories_of(memory), **options)
         else:
             answer = allocate(problem, room, **options)
-        page = out == folder and not no_report
-        files = []
+        page, beyond = out == folder and not no_report, None
         if place is not None and answer.offsets is not None:
-            files = _write(problem, answer, place, name, page=page)
+            homes = None if isinstance(answer, Allocation) else answer.memory
+            write_buffers(place.draft / name, problem, answer.offsets, homes)
         elif place is not None and page and isinstance(answer, Allocation):
-            files = _write_page(problem, answer, allocate(problem, **options), place)
+            # Nothing fits: a packing is drawn that exceeds the capacity.
+            beyond = allocate(problem, **options)
+        drawn = page and (beyond or answer).offsets is not None
+        draw = partial(packing_page, problem, answer, beyond) if drawn else None
+        files = publish(place, {}, draw)
     shown = _shown(answer, len(problem))
-    if not memory and (as_json or not quiet):
+    if not memory and (output.as_json or not output.quiet):
         shown |= _reasons(buffers, step)
-    print_results(
-        shown,
-        lambda: packing_summary(problem, answer, shown),
-        files,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    output.show(shown, lambda: packing_summary(problem, answer, shown), files)
     if answer.offsets is None:
         raise typer.Exit(1)
 
@@ -198,46 +180,6 @@ def _problem(path: Path) -> Problem:
             f" file, or a .tflite): `loadmaster plan {path} --target edge-npu` decides on them"
         )
     return read_buffers(path)
-
-
-def _write(
-    problem: Problem,
-    answer: Allocation | BankAllocation,
-    place: OutputDirectory,
-    name: str,
-    *,
-    page: bool,
-) -> list[Path]:
-    from loadmaster.allocation.answer import Allocation
-    from loadmaster.allocation.buffers_csv import write_buffers
-
-    assert answer.offsets is not None
-    write_buffers(
-        place.draft / name,
-        problem,
-        answer.offsets,
-        None if isinstance(answer, Allocation) else answer.memory,
-    )
-    if page:
-        _draw(place, problem, answer)
-    return place.publish()
-
-
-def _write_page(
-    problem: Problem, answer: Allocation, beyond: Allocation, place: OutputDirectory
-) -> list[Path]:
-    """The page alone, where nothing fits: a packing that exceeds the capacity."""
-    if beyond.offsets is None:
-        return []
-    _draw(place, problem, answer, beyond)
-    return place.publish()
-
-
-def _draw(place: OutputDirectory, *packed: Any) -> None:
-    from loadmaster.report.packing import packing_page
-    from loadmaster.report.page import render
-
-    place.write("report.html", render(packing_page(*packed)))
 
 
 def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
@@ -267,9 +209,7 @@ def _compare(
     arena: str | None,
     out: tuple[Path | None, str],
     options: dict[str, Any],
-    *,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or
     Loadmaster has none."""
@@ -284,13 +224,12 @@ def _compare(
             compare(each, **options)
             for each in _arenas(path, planner, arena, writes=place is not None)
         ]
-        files = []
         if place is not None and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
-            files = place.publish()
+        files = publish(place, {})
     rows = [_comparison_json(each) for each in found]
     shown = versioned("allocate-from", {"file": str(path), "planner": planner, "arenas": rows})
-    print_results(shown, lambda: floor_table(rows), files, as_json=as_json, quiet=quiet)
+    output.show(shown, lambda: floor_table(rows), files)
     if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
 
@@ -332,35 +271,26 @@ def _comparison_json(found: Comparison) -> dict[str, Any]:
 def _kept(answer: Allocation | BankAllocation, *more: str) -> dict[str, Any]:
     """Fields of an answer that are printed as they are."""
     counted = ("seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
-    return {name: getattr(answer, name) for name in ("status", *more, "lower_bound", *counted)}
+    return attributes(answer, "status", *more, "lower_bound", *counted)
+
+
+def _plain(proof: object) -> object:
+    return asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
 
 
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
-    from dataclasses import asdict, is_dataclass
-
-    proof = answer.certificate
-    shown = _kept(answer, "peak", "capacity") | {"buffers": buffers}
     key = "reason" if answer.status == "infeasible" else "certificate"
-    return shown | {
-        key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
-    }
+    shown = _kept(answer, "peak", "capacity")
+    return shown | {"buffers": buffers, key: _plain(answer.certificate)}
 
 
 def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
-    from dataclasses import asdict, is_dataclass
-
-    shown = _kept(answer, "cost") | {"buffers": buffers}
-    shown["memories"] = {
-        bank.name: (
-            {"capacity": bank.capacity, "alignment": bank.alignment}
-            | (
-                {"peak": packing.peak, "buffers": len(packing.offsets)}
-                if packing is not None and packing.offsets is not None
-                else {}
-            )
-        )
-        for bank, packing in ((bank, answer.packings.get(bank.name)) for bank in answer.banks)
-    }
-    return shown | {
-        "reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason
-    }
+    memories: dict[str, dict[str, Any]] = {}
+    for bank in answer.banks:
+        shown = {"capacity": bank.capacity, "alignment": bank.alignment}
+        packing = answer.packings.get(bank.name)
+        if packing is not None and packing.offsets is not None:
+            shown |= {"peak": packing.peak, "buffers": len(packing.offsets)}
+        memories[bank.name] = shown
+    reason = _plain(answer.reason)
+    return _kept(answer, "cost") | {"buffers": buffers, "memories": memories, "reason": reason}

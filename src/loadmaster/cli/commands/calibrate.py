@@ -9,17 +9,12 @@ import typer
 
 from loadmaster.cli.options import (
     NETWORK,
-    Batch,
-    Dim,
-    Json,
-    Precision,
-    Quiet,
-    Training,
-    load_networks,
+    Reading,
     option,
     out_to,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.output import Output
+from loadmaster.cli.printing import versioned
 
 
 def calibrate_command(
@@ -41,15 +36,12 @@ def calibrate_command(
         str | None,
         option("MODEL", NETWORK, "The network whose operators the file names. Default: none."),
     ] = None,
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    *,
+    reading: Reading,
     out: Annotated[
         Path | None, out_to("Where the calibrated target goes. Default: nowhere.", "FILE.toml")
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Fit a target's figures to measured times of layers, and say how well.
 
@@ -63,15 +55,7 @@ def calibrate_command(
     from loadmaster.cost.calibration.calibrate import calibrate
     from loadmaster.report.calibration import calibration_summary
 
-    graph = (
-        None if network is None else load_networks([network], batch, dim, precision, training)[0]
-    )
+    graph = None if network is None else reading.load([network])[0]
     found = calibrate(target, measured, graph)
     files = [] if out is None else [replace_file(out, found.text, "the target")]
-    print_results(
-        versioned("calibrate", found.as_json()),
-        lambda: calibration_summary(found),
-        files,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    output.show(versioned("calibrate", found.as_json()), lambda: calibration_summary(found), files)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,30 +15,23 @@ from loadmaster.cli.options import (
     NETWORK,
     NETWORKS,
     SEARCH,
-    Batch,
     Deadline,
-    Dim,
-    EffortLevel,
-    Json,
     MiniBatches,
     NoReport,
     OptionalTarget,
     Period,
-    Precision,
-    Quiet,
-    Seed,
+    Reading,
+    Search,
     Threads,
-    TimeLimit,
-    Training,
     by_network,
     option,
     out_to,
     overrides_of,
-    sizes_of,
     strategy_of,
     times_of,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
@@ -44,7 +39,6 @@ from loadmaster.mapping.strategies.registry import STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
     from loadmaster.report.view import Part
@@ -55,109 +49,98 @@ _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
-Jobs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`)."
-    ),
-]
-Overrides = Annotated[
-    list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")
-]
-Bandwidth = Annotated[
-    str | None,
-    option(
-        "BYTES_PER_S",
-        MACHINE,
-        "That all cores share, such as `16 GB/s`. Default: the target's main memory.",
-    ),
-]
-Allocator = Annotated[
-    str,
-    option("demand|even", MACHINE, "How cores share the bandwidth."),
-]
-Cost = Annotated[
-    str,
-    option("|".join([*COST_MODELS.names, "FILE.csv"]), MACHINE, "What jobs cost."),
-]
-Dependencies = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "A job starts when its inputs exist. Default: jobs wait for nothing.",
-        "--dependencies",
-    ),
-]
-Cut = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Divide long operators into pieces that several cores share. Default: whole.",
-        "--cut",
-    ),
-]
-Objective = Annotated[
-    str,
-    option(
-        "NAME[,NAME]", GOAL, "makespan, throughput, energy or edp; two of them for a Pareto front."
-    ),
-]
-Priority = Annotated[
-    list[str] | None,
-    option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
-]
-Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
-Samples = Annotated[
-    int | None,
-    option(
-        "N", SEARCH, "Evaluate at most so many mappings of a group. Default: the strategy's.", min=1
-    ),
-]
-GroupSize = Annotated[
-    int | None,
-    option(
-        "N", SEARCH, "Map so many jobs at a time, group after group. Default: all at once.", min=1
-    ),
-]
-WarmStart = Annotated[
-    Path | None,
-    option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
-]
-Out = Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")]
-
-
 def map_command(
-    jobs: Jobs,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`)."
+        ),
+    ],
     target: OptionalTarget = None,
-    overrides: Overrides = None,
-    bandwidth: Bandwidth = None,
-    allocator: Allocator = "demand",
-    cost: Cost = DEFAULT,
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    overrides: Annotated[
+        list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        option(
+            "BYTES_PER_S",
+            MACHINE,
+            "That all cores share, such as `16 GB/s`. Default: the target's main memory.",
+        ),
+    ] = None,
+    allocator: Annotated[
+        str,
+        option("demand|even", MACHINE, "How cores share the bandwidth."),
+    ] = "demand",
+    cost: Annotated[
+        str,
+        option("|".join([*COST_MODELS.names, "FILE.csv"]), MACHINE, "What jobs cost."),
+    ] = DEFAULT,
+    *,
+    reading: Reading,
     mini_batches: MiniBatches = 1,
-    dependencies: Dependencies = False,
-    cut: Cut = False,
-    objective: Objective = "makespan",
+    dependencies: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "A job starts when its inputs exist. Default: jobs wait for nothing.",
+            "--dependencies",
+        ),
+    ] = False,
+    cut: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Divide long operators into pieces that several cores share. Default: whole.",
+            "--cut",
+        ),
+    ] = False,
+    objective: Annotated[
+        str,
+        option(
+            "NAME[,NAME]",
+            GOAL,
+            "makespan, throughput, energy or edp; two of them for a Pareto front.",
+        ),
+    ] = "makespan",
     deadline: Deadline = None,
     period: Period = None,
-    priority: Priority = None,
-    strategy: Strategy = "auto",
-    samples: Samples = None,
-    group_size: GroupSize = None,
-    warm_start: WarmStart = None,
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
+    priority: Annotated[
+        list[str] | None,
+        option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
+    ] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    samples: Annotated[
+        int | None,
+        option(
+            "N",
+            SEARCH,
+            "Evaluate at most so many mappings of a group. Default: the strategy's.",
+            min=1,
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        option(
+            "N",
+            SEARCH,
+            "Map so many jobs at a time, group after group. Default: all at once.",
+            min=1,
+        ),
+    ] = None,
+    warm_start: Annotated[
+        Path | None,
+        option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
+    ] = None,
+    search: Search,
     threads: Threads = 1,
-    out: Out = None,
+    out: Annotated[
+        Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
@@ -173,11 +156,16 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8
     --cut`
     """
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
-    from loadmaster.core.units import parse_seconds
+    from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import read_warm_start
+    from loadmaster.mapping.network_timing import mini_batches_of
+    from loadmaster.report.mapping import (
+        front_summary,
+        latency_summary,
+        mapping_page,
+        mapping_summary,
+    )
     from loadmaster.targets.load import target as read_target
 
     fields, settings = _strategy_settings(overrides or [], strategy)
@@ -188,25 +176,16 @@ def map_command(
         "strategy": strategy,
         "allocator": allocator,
         "samples": samples,
-        "seed": seed,
-        "effort": effort,
+        **search.arguments(),
     }
-    options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
     free_only = {
         "group_size": group_size,
         "settings": settings,
-        "warm_start": None if warm_start is None else read_warm_start(warm_start),
+        "warm_start": warm_start and read_warm_start(warm_start),
     }
     times = _Times.of(period, deadline, priority)
-    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        read: dict[str, Any] = {
-            "batch": batch,
-            "dims": sizes_of(dim or []),
-            "precision": precision,
-            "training": training,
-        }
-        options["progress"] = progress
+    with output.working(out) as (place, options["progress"]):
+        read = reading.arguments() | {"mini_batches": mini_batches}
         if cut:
             if (
                 dependencies
@@ -221,13 +200,9 @@ def map_command(
                     f" {_FREE_ONLY}, {_WAITING}"
                 )
             options |= {"settings": settings, "threads": threads}
-            found, pool = _map_divided(
-                jobs, machine, rate, objectives[0], read | {"mini_batches": mini_batches}, options
-            )
-            timings = {}
+            found, pool = _map_divided(jobs, machine, rate, objectives[0], read, options)
         else:
-            pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
-            timings = times.timings(pool)
+            pool = read_pool(jobs, machine, cost, **read)
             if dependencies or any(times):
                 if any(free_only.values()):
                     raise MappingError(
@@ -246,30 +221,29 @@ def map_command(
                 found = _map_free(
                     pool, rate, objectives, options | free_only | {"threads": threads}
                 )
-        mapped = _Mapped(found, objectives, pool, timings if any(times) else {})
-        files = (
-            [] if place is None else _save(mapped, place, None if no_report else (rate, allocator))
-        )
-    print_results(_shown(mapped), lambda: _tables(mapped), files, as_json=as_json, quiet=quiet)
+        timings = times.timings(pool) if any(times) else {}
+        served = mini_batches_of(pool, timings, found[0]) if timings else ()
+        if place is not None:
+            for number, mapping in enumerate(found):
+                name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
+                mapping.save(place.draft / name)
+        page = None if no_report else partial(mapping_page, found, pool, rate, allocator)
+        files = publish(place, {}, page)
+    several = len(objectives) > 1
+    if several:
+        mapped = [each.as_json() for each in found]
+        shown = versioned("map-front", {"objectives": objectives, "front": mapped})
+    else:
+        shown = versioned("map", found[0].as_json())
+    if served:
+        shown["mini_batches"] = [_mini_batch_json(each, timings) for each in served]
+    unit = rate_unit(pool.precisions)
 
+    def tables() -> list[Part]:
+        found_in = front_summary(found, unit) if several else mapping_summary(found[0], unit)
+        return [*found_in, *latency_summary(served, timings)]
 
-class _Mapped(NamedTuple):
-    """One mapping, or a front of them; the objectives, the jobs, and the times of networks that
-    have any."""
-
-    front: tuple[JobMapping, ...]
-    objectives: list[str]
-    pool: JobPool
-    timings: dict[str, NetworkTiming]
-
-    @property
-    def served(self) -> tuple[MiniBatch, ...]:
-        """What became of the mini-batches of networks that have times."""
-        from loadmaster.mapping.network_timing import mini_batches_of
-
-        return (
-            tuple(mini_batches_of(self.pool, self.timings, self.front[0])) if self.timings else ()
-        )
+    output.show(shown, tables, files)
 
 
 class _Times(NamedTuple):
@@ -389,60 +363,10 @@ def _map_waiting(
     )
 
 
-def _save(mapped: _Mapped, place: OutputDirectory, drawn: tuple[float, str] | None) -> list[Path]:
-    """Write the mappings and, with the bandwidth and how it is shared, the page."""
-    for number, mapping in enumerate(mapped.front):
-        mapping.save(
-            place.draft / ("mapping.json" if len(mapped.front) == 1 else f"mapping-{number}.json")
-        )
-    if drawn is not None:
-        from loadmaster.report.mapping import mapping_page
-        from loadmaster.report.page import render
-
-        place.write("report.html", render(mapping_page(mapped.front, mapped.pool, *drawn)))
-    return place.publish()
-
-
-def _shown(mapped: _Mapped) -> dict[str, Any]:
-    """The JSON object that the command prints."""
-    if len(mapped.objectives) == 1:
-        shown = versioned("map", mapped.front[0].as_json())
-    else:
-        shown = versioned(
-            "map-front",
-            {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]},
-        )
-    served = mapped.served
-    return shown | (
-        {"mini_batches": [_mini_batch_json(each, mapped.timings) for each in served]}
-        if served
-        else {}
-    )
-
-
-def _tables(mapped: _Mapped) -> list[Part]:
-    from loadmaster.core.units import rate_unit
-    from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
-
-    unit, served = rate_unit(mapped.pool.precisions), mapped.served
-    found = (
-        mapping_summary(mapped.front[0], unit)
-        if len(mapped.objectives) == 1
-        else front_summary(mapped.front, unit)
-    )
-    return [*found, *(latency_summary(served, mapped.timings) if served else [])]
-
-
 def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:
-    return {
-        "network": batch.network,
-        "number": batch.number,
-        "release": batch.release,
-        "end": batch.end,
-        "latency": batch.latency,
-        "deadline": timings[batch.network].deadline,
-        "missed": batch.missed,
-    }
+    shown = asdict(batch)
+    missed = shown.pop("missed")
+    return shown | {"deadline": timings[batch.network].deadline, "missed": missed}
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

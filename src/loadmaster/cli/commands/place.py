@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,31 +14,24 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORKS,
     SEARCH,
-    Batch,
-    Dim,
-    EffortLevel,
-    Json,
     NoReport,
     OptionalTarget,
     Overrides,
-    Precision,
-    Quiet,
-    Seed,
-    TimeLimit,
-    Training,
+    Reading,
+    Search,
     machine_of,
     option,
     out_to,
-    reading_of,
     strategy_of,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import attributes, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.placement.answer import MemoryPlan
+    from loadmaster.placement.explain import Stretch
     from loadmaster.placement.sequence import KernelSequence
     from loadmaster.report.view import Part
 
@@ -44,90 +39,80 @@ _CURVE = 10
 """Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
 
 
-Graph = Annotated[
-    str,
-    typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
-]
-Fast = Annotated[
-    str | None,
-    option(
-        "BYTES|PERCENT",
-        MACHINE,
-        "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
-        " Default: the target's.",
-    ),
-]
-Cost = Annotated[
-    str,
-    option(
-        "roofline|profile|FILE",
-        MACHINE,
-        "Where kernel times come from; FILE is a table of measured times.",
-    ),
-]
-Mode = Annotated[
-    str,
-    option(
-        "static|sync|async",
-        GOAL,
-        "What tensors may do: nothing, move between kernels, or while they run.",
-    ),
-]
-MaxSlowdown = Annotated[
-    float | None,
-    option(
-        "X",
-        GOAL,
-        "Find the smallest fast memory with which time is at most X times all fast. Default:"
-        " place in `--fast`.",
-    ),
-]
-Curve = Annotated[
-    bool,
-    option(
-        None, GOAL, "Show slowdown over fast memory, from none to all that is asked for.", "--curve"
-    ),
-]
-Explain = Annotated[
-    list[str] | None,
-    option("TENSOR", GOAL, "Say why a tensor is where it is. May be repeated."),
-]
-Strategy = Annotated[str, strategy_of([*ENGINES, *PLACING.names])]
-Gap = Annotated[
-    float | None,
-    option(
-        "SHARE",
-        SEARCH,
-        "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
-        " async.",
-    ),
-]
-Out = Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")]
-
-
 def place_command(
-    graph: Graph,
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."
+        ),
+    ],
     target: OptionalTarget = None,
     overrides: Overrides = None,
-    fast: Fast = None,
-    cost: Cost = "roofline",
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
-    mode: Mode = "sync",
-    max_slowdown: MaxSlowdown = None,
-    curve: Curve = False,
-    explain: Explain = None,
-    strategy: Strategy = "auto",
-    gap: Gap = None,
-    effort: EffortLevel = "normal",
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
-    out: Out = None,
+    fast: Annotated[
+        str | None,
+        option(
+            "BYTES|PERCENT",
+            MACHINE,
+            "Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`."
+            " Default: the target's.",
+        ),
+    ] = None,
+    cost: Annotated[
+        str,
+        option(
+            "roofline|profile|FILE",
+            MACHINE,
+            "Where kernel times come from; FILE is a table of measured times.",
+        ),
+    ] = "roofline",
+    *,
+    reading: Reading,
+    mode: Annotated[
+        str,
+        option(
+            "static|sync|async",
+            GOAL,
+            "What tensors may do: nothing, move between kernels, or while they run.",
+        ),
+    ] = "sync",
+    max_slowdown: Annotated[
+        float | None,
+        option(
+            "X",
+            GOAL,
+            "Find the smallest fast memory with which time is at most X times all fast. Default:"
+            " place in `--fast`.",
+        ),
+    ] = None,
+    curve: Annotated[
+        bool,
+        option(
+            None,
+            GOAL,
+            "Show slowdown over fast memory, from none to all that is asked for.",
+            "--curve",
+        ),
+    ] = False,
+    explain: Annotated[
+        list[str] | None,
+        option("TENSOR", GOAL, "Say why a tensor is where it is. May be repeated."),
+    ] = None,
+    strategy: Annotated[str, strategy_of([*ENGINES, *PLACING.names])] = "auto",
+    gap: Annotated[
+        float | None,
+        option(
+            "SHARE",
+            SEARCH,
+            "Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for"
+            " async.",
+        ),
+    ] = None,
+    search: Search,
+    out: Annotated[
+        Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
@@ -138,31 +123,28 @@ def place_command(
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
     sync --out placed`
     """
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
-    from loadmaster.core.units import parse_bytes_of, parse_seconds
+    from loadmaster.core.units import parse_bytes_of
     from loadmaster.cost.read_sequence import read_sequence
+    from loadmaster.placement.explain import explain_tensor
     from loadmaster.placement.place import place
+    from loadmaster.placement.sizing import smallest_fast
+    from loadmaster.report.placement import placement_page
 
     if fast is not None and max_slowdown is not None:
         raise PlacementError(
             "--max-slowdown finds the fast memory that --fast would give: leave one out"
         )
     machine = machine_of(target, overrides)
-    with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        reading = reading_of(batch, dim, precision, training)
-        sequence = read_sequence(graph, machine, cost=cost, **reading)
+    with output.working(out) as (drafts, progress):
+        sequence = read_sequence(graph, machine, cost=cost, **reading.arguments())
         asked = [_tensor(sequence, name) for name in explain or []]
         options: dict[str, Any] = {
             "mode": mode,
             "strategy": strategy,
             "gap": gap,
-            "seed": seed,
-            "effort": effort,
+            **search.arguments(),
             "progress": progress,
         }
-        options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
         limit = (
             machine.fast.capacity
             if machine is not None and machine.fast is not None
@@ -170,22 +152,29 @@ def place_command(
         )
         limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
         extra: dict[str, Any] = {}
-        plan = (
-            place(sequence, limit, **options)
-            if max_slowdown is None
-            else _smallest(sequence, max_slowdown, options, extra)
-        )
+        if max_slowdown is None:
+            plan = place(sequence, limit, **options)
+        else:
+            found = smallest_fast(sequence, max_slowdown, **options)
+            plan = found.plan
+            extra |= {"max_slowdown": max_slowdown, "too_small": found.too_small}
         if curve:
             extra["curve"] = _curve(sequence, options)
-        chosen = [
-            t
+        explained = {
+            t: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
             for name in asked
             for t in range(len(plan.sequence.tensors))
             if plan.piece(t)[0] == name
-        ]
-        shown = _shown(plan, chosen, extra)
-        files = [] if drafts is None else _write(plan, shown, drafts, page=not no_report)
-    print_results(shown, lambda: _tables(plan, chosen, extra), files, as_json=as_json, quiet=quiet)
+        }
+        shown = versioned("place", plan.as_json() | extra)
+        if explained:
+            shown["explained"] = {
+                plan.sequence.tensors[t].name: [asdict(each) for each in stretches]
+                for t, stretches in explained.items()
+            }
+        page = None if no_report else partial(placement_page, plan, shown.get("curve", ()))
+        files = publish(drafts, {"placement.json": shown}, page)
+    output.show(shown, lambda: _tables(plan, explained, extra), files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
@@ -199,16 +188,6 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
     raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
 
 
-def _smallest(
-    sequence: KernelSequence, max_slowdown: float, options: dict[str, Any], extra: dict[str, Any]
-) -> MemoryPlan:
-    from loadmaster.placement.sizing import smallest_fast
-
-    found = smallest_fast(sequence, max_slowdown, **options)
-    extra["max_slowdown"], extra["too_small"] = max_slowdown, found.too_small
-    return found.plan
-
-
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, Any]]:
     from loadmaster.placement.answer import MemoryPlan
     from loadmaster.placement.sizing import slowdown_curve
@@ -216,67 +195,26 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     limits = [sequence.peak_bytes * share // 100 for share in range(0, 101, _CURVE)]
     points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
+        point: dict[str, Any] = {"capacity": limit}
+        point |= dict.fromkeys(("makespan", "lower_bound", "slowdown"))
         if isinstance(plan, MemoryPlan):
-            points.append(
-                {
-                    "capacity": limit,
-                    "makespan": plan.seconds,
-                    "lower_bound": plan.lower_bound,
-                    "slowdown": plan.slowdown,
-                }
-            )
+            point |= attributes(plan, "lower_bound", "slowdown") | {"makespan": plan.seconds}
         else:
-            points.append(
-                {
-                    "capacity": limit,
-                    "makespan": None,
-                    "lower_bound": None,
-                    "slowdown": None,
-                    "reason": str(plan),
-                }
-            )
+            point["reason"] = str(plan)
+        points.append(point)
     return points
 
 
-def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dict[str, Any]:
-    """Make the JSON object that the command prints."""
-    from dataclasses import asdict
-
-    from loadmaster.placement.explain import explain_tensor
-
-    shown = versioned("place", plan.as_json() | extra)
-    if explained:
-        shown["explained"] = {
-            plan.sequence.tensors[t].name: [
-                asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)
-            ]
-            for t in explained
-        }
-    return shown
-
-
-def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> list[Part]:
+def _tables(
+    plan: MemoryPlan, explained: dict[int, tuple[Stretch, ...]], extra: dict[str, Any]
+) -> list[Part]:
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
     parts = placement_summary(plan)
-    for t in explained:
-        parts += explanation(plan, t)
+    for t, stretches in explained.items():
+        parts += explanation(plan.sequence.tensors[t], stretches)
     if "max_slowdown" in extra:
         parts += [sizing(plan, extra["max_slowdown"], extra["too_small"])]
     if "curve" in extra:
         parts += [curve_table(extra["curve"])]
     return parts
-
-
-def _write(
-    plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory, *, page: bool
-) -> list[Path]:
-    import json
-
-    files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
-    if page:
-        from loadmaster.report.page import render
-        from loadmaster.report.placement import placement_page
-
-        files.write("report.html", render(placement_page(plan, shown.get("curve", ()))))
-    return files.publish()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,32 +17,22 @@ from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
     SEARCH,
-    Batch,
     Deadline,
-    Dim,
-    EffortLevel,
-    EnergyLimit,
-    Fps,
-    Json,
     MachineTarget,
-    MakespanLimit,
     MiniBatches,
     Models,
     NoReport,
     Overrides,
     Period,
-    Precision,
-    Quiet,
-    Seed,
-    TimeLimit,
-    Training,
-    limits_of,
-    load_networks,
+    Reading,
+    Required,
+    Search,
     option,
     out_to,
     times_of,
 )
-from loadmaster.cli.printing import print_results, print_violations, say, versioned, violations_json
+from loadmaster.cli.output import Output
+from loadmaster.cli.printing import print_violations, say, versioned, violations_json
 from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.core.errors import PlanError
 
@@ -53,96 +44,82 @@ if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.what_if import Change
-    from loadmaster.report.view import Part
-
-
-Objective = Annotated[
-    str,
-    option(
-        "NAME",
-        GOAL,
-        "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
-        " makespan).",
-        autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
-    ),
-]
-Network = Annotated[
-    str | None,
-    option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
-]
-Cut = Annotated[
-    str,
-    option(
-        "auto|none",
-        SEARCH,
-        "Cut operators into pieces for several cores and small memories, or leave them whole.",
-    ),
-]
-Sweep = Annotated[
-    list[str] | None,
-    option(
-        "AXIS=LOW:HIGH",
-        SWEEP,
-        "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
-        " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
-        " `networks=a,b,a+b`. May be repeated.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    option("N", SWEEP, "Processes of a sweep. Default: all processors.", min=1),
-]
-Cluster = Annotated[
-    str | None,
-    option("dask://HOST:PORT", SWEEP, "Sweep on the workers of a Dask scheduler. Default: here."),
-]
-WhatIf = Annotated[
-    bool,
-    option(
-        None,
-        GOAL,
-        "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
-        " other dataflows.",
-        "--what-if",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    out_to(
-        "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
-        " `--json` nowhere."
-    ),
-]
+    from loadmaster.targets.hardware import Target
+    from loadmaster.workloads.graph import Graph
 
 
 def plan_command(
     models: Models,
     target: MachineTarget,
     overrides: Overrides = None,
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    *,
+    reading: Reading,
     mini_batches: MiniBatches = 1,
-    objective: Objective = "throughput",
-    network: Network = None,
+    objective: Annotated[
+        str,
+        option(
+            "NAME",
+            GOAL,
+            "What is minimised: throughput (the makespan), latency, energy, or edp (energy x"
+            " makespan).",
+            autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
+        ),
+    ] = "throughput",
+    network: Annotated[
+        str | None,
+        option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
+    ] = None,
     deadline: Deadline = None,
     period: Period = None,
-    effort: EffortLevel = "normal",
-    cut: Cut = "auto",
-    what_if: WhatIf = False,
-    time_limit: TimeLimit = None,
-    seed: Seed = 0,
-    sweep: Sweep = None,
-    fps: Fps = None,
-    makespan: MakespanLimit = None,
-    energy: EnergyLimit = None,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    out: Out = None,
+    cut: Annotated[
+        str,
+        option(
+            "auto|none",
+            SEARCH,
+            "Cut operators into pieces for several cores and small memories, or leave them whole.",
+        ),
+    ] = "auto",
+    what_if: Annotated[
+        bool,
+        option(
+            None,
+            GOAL,
+            "Also plan quickly for twice each bandwidth, twice the fast memory, one core more, and"
+            " other dataflows.",
+            "--what-if",
+        ),
+    ] = False,
+    search: Search,
+    sweep: Annotated[
+        list[str] | None,
+        option(
+            "AXIS=LOW:HIGH",
+            SWEEP,
+            "What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of"
+            " the target (`cores.ws.count=1:4`), `batch=1:8`, `mini-batches=1:4`,"
+            " `networks=a,b,a+b`. May be repeated.",
+        ),
+    ] = None,
+    required: Required,
+    workers: Annotated[
+        int | None,
+        option("N", SWEEP, "Processes of a sweep. Default: all processors.", min=1),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        option(
+            "dask://HOST:PORT", SWEEP, "Sweep on the workers of a Dask scheduler. Default: here."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        out_to(
+            "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
+            " `--json` nowhere."
+        ),
+    ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Plan networks on a target, check the plan, write a report.
 
@@ -163,52 +140,39 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
-    from loadmaster.core.units import parse_seconds
+    from loadmaster.report.plan import plan_summary
+    from loadmaster.targets.load import target as read_target
 
-    folder = out if out is not None or as_json else FOLDER
+    folder = out if out is not None or output.as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
-        "seed": seed,
-        "effort": effort,
-        "time_limit": None if time_limit is None else parse_seconds(time_limit),
+        **search.arguments(),
         "cut": cut,
         "objective": objective,
         "network": network,
         "deadlines": times_of("deadline", deadline, PlanError),
         "periods": times_of("period", period, PlanError),
     }
-    networks: dict[str, Any] = {
-        "models": models,
-        "batch": batch,
-        "dim": dim,
-        "precision": precision,
-        "training": training,
-    }
     if sweep and what_if:
         raise PlanError("--what-if is for one machine: leave it out, or --sweep")
     if sweep:
-        pool: dict[str, Any] = {"cluster": cluster, "workers": workers}
-        limits = limits_of(fps, makespan, energy, options["deadlines"])
-        machine = (target, overrides or [])
         sweep_plans(
             sweep,
-            networks,
-            machine,
-            limits,
-            options,
-            pool,
-            folder,
+            lambda batch: replace(reading, batch=batch).load(models),
+            read_target(target, overrides or []),
+            options | {"limits": required.limits(options["deadlines"])},
+            batch=reading.batch,
+            cluster=cluster,
+            workers=workers,
+            folder=folder,
             page=not no_report,
-            as_json=as_json,
-            quiet=quiet,
+            output=output,
         )
         return
     only_swept = {
         "--workers": workers,
         "--cluster": cluster,
-        "--fps": fps,
-        "--makespan": makespan,
-        "--energy": energy,
+        **{f"--{name}": value for name, value in vars(required).items()},
     }
     given = [name for name, value in only_swept.items() if value is not None]
     if given:
@@ -216,21 +180,20 @@ def plan_command(
             f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
         )
     done = _planned(
-        networks,
-        target,
-        overrides or [],
+        partial(reading.load, models),
+        read_target(target, overrides or []),
         options,
         folder,
+        output,
         report=not no_report,
-        quiet=quiet,
         asks=what_if,
     )
-    print_results(
+    output.show(
         versioned("plan", _summary_json(done)),
-        lambda: _summary(done),
+        lambda: plan_summary(
+            done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
+        ),
         done.files,
-        as_json=as_json,
-        quiet=quiet,
     )
     if done.violations:
         print_violations(done.violations, "plan")
@@ -257,29 +220,23 @@ class _Done(NamedTuple):
 
 
 def _planned(
-    networks: dict[str, Any],
-    target: str,
-    overrides: list[str],
+    load: Callable[[], list[Graph]],
+    machine: Target,
     options: dict[str, Any],
     folder: Path | None,
+    output: Output,
     *,
     report: bool,
-    quiet: bool,
     asks: bool,
 ) -> _Done:
     """Plan, check and, if there is a folder for it, write."""
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.what_if import what_if
-    from loadmaster.targets.load import target as read_target
 
-    machine = read_target(target, overrides)
-    with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        graphs = load_networks(**networks)
+    with output.working(folder) as (place, progress):
+        graphs = load()
         with deferred_interrupts():
             started, started_cpu = time.perf_counter(), time.process_time()
             limit = options["time_limit"]
@@ -294,69 +251,41 @@ def _planned(
                 if place is None:
                     return _Done(result, violations(), seconds, cpu_seconds, [], changes)
                 progress("writing", 0.0)
-                drawn = (
-                    others.enter_context(run_in_fork(partial(result.report, place.draft), result))
-                    if report
-                    else None
-                )
+                draw = partial(result.report, place.draft) if report else list
+                drawn = others.enter_context(run_in_fork(draw, result))
                 result.save(place.draft / "plan.json")
-                if drawn is not None:
-                    drawn()
+                drawn()
                 return _Done(result, violations(), seconds, cpu_seconds, place.publish(), changes)
 
 
 def _summary_json(done: _Done) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from loadmaster.core.provenance import costs_json
     from loadmaster.report.core_time import core_time
     from loadmaster.report.cuts import cuts_of
 
-    plan, violations, seconds, cpu_seconds, _, changes = done
-    metrics = plan.metrics
-    return {
+    plan = done.plan
+    figures = asdict(plan.metrics)
+    by, memories = figures.pop("energy_by"), figures.pop("memory")
+    static = plan.metrics.energy.value - sum(by.values()) if plan.target.static_power else 0.0
+    return figures | {
         "status": plan.status,
-        "makespan": asdict(metrics.makespan),
         "objective": asdict(plan.objective) | {"gap": plan.objective.gap},
-        "energy": {
-            **asdict(metrics.energy),
-            "by": dict(metrics.energy_by),
-            "static": (
-                metrics.energy.value - sum(metrics.energy_by.values())
-                if plan.target.static_power
-                else 0.0
-            ),
-        },
-        "latency": {name: asdict(cost) for name, cost in metrics.latency.items()},
+        "energy": figures["energy"] | {"by": by, "static": static},
         "mini_batches": [asdict(batch) for batch in plan.mini_batches],
         "missed": plan.missed,
         "lateness": plan.lateness,
-        "throughput": asdict(metrics.throughput),
-        "inferences_per_second": asdict(metrics.inferences_per_second),
-        "traffic": {name: asdict(cost) for name, cost in metrics.traffic.items()},
-        "memories": {
-            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity}
-            for name, use in metrics.memory.items()
-        },
-        "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
+        "memories": memories,
+        "utilisation": {name: rate.value for name, rate in plan.metrics.utilisation.items()},
         "limits": {
             "core_time": asdict(core_time(plan)),
-            "changes": [asdict(change) for change in changes],
+            "changes": [asdict(change) for change in done.changes],
         },
         "jobs": len(plan.jobs),
         "cuts": cuts_of(plan).to_json(),
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
         "seed": plan.seed,
         "costs": costs_json(plan.costs),
-        "violations": violations_json(violations),
+        "violations": violations_json(done.violations),
         "notes": list(plan.notes),
     }
-
-
-def _summary(done: _Done) -> Iterable[Part]:
-    from loadmaster.report.plan import plan_summary
-
-    return plan_summary(
-        done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
-    )

@@ -10,18 +10,14 @@ import typer
 from loadmaster.cli.options import (
     MACHINE,
     SEARCH,
-    Batch,
-    Dim,
-    Json,
-    Precision,
-    Quiet,
+    Reading,
     TimeLimit,
-    Training,
-    load_networks,
     option,
     out_to,
+    parsed,
 )
-from loadmaster.cli.printing import print_json, say, versioned
+from loadmaster.cli.output import Output
+from loadmaster.cli.printing import attributes, print_json, say, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label
 
@@ -34,10 +30,8 @@ def profile_command(
     graph: Annotated[
         str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")
     ],
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    *,
+    reading: Reading,
     threads: Annotated[
         int | None,
         option("N", MACHINE, "That torch uses. Default: what it takes by itself.", min=1),
@@ -60,8 +54,7 @@ def profile_command(
             "FILE.csv",
         ),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Time a network's kernels on this machine, for `loadmaster place --cost profile`, and for
     `loadmaster calibrate`.
@@ -75,17 +68,15 @@ def profile_command(
     """
     import tempfile
 
-    from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.units import parse_seconds
     from loadmaster.cost.kernels.kernel_times import KernelTimes, default_threads, profile_place
     from loadmaster.cost.kernels.profile import profile
 
-    limit = None if time_limit is None else parse_seconds(time_limit)
+    limit = parsed(time_limit, parse_seconds)
     place = profile_place()
     folder = slow or Path(tempfile.gettempdir())
-    with LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        network = load_networks([graph], batch, dim, precision, training)[0]
+    with output.working(None) as (_, progress):
+        network = reading.load([graph])[0]
         if not any(op.invocation for op in network.ops):
             raise PlacementError(
                 f"{graph}: its operators cannot be run here: profile a torch module,"
@@ -103,25 +94,18 @@ def profile_command(
         )
     if out is not None:
         _write(network, place, count, folder, repeats, out)
-    if as_json:
+    if output.as_json:
         shown = {
-            "measured": done.measured,
-            "reused": done.reused,
-            "left": done.left,
-            "interrupted": done.interrupted,
+            **attributes(done, "measured", "reused", "left", "interrupted"),
             "threads": count,
-        }
-        kept = {
-            "too_large": done.too_large,
-            "failed": done.failed,
+            **attributes(done, "too_large", "failed"),
             "file": str(place),
             "slow": str(folder),
             "label": str(Label.MEASURED),
+            "files": [] if out is None else [str(out)],
         }
-        print_json(
-            versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]})
-        )
-    elif not quiet:
+        print_json(versioned("profile", shown))
+    elif not output.quiet:
         _print(done, place, count)
 
 

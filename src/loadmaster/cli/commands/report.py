@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Json, NoReport, Quiet, out_to, plan_file
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.options import NoReport, out_to, plan_file
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from loadmaster.core.files import OutputDirectory
-    from loadmaster.planning.plan import Plan
 
 FOLDER = Path("loadmaster-report")
 """Where files go unless told."""
@@ -37,8 +35,8 @@ def report_command(
         ),
     ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Draw the page of a plan, or set two side by side: figures, schedules, links and memories over
     one time axis.
@@ -51,38 +49,23 @@ def report_command(
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
-    from loadmaster.report.comparison import comparison_json, comparison_summary
-
-    folder = None if no_report or (as_json and out is None) else out or FOLDER
-    if second is None:
-        if as_json:
-            raise PlanError(
-                "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
-            )
-        _draw(Plan.load(plan_file(first)), folder, quiet=quiet)
-        return
-    plans = Plan.load(plan_file(first)), Plan.load(plan_file(second))
-    with directory_if_asked(folder) as place:
-        files = [] if place is None else _write(plans, place)
-    shown = versioned("report", comparison_json(*plans))
-    print_results(shown, lambda: comparison_summary(*plans), files, as_json=as_json, quiet=quiet)
-
-
-def _draw(plan: Plan, folder: Path | None, *, quiet: bool) -> None:
-    from loadmaster.core.files import directory_if_asked
+    from loadmaster.report.comparison import comparison_json, comparison_page, comparison_summary
     from loadmaster.report.plan import plan_summary
 
+    folder = None if no_report or (output.as_json and out is None) else out or FOLDER
+    if second is None and output.as_json:
+        raise PlanError(
+            "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
+        )
+    plan = Plan.load(plan_file(first))
+    other = None if second is None else Plan.load(plan_file(second))
     with directory_if_asked(folder) as place:
-        files: list[Path] = []
-        if place is not None:
+        if other is None and place is not None:
             plan.report(place.draft)
-            files = place.publish()
-    print_results({}, lambda: plan_summary(plan), files, as_json=False, quiet=quiet)
-
-
-def _write(plans: tuple[Plan, Plan], place: OutputDirectory) -> list[Path]:
-    from loadmaster.report.comparison import comparison_page
-    from loadmaster.report.page import render
-
-    place.write("comparison.html", render(comparison_page(*plans)))
-    return place.publish()
+        page = partial(comparison_page, plan, other) if other is not None else None
+        files = publish(place, {}, page, "comparison.html")
+    if other is None:
+        output.show({}, lambda: plan_summary(plan), files)
+        return
+    shown = versioned("report", comparison_json(plan, other))
+    output.show(shown, lambda: comparison_summary(plan, other), files)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,105 +14,93 @@ from loadmaster.cli.options import (
     SEARCH,
     Batch,
     Dim,
-    Json,
     NoReport,
     Precision,
-    Quiet,
     option,
     out_to,
     sizes_of,
 )
-from loadmaster.cli.printing import print_results, say, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from loadmaster.core.files import OutputDirectory
     from loadmaster.report.view import Part
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs."
-    ),
-]
-Fast = Annotated[
-    str,
-    option(
-        "BYTES|PERCENT",
-        MACHINE,
-        "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
-    ),
-]
-Training = Annotated[
-    bool,
-    option(
-        None,
-        NETWORK,
-        "Run training steps: forward, loss, backward. Default: inference.",
-        "--training",
-    ),
-]
-Optimizer = Annotated[
-    str | None,
-    option(
-        "sgd|adamw",
-        NETWORK,
-        "Update parameters in the backward pass, as part of the plan. Default: no update.",
-    ),
-]
-Mode = Annotated[
-    str,
-    option("sync|async", MACHINE, "Whether copies overlap kernels."),
-]
-Device = Annotated[str, option("cpu|cuda", MACHINE, "Where the module runs.")]
-SlowMemory = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        MACHINE,
-        "Folder on a local disk for what does not fit (CPU). Default: the system's for"
-        " temporary files.",
-    ),
-]
-Steps = Annotated[int, option("N", SEARCH, "Steps that are timed.", min=1)]
-Generate = Annotated[
-    int | None,
-    option(
-        "TOKENS",
-        SEARCH,
-        "Generate text with a language model; `50%` is then of its weights on disk. Default:"
-        " steps.",
-        min=2,
-    ),
-]
-Compare = Annotated[
-    bool,
-    option(None, SEARCH, "Run the same steps in other ways that save memory, too.", "--compare"),
-]
-Out = Annotated[
-    Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
-]
-
-
 def run_command(
-    model: Model,
-    fast: Fast,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="torch:MODULE.PATH:FACTORY",
+            help="A function that makes a module and its inputs.",
+        ),
+    ],
+    fast: Annotated[
+        str,
+        option(
+            "BYTES|PERCENT",
+            MACHINE,
+            "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
+        ),
+    ],
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
-    training: Training = False,
-    optimizer: Optimizer = None,
-    mode: Mode = "async",
-    device: Device = "cpu",
-    slow_memory: SlowMemory = None,
-    steps: Steps = 5,
-    generate: Generate = None,
-    compare: Compare = False,
-    out: Out = None,
+    training: Annotated[
+        bool,
+        option(
+            None,
+            NETWORK,
+            "Run training steps: forward, loss, backward. Default: inference.",
+            "--training",
+        ),
+    ] = False,
+    optimizer: Annotated[
+        str | None,
+        option(
+            "sgd|adamw",
+            NETWORK,
+            "Update parameters in the backward pass, as part of the plan. Default: no update.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        option("sync|async", MACHINE, "Whether copies overlap kernels."),
+    ] = "async",
+    device: Annotated[str, option("cpu|cuda", MACHINE, "Where the module runs.")] = "cpu",
+    slow_memory: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            MACHINE,
+            "Folder on a local disk for what does not fit (CPU). Default: the system's for"
+            " temporary files.",
+        ),
+    ] = None,
+    steps: Annotated[int, option("N", SEARCH, "Steps that are timed.", min=1)] = 5,
+    generate: Annotated[
+        int | None,
+        option(
+            "TOKENS",
+            SEARCH,
+            "Generate text with a language model; `50%` is then of its weights on disk. Default:"
+            " steps.",
+            min=2,
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        option(
+            None, SEARCH, "Run the same steps in other ways that save memory, too.", "--compare"
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
+    ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
     budget hold.
@@ -134,22 +121,19 @@ def run_command(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
         )
     if generate is not None:
-        _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
+        _generate(model, fast, generate, slow_memory, compare, out, output)
         return
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import run
-    from loadmaster.report.run import run_summary
+    from loadmaster.report.run import run_page, run_summary
 
     options: dict[str, Any] = {
         "fast_memory": fast,
         "mode": mode,
         "slow_memory": None if slow_memory is None else str(slow_memory),
     }
-    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
+    with output.working(out) as (place, progress):
         spot = model.removeprefix("torch:")
-        tell = (lambda _: None) if quiet else partial(say, err=True)
+        tell = (lambda _: None) if output.quiet else partial(say, err=True)
         result, kernels = run(
             spot,
             batch,
@@ -164,8 +148,9 @@ def run_command(
             tell=tell,
         )
         result = versioned("run", result)
-        files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
-    print_results(result, lambda: run_summary(result), files, as_json=as_json, quiet=quiet)
+        page = None if no_report else partial(run_page, model, result, kernels)
+        files = publish(place, {"run.json": result, "kernels.json": kernels}, page)
+    output.show(result, lambda: run_summary(result), files)
     right = result["gradients_equal"] or result["results_close"]
     _exit_if_wrong(right, result, "results differ from the unmoved graphs")
 
@@ -177,24 +162,6 @@ def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
         raise typer.Exit(1)
 
 
-def _write(
-    model: str,
-    result: dict[str, Any],
-    kernels: list[dict[str, Any]],
-    place: OutputDirectory,
-    *,
-    page: bool,
-) -> list[Path]:
-    for name, value in (("run.json", result), ("kernels.json", kernels)):
-        place.write(name, json.dumps(value, indent=2, allow_nan=False))
-    if page:
-        from loadmaster.report.page import render
-        from loadmaster.report.run import run_page
-
-        place.write("report.html", render(run_page(model, result, kernels)))
-    return place.publish()
-
-
 def _generate(
     model: str,
     fast: str,
@@ -202,9 +169,7 @@ def _generate(
     slow_memory: Path | None,
     compare: bool,
     out: Path | None,
-    *,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
     from loadmaster.core.files import directory_if_asked
@@ -214,11 +179,8 @@ def _generate(
         result = versioned(
             "generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
         )
-        files = []
-        if place is not None:
-            place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
-            files = place.publish()
-    print_results(result, lambda: _generation_table(result), files, as_json=as_json, quiet=quiet)
+        files = publish(place, {"generate.json": result})
+    output.show(result, lambda: _generation_table(result), files)
     _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,31 +10,23 @@ import typer
 
 from loadmaster.cli.options import (
     GOAL,
-    Batch,
     Deadline,
-    Dim,
     EffortLevel,
-    EnergyLimit,
-    Fps,
-    Json,
     MachineTarget,
-    MakespanLimit,
     MiniBatches,
     Models,
     NoReport,
     Overrides,
     Period,
-    Precision,
-    Quiet,
+    Reading,
+    Required,
     Seed,
-    Training,
-    limits_of,
-    load_networks,
     option,
     out_to,
     times_of,
 )
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.output import Output, publish
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
 
 
@@ -54,14 +45,10 @@ def size_command(
         ),
     ],
     overrides: Overrides = None,
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
+    *,
+    reading: Reading,
     mini_batches: MiniBatches = 1,
-    fps: Fps = None,
-    makespan: MakespanLimit = None,
-    energy: EnergyLimit = None,
+    required: Required,
     deadline: Deadline = None,
     period: Period = None,
     effort: EffortLevel = "normal",
@@ -74,8 +61,7 @@ def size_command(
         ),
     ] = None,
     no_report: NoReport = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> None:
     """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
 
@@ -92,14 +78,12 @@ def size_command(
     Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan
     12ms --energy 90mJ --out least`
     """
-    from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import size
     from loadmaster.report.sizing import size_summary
     from loadmaster.targets.load import target as read_target
 
-    limits = limits_of(fps, makespan, energy, times_of("deadline", deadline, PlanError))
+    limits = required.limits(times_of("deadline", deadline, PlanError))
     axis, machine = parse_axis(vary), read_target(target, overrides or [])
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
@@ -107,23 +91,19 @@ def size_command(
         "effort": effort,
         "seed": seed,
     }
-    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
-        progress("reading", 0.0)
-        graphs = load_networks(models, batch, dim, precision, training)
+    with output.working(out) as (place, progress):
+        graphs = reading.load(models)
         started, started_cpu = time.perf_counter(), time.process_time()
         found = size(graphs, machine, axis, limits, progress=progress, **options)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         shown = versioned(
             "size", found.as_json() | {"seconds": seconds, "cpu_seconds": cpu_seconds}
         )
-        files = []
-        if place is not None:
-            place.write("size.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
-            if found.plan is not None:
-                found.plan.save(place.draft / "plan.json")
-                if not no_report:
-                    found.plan.report(place.draft)
-            files = place.publish()
-    print_results(shown, lambda: size_summary(found, effort), files, as_json=as_json, quiet=quiet)
+        if place is not None and found.plan is not None:
+            found.plan.save(place.draft / "plan.json")
+            if not no_report:
+                found.plan.report(place.draft)
+        files = publish(place, {"size.json": shown})
+    output.show(shown, lambda: size_summary(found, effort), files)
     if found.least is None:
         raise typer.Exit(1)

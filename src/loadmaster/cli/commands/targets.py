@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Json, Quiet
+from loadmaster.cli.output import Output
 from loadmaster.cli.printing import print_json, say, versioned
 
 
@@ -15,8 +15,8 @@ def targets_command(
         str | None,
         typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from."),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """List the bundled targets, or print the TOML of one.
 
@@ -24,7 +24,7 @@ def targets_command(
     """
     from loadmaster.targets.load import bundled, bundled_text, target
 
-    if as_json:
+    if output.as_json:
         names = bundled() if name is None else [name]
         texts = {known: bundled_text(known) for known in names}
         shown = [
@@ -32,9 +32,9 @@ def targets_command(
             for known, text in texts.items()
         ]
         print_json(versioned("targets", {"targets": shown, "files": []}))
-    elif name is not None and not quiet:
+    elif name is not None and not output.quiet:
         say(bundled_text(name), newline=False)
-    elif not quiet:
+    elif not output.quiet:
         width = max(len(known) for known in bundled())
         for known in bundled():
             say(f"{known:{width}}  {target(known).description}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,21 +11,16 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORK,
     SEARCH,
-    Batch,
-    Dim,
-    Json,
     Memory,
     Overrides,
-    Precision,
-    Quiet,
+    Reading,
     Seed,
-    Training,
-    load_networks,
+    machine_of,
     memories_of,
     option,
     plan_file,
-    reading_of,
 )
+from loadmaster.cli.output import Output
 from loadmaster.cli.printing import (
     print_json,
     print_tables,
@@ -96,12 +91,9 @@ def verify_command(
         ),
     ] = None,
     overrides: Overrides = None,
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Training = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    reading: Reading,
+    output: Output,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
@@ -130,20 +122,14 @@ def verify_command(
         )
     if capacity is not None and memory:
         raise PlanError("verify: --capacity belongs to one memory: write --memory NAME=BYTES")
-    networks: dict[str, Any] = {
-        "batch": batch,
-        "dim": dim,
-        "precision": precision,
-        "training": training,
-    }
-    if (plan is None or not (against or run)) and (against or run or any(networks.values())):
+    if (plan is None or not (against or run)) and (against or run or any(vars(reading).values())):
         raise PlanError(
             "verify: networks and what they are read with belong to PLAN.json --against MODEL or"
             " --run MODEL"
         )
     if (target or overrides) and not against:
         raise PlanError("verify: --target and --set belong to PLAN.json --against MODEL")
-    if training and run:
+    if reading.training and run:
         raise PlanError("verify: --training is for torch modules, and --run for ONNX files")
     if overrides and target is None:
         raise PlanError("verify: --set changes a target: give --target too")
@@ -156,14 +142,14 @@ def verify_command(
         models = _listed(against)
         what, (counts, violations) = (
             "plan",
-            _check_plan(source, models, networks, target, overrides or []),
+            _check_plan(source, models, reading, target, overrides or []),
         )
         if run and not violations:
-            execution = _run_plan(source, _listed(run), networks, orders, seed)
+            execution = _run_plan(source, _listed(run), reading, orders, seed)
             violations = execution.violations
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
-    if as_json:
+    if output.as_json:
         print_json(
             versioned(
                 "verify",
@@ -175,7 +161,7 @@ def verify_command(
                 },
             )
         )
-    elif not quiet:
+    elif not output.quiet:
         if execution:
             from loadmaster.integrations.execute.summary import execution_summary
 
@@ -191,13 +177,11 @@ def _listed(texts: list[str] | None) -> list[str]:
     return [model for text in texts or () for model in text.split(",")]
 
 
-def _run_plan(
-    file: Path, models: list[str], networks: dict[str, Any], orders: int, seed: int
-) -> Execution:
+def _run_plan(file: Path, models: list[str], reading: Reading, orders: int, seed: int) -> Execution:
     from loadmaster.integrations.execute.run import run_plan
     from loadmaster.planning.plan import Plan
 
-    options = reading_of(**networks)
+    options = reading.arguments()
     del options["training"]
     return run_plan(Plan.load(file), models, **options, orders=orders, seed=seed)
 
@@ -205,16 +189,15 @@ def _run_plan(
 def _check_plan(
     file: Path,
     models: list[str],
-    networks: dict[str, Any],
+    reading: Reading,
     target: str | None,
     overrides: list[str],
 ) -> tuple[str, tuple[Violation, ...]]:
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.verify_against import verify_against
-    from loadmaster.targets.load import target as read_target
 
-    machine = None if target is None else read_target(target, overrides)
+    machine = machine_of(target, overrides)
     plan = Plan.load(file)
     counts = (
         f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)}"
@@ -222,7 +205,7 @@ def _check_plan(
     )
     if not models:
         return counts, verify(plan)
-    graphs = load_networks(models, **networks)
+    graphs = reading.load(models)
     known = "these networks" if machine is None else f"these networks on {machine.name}"
     return f"{counts}; it is one of {known}", verify_against(plan, graphs, machine)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from loadmaster.cli.options import grouped
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.registry import Registry
 
@@ -20,4 +21,4 @@ app = typer.Typer(
     help="Write a plan in the form in which another system runs it.",
 )
 for _name in EXPORTS.names:
-    app.command(_name)(EXPORTS.find(_name))
+    app.command(_name)(grouped(EXPORTS.find(_name)))

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Json, Quiet, out_to
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.options import out_to
+from loadmaster.cli.output import Output
+from loadmaster.cli.printing import versioned
 
 
 def iree_command(
@@ -32,8 +33,8 @@ def iree_command(
             help="Flags of iree-compile; without any, the program is for this machine's processor.",
         ),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Compile a model with IREE (3.13), with the transient memory of the program packed by
     Loadmaster.
@@ -50,9 +51,7 @@ def iree_command(
     exported = export_program(model, out, flags or ())
     rows = [asdict(each) for each in exported.packs]
     shown = versioned("export-iree", {"model": str(model), "packs": rows})
-    print_results(
-        shown, lambda: [transients_table(rows)], exported.written, as_json=as_json, quiet=quiet
-    )
+    output.show(shown, lambda: [transients_table(rows)], exported.written)
 
 
 COMMAND = iree_command

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, option, out_to
-from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.options import MACHINE, OUTPUT, option, out_to, parsed
+from loadmaster.cli.output import Output
+from loadmaster.cli.printing import attributes, versioned
 from loadmaster.core.errors import AllocationError
 
 BANDS = "Bands"
@@ -91,8 +92,8 @@ def tflite_command(
             "--unchecked",
         ),
     ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Plan the tensor arena of TensorFlow Lite for Microcontrollers.
 
@@ -122,7 +123,7 @@ def tflite_command(
             model, arena, extra_macs, step, in_place or scratch or c_struct, unchecked=unchecked
         )
     reasons = None
-    if curve or reason or (not exported.bands and (as_json or not quiet)):
+    if curve or reason or (not exported.bands and (output.as_json or not output.quiet)):
         from loadmaster.integrations.tflite.scratch import UNKNOWN
         from loadmaster.integrations.tflite.why import arena_reasons
 
@@ -136,7 +137,7 @@ def tflite_command(
         before = (reasons.problem, reasons.addresses)
         page = render(arena_page(shown, before, (exported.problem, exported.addresses)))
         written.append(replace_file(out.with_suffix(".html"), page, "the page"))
-    print_results(shown, lambda: arena_summary(shown), written, as_json=as_json, quiet=quiet)
+    output.show(shown, lambda: arena_summary(shown), written)
     if reason:
         raise typer.Exit(1)
 
@@ -162,8 +163,7 @@ def _in_bands(
         raise AllocationError(
             "--in-place, --scratch and --c-struct are for models without bands: leave them out"
         )
-    room = None if arena is None else parse_bytes(arena)
-    share = None if extra_macs is None else parse_share(extra_macs)
+    room, share = parsed(arena, parse_bytes), parsed(extra_macs, parse_share)
     try:
         found = shrink_model(
             model, arena=room, extra_work=share, alignment=alignment, unchecked=unchecked
@@ -199,13 +199,9 @@ def _as_json(
             for choice in (front.choices if front is not None else ())
         ],
         "model": exported.name,
-        "status": plan.status,
-        "head_before": plan.head_before,
-        "head": plan.head,
-        "lower_bound": plan.lower_bound,
+        **attributes(plan, "status", "head_before", "head", "lower_bound"),
         "tensors": len(plan.offsets),
-        "in_place": plan.in_place,
-        "fixed": plan.fixed,
+        **attributes(plan, "in_place", "fixed"),
         "scratch": exported.scratch.source,
         "scratch_buffers": [
             {"name": buffer.name, "bytes": buffer.bytes} for buffer in exported.scratch.buffers
@@ -213,8 +209,7 @@ def _as_json(
         "growth_at_most": plan.growth,
         "measured_before": exported.before and asdict(exported.before),
         "measured": exported.after and asdict(exported.after),
-        "work": exported.work,
-        "time": exported.time,
+        **attributes(exported, "work", "time"),
         "bands": [
             {"first": first, "last": last, "bands": count} for first, last, count in exported.bands
         ],
