@@ -4,10 +4,10 @@ in."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from loadmaster.targets.hardware import ESTIMATED, CopyEngine, Core, Memory, Style, Target
+from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
 from loadmaster.targets.load import NO_COST
 from loadmaster.targets.overrides import apply_override
 from loadmaster.targets.schema import BITS, build_target
@@ -48,7 +48,7 @@ def document_of(target: Target) -> dict[str, Any]:
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
-        document["copy"] = _copy(target.copy)
+        document["copy"] = asdict(target.copy)
     document["cores"] = list(_cores(target.cores))
     return document
 
@@ -67,16 +67,6 @@ def _memory(memory: Memory) -> dict[str, Any]:
         **({} if memory.energy is None else {"energy": memory.energy}),
         "burst": memory.burst,
         "page": memory.page,
-    }
-
-
-def _copy(copy: CopyEngine) -> dict[str, Any]:
-    return {
-        "to_fast": copy.to_fast,
-        "to_main": copy.to_main,
-        "asynchronous_to_fast": copy.asynchronous_to_fast,
-        "asynchronous_to_main": copy.asynchronous_to_main,
-        "shared": copy.shared,
     }
 
 

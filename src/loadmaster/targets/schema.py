@@ -194,11 +194,13 @@ class _CopyTable(_Table):
     shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
-        to_fast, to_main = (
+        return CopyEngine(
+            self.to_fast,
+            self.to_main,
             self.asynchronous_to_fast or self.to_fast,
             self.asynchronous_to_main or self.to_main,
+            self.shared,
         )
-        return CopyEngine(self.to_fast, self.to_main, to_fast, to_main, self.shared)
 
 
 class _CalibrationTable(_Table):

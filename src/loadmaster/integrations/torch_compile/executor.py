@@ -143,25 +143,14 @@ def link_with_measured_bandwidths(
     return replace(link, **found)
 
 
-def prepare(
-    traced: Traced,
-    problem: Problem,
-    placed: Placed,
-    memory: DeviceMemory,
-    moving: frozenset[int],
-    shifts: Mapping[int, int],
-) -> Program:
-    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the
+class ProgramBuilder:
+    """Builds all tensors at their addresses, once. ``moving`` are the caller's storages that the
     plan moves.
 
     ``shifts`` are bytes that come before storages in their place, in the arena as in the file of
     weights that they are read from.
     """
-    with torch.inference_mode(False), torch.no_grad():
-        return _Builder(traced, problem, placed, memory, moving, shifts).program()
 
-
-class _Builder:
     def __init__(
         self,
         traced: Traced,
@@ -181,6 +170,7 @@ class _Builder:
         self.tensors: dict[tuple[View, int], torch.Tensor] = {}
 
     def program(self) -> Program:
+        """The program of the plan."""
         launches = [self._launch(k, call) for k, call in enumerate(self.captured.calls)]
         copies, slow_bytes = self._copies()
         resting: dict[int, int] = {}

@@ -32,10 +32,10 @@ from loadmaster.integrations.torch_compile.devices.cpu_memory import return_free
 from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import (
     Program,
+    ProgramBuilder,
     Session,
     Times,
     link_with_measured_bandwidths,
-    prepare,
     run_part,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
@@ -320,7 +320,10 @@ class PlannedGraph:
         movable = self._movable()
         traced, problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection((*problem.storage, *traced.captured.streamed))
-        program = prepare(traced, problem, placed, self.memory, moving, self._shifts)
+        with torch.inference_mode(False), torch.no_grad():
+            program = ProgramBuilder(
+                traced, problem, placed, self.memory, moving, self._shifts
+            ).program()
         self.unmoved_peak = self._problem(self.versions.whole, around, frozenset()).peak()
         self.traced, self.program, self.moving, self.around, self.refused = (
             traced,

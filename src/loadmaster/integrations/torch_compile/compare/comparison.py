@@ -191,7 +191,7 @@ class Workload:
 
     def resident(self, variant: Variant) -> int:
         """Bytes of parameters, buffers, optimizer state and inputs, without those that are
-        offloaded."""
+        offloaded, and of arenas that stay between steps."""
         state = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
         given = tree_leaves((self.inputs, state))
         storages: dict[int, int] = {
@@ -199,8 +199,8 @@ class Workload:
             for one in (*self.module.parameters(), *self.module.buffers(), *given)
             if isinstance(one, torch.Tensor)
         }
-        bytes = sum(storages.values())
-        return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
+        bytes, model = sum(storages.values()), variant.model
+        return bytes if model is None else bytes - model.offloaded_bytes() + model.standing_arenas
 
     def step(self, variant: Variant) -> Any:
         """Run one step; it returns the outputs and leaves gradients in the parameters."""
@@ -296,7 +296,7 @@ def compare(
             _check_planned(ours)
     right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
     equal = _same(mine, right)
-    found = _closeness(ours, work, 0.0 if equal else _distance(mine, right, 2))
+    found = _closeness(ours, work, _distance(mine, right, 2))
     found["max_difference_eager"] = _distance(mine, plain, math.inf)
     del mine, plain
     for variant in first:
@@ -461,7 +461,7 @@ def _closeness(ours: Variant, work: Workload, error: float) -> dict[str, Any]:
     kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
     # Kernels of a GPU add in any order, and choose algorithms by layouts.
     exact = not kinds and work.device.type == "cpu"
-    allowed = 0.0 if exact else _TOLERANCE * (_UPDATED if work.optimizer is not None else 1)
+    allowed = 0.0 if exact else _TOLERANCE * (_UPDATED if work.optimizer else 1)
     return {
         "kernels_in_blocks": dict(sorted(kinds.items())),
         "error": error,
@@ -532,8 +532,7 @@ class Turns:
         return self.work.results(variant, start)
 
     def measure_peak(self, variant: Variant) -> None:
-        """Measure the peak: parameters, buffers, inputs, arenas that stay between steps, and the
-        most that a step takes above them."""
+        """Measure the peak: what is resident, and the most that a step takes above it."""
         if variant.failed:
             return
         self.restore_parameters(variant)
@@ -541,8 +540,7 @@ class Turns:
         with measurement.peak_of(self.work.device) as peak:
             self.work.step(variant)
         self._release_all()
-        there = 0 if variant.model is None else variant.model.standing_arenas
-        variant.peak = self.work.resident(variant) + there + peak.bytes
+        variant.peak = self.work.resident(variant) + peak.bytes
 
     def _release_all(self) -> None:
         self.work.forget()

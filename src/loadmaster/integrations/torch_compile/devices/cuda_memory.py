@@ -154,10 +154,8 @@ class CudaMemory:
         stream = self._streams[copy.to_fast]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            if copy.to_fast:
-                there.copy_(host, non_blocking=True)
-            else:
-                host.copy_(there, non_blocking=True)
+            to, source = (there, host) if copy.to_fast else (host, there)
+            to.copy_(source, non_blocking=True)
             done = torch.cuda.Event()
             done.record(stream)
         return StreamCopy(done, self.device)
