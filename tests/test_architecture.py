@@ -389,13 +389,13 @@ TOKENS = {
     "cli": 17_405,
     "core": 11_955,
     "cost": 31_330,
-    "integrations": 108_200,
+    "integrations": 108_210,
     "mapping": 24_168,
     "placement": 33_000,
-    "planning": 99_470,
-    "report": 38_010,
-    "targets": 4_990,
-    "workloads": 73_855,
+    "planning": 99_020,
+    "report": 37_930,
+    "targets": 4_960,
+    "workloads": 73_475,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""
