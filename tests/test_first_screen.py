@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.nightly
-def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+def test_the_readme_shows_what_the_demo_prints(tmp_path):
     command = re.search(r"\$\(BIN\)/loadmaster (plan .*)", (ROOT / "Makefile").read_text())
     assert command
     words = shlex.split(command[1])
@@ -28,9 +28,7 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_pictures_are_those_of_todays_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_those_of_todays_pages(tmp_path, monkeypatch):
     """Their figures are kept beside them by the scripts that take them."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
     gallery = runpy.run_path(str(ROOT / "docs" / "gallery.py"))

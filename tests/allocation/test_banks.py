@@ -22,7 +22,7 @@ SRAM = lm.Bank("sram", 10)
 DRAM = lm.Bank("dram")
 
 
-def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) -> int | None:
+def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None):
     """By trying every assignment, and every offset of each memory."""
     best = None
     for homes in itertools.product(range(len(banks)), repeat=len(buffers)):
@@ -39,7 +39,7 @@ def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) ->
     return best
 
 
-def fits(buffers, homes, at, bank, aliases, in_place, conflicts) -> bool:
+def fits(buffers, homes, at, bank, aliases, in_place, conflicts):
     inside = [i for i, home in enumerate(homes) if home == at]
     place = {i: k for k, i in enumerate(inside)}
     mine = [
@@ -115,7 +115,7 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, str]:
+def attempt(buffers, banks, cost, demands):
     """The answer, or why there is none."""
     try:
         return lm.allocate_banks(buffers, banks, cost=cost, **demands), ""
@@ -126,7 +126,7 @@ def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, st
 @given(cases())
 @fuzz(120)
 @pytest.mark.slow
-def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
+def test_the_cost_is_the_least_and_the_claims_are_true(case):
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
     answer, refusal = attempt(buffers, banks, cost, demands)
@@ -161,12 +161,12 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
         assert (answer.status == "optimal") == (answer.cost == answer.lower_bound)
 
 
-def three() -> list[lm.Buffer]:
+def three():
     return [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 6, 3), lm.Buffer("c", 5, 9, 8)]
 
 
-def test_accesses_costs_preferences_and_pins_decide() -> None:
-    def homes(*changed: lm.Buffer) -> tuple[str, ...]:
+def test_accesses_costs_preferences_and_pins_decide():
+    def homes(*changed):
         named = {buffer.id: buffer for buffer in changed}
         return lm.allocate_banks(
             [named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]
@@ -179,7 +179,7 @@ def test_accesses_costs_preferences_and_pins_decide() -> None:
     assert homes(lm.Buffer("a", 0, 4, 6, memory="dram", offset=64)) == ("dram", "dram", "sram")
 
 
-def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() -> None:
+def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
     pinned = [
         lm.Buffer("p", 0, 4, 6, memory="sram", offset=0),
         lm.Buffer("q", 0, 4, 6, memory="dram", offset=0),
@@ -194,7 +194,7 @@ def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() 
     ]
 
 
-def test_what_is_pinned_is_packed_before_others() -> None:
+def test_what_is_pinned_is_packed_before_others():
     buffers = [lm.Buffer("b3", 1, 4, 6), lm.Buffer("b5", 1, 2, 2, memory="m1", offset=7)]
     banks = [lm.Bank("m0", 4), lm.Bank("m1", 9, reserved=((1, 2),))]
     assert lm.allocate_banks(buffers, banks).status == "infeasible"
@@ -202,7 +202,7 @@ def test_what_is_pinned_is_packed_before_others() -> None:
     assert (answer.status, answer.memory) == ("optimal", ("dram", "m1"))
 
 
-def test_aliases_without_bytes_share_a_memory() -> None:
+def test_aliases_without_bytes_share_a_memory():
     buffers = [
         lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")),
         lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram")),
@@ -211,7 +211,7 @@ def test_aliases_without_bytes_share_a_memory() -> None:
     assert answer.memory[0] == answer.memory[1]
 
 
-def test_what_fits_nowhere_says_why() -> None:
+def test_what_fits_nowhere_says_why():
     answer = lm.allocate_banks([lm.Buffer("a", 0, 4, 60, memory="sram")], [SRAM, DRAM])
     assert (answer.status, answer.memory) == ("infeasible", None)
     assert answer.reason.required == 60
@@ -219,7 +219,7 @@ def test_what_fits_nowhere_says_why() -> None:
     assert both.status == "infeasible"
 
 
-def test_bounds_hold_whatever_the_prices() -> None:
+def test_bounds_hold_whatever_the_prices():
     problem = problem_of(three())
     cost = np.array([[0, 6], [0, 3], [0, 8]])
     relaxation = relax(problem, (SRAM, DRAM), cost)
@@ -234,14 +234,14 @@ def test_bounds_hold_whatever_the_prices() -> None:
     assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
 
 
-def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def crowd(count):
     random = np.random.default_rng(0)
     lower = random.integers(0, count, count)
     return lower, lower + random.integers(1, 40, count), random.integers(1, 65, count) * 64
 
 
 @pytest.mark.slow
-def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None:
+def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound():
     for count in (40, 8_000):
         one, two = (
             lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2)
@@ -252,13 +252,13 @@ def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None
         assert not one.interrupted
 
 
-def test_a_time_limit_of_nothing_still_gives_a_packing() -> None:
+def test_a_time_limit_of_nothing_still_gives_a_packing():
     answer = lm.allocate_banks(crowd(300), [lm.Bank("sram", 30_000), DRAM], time_limit=0.0)
     assert answer.interrupted
     assert answer.memory is not None
 
 
-def test_nothing_at_all_costs_nothing() -> None:
+def test_nothing_at_all_costs_nothing():
     assert lm.allocate_banks([], [SRAM]).status == "optimal"
     answer = lm.allocate_banks(
         [lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)]
@@ -279,7 +279,7 @@ def test_nothing_at_all_costs_nothing() -> None:
         (("sram",), [0, 0, 0], ["complete"]),
     ],
 )
-def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
+def test_the_verifier_finds_what_is_wrong(memory, offsets, rules):
     buffers = three()
     buffers[2] = lm.Buffer("c", 5, 9, 8, prefers=("sram",))
     banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == 1 else ()), DRAM)
@@ -287,7 +287,7 @@ def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
     assert sorted({violation.rule for violation in found}) == sorted(set(rules))
 
 
-def test_the_verifier_keeps_aliases_together() -> None:
+def test_the_verifier_keeps_aliases_together():
     found = lm.verify_banks(
         problem_of(three(), aliases=((0, 2),)),
         ("sram", "dram", "dram"),
@@ -325,12 +325,12 @@ def test_the_verifier_keeps_aliases_together() -> None:
         ([lm.Buffer("a", 0, 1, 1, offset=0)], [SRAM, DRAM], "offset is pinned, but not the memory"),
     ],
 )
-def test_malformed_memories_are_refused_by_name(buffers, banks, words: str) -> None:
+def test_malformed_memories_are_refused_by_name(buffers, banks, words):
     with pytest.raises(AllocationError, match=words):
         lm.allocate_banks(buffers, banks)
 
 
-def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
+def test_one_memory_does_not_do_for_buffers_that_name_several():
     with pytest.raises(AllocationError, match="say what memories there are"):
         lm.allocate([lm.Buffer("a", 0, 1, 1, memory="sram")])
     with pytest.raises(AllocationError, match="cost: give whole numbers"):
@@ -339,7 +339,7 @@ def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, -1], [-1, 0], [0, 0]], aliases=((0, 1),))
 
 
-def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
+def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance():
     buffers = [
         lm.Buffer("whole", 2, 5, 96),
         lm.Buffer("part", 0, 2, 30),
@@ -357,7 +357,7 @@ def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
         lm.allocate_banks(odd, banks, **wanted)
 
 
-def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program() -> None:
+def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program():
     # HiGHS never ended where an entry was there twice.
     buffers = [
         lm.Buffer("low", 0, 1, 3),

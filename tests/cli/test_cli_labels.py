@@ -1,7 +1,6 @@
 """Every command that shows costs says what they rest on, in its table, its JSON and its report."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.support import command_line
@@ -22,14 +21,14 @@ error_after = 0.1
 """
 
 
-def run(*words: object) -> str:
+def run(*words):
     done = command_line.run(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(params=["estimated", "calibrated"])
-def labelled(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Path]:
+def labelled(request, tmp_path):
     """A label, and the files of an NPU and of a machine with two memories whose costs have it."""
     more = CALIBRATION if request.param == "calibrated" else ""
     npu, server = tmp_path / "npu.toml", tmp_path / "server.toml"
@@ -39,8 +38,8 @@ def labelled(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path,
 
 
 def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
-    labelled: tuple[str, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    labelled, tmp_path, monkeypatch
+):
     label, npu, server = labelled
     monkeypatch.chdir(tmp_path)
     plan = ("plan onnx:squeezenet --target", npu, "--precision int8 --cut none")
@@ -62,9 +61,7 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
     assert json.loads(run(plan, sweep))["costs"]["label"] == label
 
 
-def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(
-    tmp_path: Path,
-) -> None:
+def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(tmp_path):
     jobs, table = tmp_path / "two.csv", tmp_path / "costs.csv"
     jobs.write_text("K,C,Y,X,R,S,type\n64,64,56,56,1,1,1\n1000,512,1,1,1,1,0\n")
     rows = [f"two/{job},{core},1e-4,1e9" for job in (0, 1) for core in ("ws0", "ws1", "ws2", "lb")]
@@ -91,7 +88,7 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
     ]
 
 
-def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path: Path) -> None:
+def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path):
     (tmp_path / "s2.toml").write_text(bundled_text("m3e-s2") + CALIBRATION)
     target, jobs = lm.target(tmp_path / "s2.toml"), lm.read_job_list("fixtures/jobs.csv")
     assert [part.label for part in lm.analyse(jobs, target).provenance] == ["calibrated"]

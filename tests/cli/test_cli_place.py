@@ -14,11 +14,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def written(tmp_path):
     return write_sequence(step(), tmp_path / "step.json.gz")
 
 
-def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None:
+def test_place_prints_one_json_object_and_writes_the_same(written):
     result = run(
         "place",
         written.name,
@@ -48,19 +48,17 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
         ("--out /dev/null/placed --fast none", ["--out", "cannot be written"]),
     ],
 )
-def test_mistakes_are_named_and_leave_nothing_behind(
-    written: Path, options: str, words: list[str]
-) -> None:
+def test_mistakes_are_named_and_leave_nothing_behind(written, options, words):
     refused(run("place", written.name, options, cwd=written.parent), *words)
     assert list(written.parent.iterdir()) == [written]
 
 
-def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
+def test_a_step_from_a_file_is_costed_for_the_target(tmp_path):
     """The example of the documents: a file that any machine may cost, on a GPU, and on one with a
     slower bus."""
     file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
 
-    def times(options: str) -> tuple[float, float | None]:
+    def times(options):
         answer = json.loads(run("place", file, "--fast 60% --strategy lru --json", options).stdout)
         return answer["makespan"], answer["all_slow_time"]
 
@@ -72,7 +70,5 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
     assert slower[0] > 1.5 * on_gpu[0]
     refused(run("place", file, "--fast 60%"), "resnet50-training.json.gz", "--target")
     refused(
-        run("place", file, "--target edge-npu"),
-        "resnet50-training.json.gz",
-        "edge-npu has 4 cores",
+        run("place", file, "--target edge-npu"), "resnet50-training.json.gz", "edge-npu has 4 cores"
     )

@@ -1,9 +1,6 @@
 """Options of networks are the same on every command that reads one."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,9 +14,9 @@ from loadmaster.cli.main import app
 SHARED = {"batch", "dim", "precision"}
 
 
-def commands(group: object, before: str = "") -> dict[str, set[str]]:
+def commands(group, before=""):
     """Names of all commands with those of their parameters."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, command in getattr(group, "commands", {}).items():
         spot = f"{before}{name}"
         found |= {spot: {parameter.name for parameter in command.params}}
@@ -27,7 +24,7 @@ def commands(group: object, before: str = "") -> dict[str, set[str]]:
     return found
 
 
-def test_commands_with_one_of_them_have_all() -> None:
+def test_commands_with_one_of_them_have_all():
     known = commands(typer.main.get_command(app))
     reading = {name: SHARED - own for name, own in known.items() if SHARED & own}
     assert {"place", "profile", "run", "plan", "inspect", "verify"} <= reading.keys()
@@ -35,7 +32,7 @@ def test_commands_with_one_of_them_have_all() -> None:
 
 
 @pytest.fixture
-def open_dims(tmp_path: Path) -> Path:
+def open_dims(tmp_path):
     """A product with two symbolic dimensions."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 64])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 32])
@@ -47,7 +44,7 @@ def open_dims(tmp_path: Path) -> Path:
     return path
 
 
-def test_place_takes_sizes_and_a_precision(open_dims: Path) -> None:
+def test_place_takes_sizes_and_a_precision(open_dims):
     words = ("place", open_dims, "--target optane-server --json --batch 2")
     refused(run(words), "--dim length=N")
     peaks = []
@@ -70,7 +67,7 @@ def net(batch=2, width=8):
 
 
 @pytest.fixture
-def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def factory(tmp_path, monkeypatch):
     pytest.importorskip("torch", exc_type=ImportError)
     (tmp_path / "sized_networks.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
@@ -78,7 +75,7 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "torch:sized_networks:net"
 
 
-def test_sizes_are_arguments_of_torch_factories(factory: str) -> None:
+def test_sizes_are_arguments_of_torch_factories(factory):
     words = ("inspect", factory, "--json --batch 3 --dim")
     assert json.loads(run(words, "width=16").stdout)["macs"] == 3 * 16 * 4
     said = "the factory takes no argument length: add one, or leave out --dim"
@@ -86,11 +83,11 @@ def test_sizes_are_arguments_of_torch_factories(factory: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["profile", "run --fast 1GiB", "plan --target edge-npu"])
-def test_precisions_of_torch_factories_are_theirs(command: str, factory: str) -> None:
+def test_precisions_of_torch_factories_are_theirs(command, factory):
     refused(run(command, factory, "--precision fp16"), "cast what the factory makes")
 
 
-def test_profile_takes_sizes(factory: str) -> None:
+def test_profile_takes_sizes(factory):
     done = run("profile", factory, "--dim width=16 --json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["measured"] > 0

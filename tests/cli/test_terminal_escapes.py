@@ -1,7 +1,5 @@
 """Names can do nothing to the terminal, whatever a command prints of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -18,7 +16,7 @@ EVIL = "\x1b[31m\x1b]0;pwned\x07\x9b2J\u202egnp\x7f[bold]"
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def network(folder: Path, kind: str, shapes: bool = True) -> Path:
+def network(folder, kind, shapes=True):
     """A network whose names are all hostile."""
     names = [f"{EVIL}{at}" for at in range(3)]
     x, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in names)
@@ -46,7 +44,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("kind", ["Relu", EVIL], ids=["known", "not understood"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_tables_show_hostile_names_as_text(command: str, kind: str, tmp_path: Path) -> None:
+def test_tables_show_hostile_names_as_text(command, kind, tmp_path):
     done = run(command, network(tmp_path, kind), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not CONTROL.search(done.stdout + done.stderr)
@@ -54,7 +52,7 @@ def test_tables_show_hostile_names_as_text(command: str, kind: str, tmp_path: Pa
         assert "\N{REPLACEMENT CHARACTER}[31m" in done.stdout
 
 
-def test_error_lines_show_hostile_names_as_text(tmp_path: Path) -> None:
+def test_error_lines_show_hostile_names_as_text(tmp_path):
     path = network(tmp_path, EVIL, shapes=False)
     done = run("inspect", path)
     assert done.returncode == 2
@@ -62,7 +60,7 @@ def test_error_lines_show_hostile_names_as_text(tmp_path: Path) -> None:
     assert not CONTROL.search(done.stderr + done.stdout)
 
 
-def test_styles_of_our_own_are_kept(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_styles_of_our_own_are_kept(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     print_tables([Line(f"ours {EVIL}", "strong")])
@@ -74,7 +72,7 @@ def test_styles_of_our_own_are_kept(monkeypatch: pytest.MonkeyPatch, capsys) -> 
     assert capsys.readouterr().out.startswith("two\nlines \N{REPLACEMENT CHARACTER}[31m")
 
 
-def test_nothing_else_prints() -> None:
+def test_nothing_else_prints():
     folder = Path(printing.__file__).parent
     printing_too = [
         str(path.relative_to(folder))

@@ -10,9 +10,8 @@ from tests.support.networks import npu
 
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.targets.hardware import Style, Target
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
-from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -21,7 +20,7 @@ from loadmaster.workloads.lowering.pieces import Cuts
 pytestmark = pytest.mark.slow
 
 
-def convolution(generator: np.random.Generator) -> Graph:
+def convolution(generator):
     """One convolution, of which few extents are multiples of the small arrays below."""
     channels, given, rows, taps = (
         int(generator.integers(low, high)) for low, high in ((2, 14), (1, 7), (3, 14), (1, 4))
@@ -46,7 +45,7 @@ def convolution(generator: np.random.Generator) -> Graph:
     )
 
 
-def machine() -> Target:
+def machine():
     """Arrays of three styles, two of one, whose fast memory is so fast that operands come and go in
     no time."""
     target = npu(4)
@@ -67,9 +66,7 @@ def machine() -> Target:
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
-def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(
-    sums: bool,
-) -> None:
+def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums):
     generator, target, met, sharper, free = (
         np.random.default_rng(7),
         machine(),

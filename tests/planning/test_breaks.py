@@ -35,7 +35,6 @@ from tests.support.edits import (
 from tests.support.hand_plan import finished, place, tensor, us
 from tests.support.summed_networks import summed_plan
 
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedOperand, PlannedTransfer
 from loadmaster.planning.verify.plan import RULES, verify
 from loadmaster.workloads.job import NetworkTiming
@@ -66,7 +65,7 @@ BEFORE = next(
 STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
 
 
-def summing(first: int, last: int) -> Plan:
+def summing(first, last):
     """The last piece of a chain sums from so many terms after its first until so many after its
     last."""
     return edit(
@@ -74,13 +73,13 @@ def summing(first: int, last: int) -> Plan:
     )
 
 
-def with_sums_for(name: str) -> Plan:
+def with_sums_for(name):
     """A job reads the sums that the last piece of a chain reads, as that does."""
     mine = next(operand for operand in LAST.reads if operand.tensor == BEFORE.name)
     return edit(SUMMED, "jobs", named(name), reads=(*STRANGER.reads, mine))
 
 
-def owning(first: int, last: int) -> Plan:
+def owning(first, last):
     """A piece that is said to own rows from so many after where it begins to own until so many
     after where it ends."""
     rows = tuple((a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(OWNER.owns))
@@ -92,7 +91,7 @@ WIDER = SHARED.target.with_memory(1, read_bandwidth=2 * SHARED.target.fast.read_
 STREAMED = next(each for each in SHARED.transfers if each.job)
 FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)
 
-BREAKS: dict[str, tuple[Plan, set[str], str]] = {
+BREAKS = {
     # Numbers, names, references, times: what the other rules rely on.
     "negative offset": (
         allocation("net/h@1", "scratchpad", offset=-64),
@@ -973,16 +972,14 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
 
 
 @pytest.mark.parametrize(("plan", "rules", "message"), BREAKS.values(), ids=BREAKS)
-def test_a_broken_plan_breaks_its_rule_and_no_other(
-    plan: Plan, rules: set[str], message: str
-) -> None:
+def test_a_broken_plan_breaks_its_rule_and_no_other(plan, rules, message):
     violations = verify(plan)
     assert {violation.rule for violation in violations} == rules
     assert any(message in violation.message for violation in violations), violations
     assert all("\n" not in violation.message for violation in violations)
 
 
-def test_every_rule_is_broken_by_some_plan() -> None:
+def test_every_rule_is_broken_by_some_plan():
     assert {rule for stage in RULES for rule in stage} == {
         rule for _, rules, _ in BREAKS.values() for rule in rules
     }

@@ -1,19 +1,13 @@
 """A precision says what floating-point tensors become; what a file holds quantised stays so, and
 the plan says so and holds."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto
 from tests.support.onnx_builder import constant, info, model, save
 from tests.support.tflite_models import Model, b, i
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Graph
 
 PRECISIONS = ["fp32", "fp16", "int8"]
 WEIGHTS = [
@@ -23,7 +17,7 @@ WEIGHTS = [
 ]
 
 
-def quantised(kind: str) -> onnx.ModelProto:
+def quantised(kind):
     """A convolution of eight bits as quantisers write it: as one operator, or between pairs of
     operators that quantise."""
     first = "xq = QuantizeLinear(x, s, z)"
@@ -40,7 +34,7 @@ def quantised(kind: str) -> onnx.ModelProto:
     return model([first, *conv, last], {"x": (1, 8, 16, 16)}, ["y"], WEIGHTS)
 
 
-def tflite(folder: Path) -> Path:
+def tflite(folder):
     made = Model()
     main = made.subgraph()
     x = main.input((1, 16, 16, 8), "int8", name="x")
@@ -52,7 +46,7 @@ def tflite(folder: Path) -> Path:
     return path
 
 
-def planned(graphs: list[Graph]) -> lm.Plan:
+def planned(graphs):
     target = lm.target("edge-npu")
     plan = lm.plan(graphs, target, effort="test")
     assert lm.verify(plan) == ()
@@ -62,21 +56,21 @@ def planned(graphs: list[Graph]) -> lm.Plan:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["operator", "pairs", "tflite"])
-def test_a_quantised_network_stays_quantised(kind: str, precision: str, tmp_path: Path) -> None:
+def test_a_quantised_network_stays_quantised(kind, precision, tmp_path):
     path = tflite(tmp_path) if kind == "tflite" else save(tmp_path, quantised(kind))
     graph = lm.load(path, precision=precision)
     plan = planned([graph])
     assert graph.precision == plan.networks[0].precision == "int8"
 
 
-def test_networks_of_both_kinds_are_planned_together(tmp_path: Path) -> None:
+def test_networks_of_both_kinds_are_planned_together(tmp_path):
     floating = model(["y = MatMul(x, v)"], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
     sources = [save(tmp_path, quantised("operator")), save(tmp_path, floating, "floating.onnx")]
     plan = planned([lm.load(path, precision="fp16") for path in sources])
     assert [network.precision for network in plan.networks] == ["int8", "fp16"]
 
 
-def test_the_precision_is_that_of_the_arithmetic(tmp_path: Path) -> None:
+def test_the_precision_is_that_of_the_arithmetic(tmp_path):
     """A floating-point operand that is quantised at run time comes first, and weights decide."""
     product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
     weights = [constant("w", np.zeros((64, 64)), "int8"), constant("s", 0.1, "float32")]

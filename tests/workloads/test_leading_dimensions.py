@@ -1,9 +1,5 @@
 """Matrix products whose rows exporters flatten: what they make has the shape in which it is read."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tests.support.efforts import TEST
@@ -31,11 +27,11 @@ PRODUCT = [
 ]
 
 
-def network(*nodes: str, outputs: tuple[str, ...] = ("y",), rows: tuple[int, ...] = (2, 6)):
+def network(*nodes, outputs=("y",), rows=(2, 6)):
     return lm.load(model([*PRODUCT, *nodes], {"x": (*rows, 8)}, list(outputs), WEIGHTS))
 
 
-def test_what_follows_a_product_of_flattened_rows_is_cut_with_it() -> None:
+def test_what_follows_a_product_of_flattened_rows_is_cut_with_it():
     graph = without_updates(network())
     (group,) = fuse(graph)
     assert [op.name for op in group.ops] == ["product", "relu"]
@@ -58,13 +54,13 @@ def test_what_follows_a_product_of_flattened_rows_is_cut_with_it() -> None:
     ],
     ids=["result of the network", "read in two shapes", "flat from the start"],
 )
-def test_other_products_are_left_as_they_are(changed: lm.Graph) -> None:
+def test_other_products_are_left_as_they_are(changed):
     graph = without_updates(changed)
     assert graph.tensors["g"].shape == (12, 16)
     assert next(op for op in graph.ops if op.name == "product").axes == (0, 1)
 
 
-def test_its_pieces_compute_what_the_network_does(tmp_path: Path) -> None:
+def test_its_pieces_compute_what_the_network_does(tmp_path):
     path = save(tmp_path, model(PRODUCT, {"x": (2, 6, 8)}, ["y"], WEIGHTS))
     plan = lm.plan([lm.load(path)], npu(2, 512), effort=TEST)
     assert run_plan(plan, [str(path)]).violations == ()

@@ -1,7 +1,5 @@
 """Control flow that is known before the first inference is planned as the operators that it runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest
@@ -13,23 +11,15 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import OpClass
 
 
-def body(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[str],
-    weights: list[onnx.TensorProto] | None = None,
-) -> onnx.GraphProto:
+def body(nodes, inputs, outputs, weights=None):
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
     return helper.make_graph(parsed(nodes), "body", inputs, results, weights or [])
 
 
-WEIGHTS = [
-    constant("w1", np.zeros((8, 4)), "float32"),
-    constant("w2", np.zeros((8, 6)), "float32"),
-]
+WEIGHTS = [constant("w1", np.zeros((8, 4)), "float32"), constant("w2", np.zeros((8, 6)), "float32")]
 
 
-def choice(condition: str) -> onnx.NodeProto:
+def choice(condition):
     branches = {
         name: body([node("MatMul", ["x", weight], "r", name="product")], [], ["r"])
         for name, weight in (("then_branch", "w1"), ("else_branch", "w2"))
@@ -38,7 +28,7 @@ def choice(condition: str) -> onnx.NodeProto:
 
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
-def test_a_branch_whose_condition_is_constant_is_taken(value: bool, macs: int, width: int):
+def test_a_branch_whose_condition_is_constant_is_taken(value, macs, width):
     weights = [*WEIGHTS, constant("c", value, "bool")]
     graph = graph_of([choice("c")], {"x": (1, 8)}, ["y"], weights)
     assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
@@ -46,7 +36,7 @@ def test_a_branch_whose_condition_is_constant_is_taken(value: bool, macs: int, w
 
 
 @pytest.mark.parametrize(("length", "rank"), [(4, 2), (8, 3)])
-def test_a_branch_that_shapes_decide_is_taken(length: int, rank: int):
+def test_a_branch_that_shapes_decide_is_taken(length, rank):
     """As torch writes ``squeeze`` of a dimension that is symbolic."""
     nodes = [
         "p = Conv<kernel_shape=[4], strides=[4]>(x, w)",
@@ -86,14 +76,10 @@ def test_a_branch_that_a_value_decides_stays_one_operator():
     assert graph.subgraph_ops == {"MatMul": 2}
 
 
-def loop(count: str, condition: str) -> onnx.NodeProto:
+def loop(count, condition):
     """A product with a weight of the body's own, each result kept as a row."""
     inner = body(
-        [
-            "b = MatMul(a, v)",
-            "on = Identity(go)",
-            "row = Identity(b)",
-        ],
+        ["b = MatMul(a, v)", "on = Identity(go)", "row = Identity(b)"],
         [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("a", (1, 8))],
         ["on", "b", "row"],
         [constant("v", np.zeros((8, 8)), "float32")],
@@ -103,7 +89,7 @@ def loop(count: str, condition: str) -> onnx.NodeProto:
 
 @pytest.mark.parametrize("condition", ["", "t"])
 @pytest.mark.parametrize("opset", [11, 21])
-def test_a_loop_of_known_count_is_so_many_bodies(condition: str, opset: int):
+def test_a_loop_of_known_count_is_so_many_bodies(condition, opset):
     weights = [constant("n", 10), constant("t", True, "bool")]
     graph = graph_of([loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
@@ -126,7 +112,7 @@ def test_a_loop_that_may_end_early_stays_one_operator():
 
 
 @pytest.mark.parametrize(("count", "macs"), [(5000, 5000 * 64), (10**9, 10**9 * 64), (2**62, 0)])
-def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count: int, macs: int):
+def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count, macs):
     weights, shapes = [constant("n", count)], [info("y", (1, 8))]
     graph = graph_of([loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
     (only,) = graph.ops
@@ -137,9 +123,7 @@ def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count: int, macs:
 
 def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
     inner = body(
-        ["sum = Add(s, e)", "t = Tanh(sum)"],
-        [info("s", (8,)), info("e", (8,))],
-        ["t", "sum"],
+        ["sum = Add(s, e)", "t = Tanh(sum)"], [info("s", (8,)), info("e", (8,))], ["t", "sum"]
     )
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
     graph = graph_of([scan], {"s0": (8,), "x": (3000, 8)}, ["last", "all"])
@@ -150,7 +134,7 @@ def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_scan_is_a_body_for_each_element(axis: int):
+def test_a_scan_is_a_body_for_each_element(axis):
     inner = body(
         ["sum = Add(s, e)", "t = MatMul(sum, v)"],
         [info("s", (1, 8)), info("e", (1, 8))],
@@ -191,9 +175,7 @@ def test_a_body_that_reads_what_comes_later_is_refused():
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
 @pytest.mark.parametrize("shape", [(), (1,)])
-def test_the_value_of_an_input_of_one_element_decides(
-    rate: int, macs: int, shape: tuple[int, ...]
-) -> None:
+def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     """As voice activity detectors choose their network by the rate of the samples."""
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8)),

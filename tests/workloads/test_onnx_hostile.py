@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import contextlib
 import gzip
 from pathlib import Path
 
-import onnx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,7 +15,7 @@ from loadmaster.workloads.frontends.onnx import file as onnx_file
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def complaint(path: Path | str, **options) -> str:
+def complaint(path, **options):
     """The error of loading ``path``: one line that begins with the file's name."""
     with pytest.raises(ModelError) as caught:
         load(path, **options)
@@ -39,7 +36,7 @@ def complaint(path: Path | str, **options) -> str:
         b"\x1f\x8b\x08junk",
     ],
 )
-def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes):
+def test_what_is_no_onnx_file_is_refused(tmp_path, content):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
     assert any(
@@ -48,7 +45,7 @@ def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes):
     )
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert "cannot be read (No such file or directory): give the path" in complaint(
         tmp_path / "absent.onnx"
     )
@@ -65,7 +62,7 @@ def test_an_unknown_precision_lists_those_that_exist():
     assert "choose one of int8, fp16, fp32" in complaint("onnx:resnet50", precision="fp8")
 
 
-def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_decompression_bomb_is_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "LARGEST_FILE", 2**20)
     path = tmp_path / "bomb.onnx.gz"
     path.write_bytes(gzip.compress(bytes(2**22)))
@@ -75,12 +72,8 @@ def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mon
     assert "unpacks to more than 64 times its size" in complaint(path)
 
 
-def test_a_circle_names_the_operators_on_it(tmp_path: Path):
-    nodes = [
-        "[fine] ok = Relu(x)",
-        "[one] b = Add(ok, c)",
-        "[two] c = Relu(b)",
-    ]
+def test_a_circle_names_the_operators_on_it(tmp_path):
+    nodes = ["[fine] ok = Relu(x)", "[one] b = Add(ok, c)", "[two] c = Relu(b)"]
     text = complaint(save(tmp_path, model(nodes, {"x": (4,)}, ["c"])))
     assert "'one'" in text
     assert "'two'" in text
@@ -118,10 +111,7 @@ RELU = "y = Relu(x)"
             model(["y = Slice(x, a, a)"], {"x": (4,)}, ["y"], [constant("a", [1])]),
             "tensor 'y' is empty, its shape is [0]",
         ),
-        (
-            model(["[k] y = Constant()"], {}, ["y"]),
-            "operator 'k' (Constant) holds no value",
-        ),
+        (model(["[k] y = Constant()"], {}, ["y"]), "operator 'k' (Constant) holds no value"),
         (
             model(["[m] y = MatMul(x, x)"], {"x": (4, 5)}, ["y"]),
             "output of operator 'm' (MatMul), is unknown (",
@@ -136,10 +126,7 @@ RELU = "y = Relu(x)"
         ),
         (
             model(
-                ["y = GatherND<batch_dims=-5>(x, i)"],
-                {"x": (4, 4)},
-                ["y"],
-                [constant("i", [[1]])],
+                ["y = GatherND<batch_dims=-5>(x, i)"], {"x": (4, 4)}, ["y"], [constant("i", [[1]])]
             ),
             "its batch_dims -5 is out",
         ),
@@ -149,10 +136,7 @@ RELU = "y = Relu(x)"
         ),
         (
             model(
-                [
-                    "s = SequenceConstruct(x)",
-                    "y = ConcatFromSequence<axis=0>(s)",
-                ],
+                ["s = SequenceConstruct(x)", "y = ConcatFromSequence<axis=0>(s)"],
                 {"x": (4,)},
                 ["y"],
             ),
@@ -160,23 +144,19 @@ RELU = "y = Relu(x)"
         ),
     ],
 )
-def test_what_cannot_be_planned_is_named(tmp_path: Path, proto: onnx.ModelProto, reason: str):
+def test_what_cannot_be_planned_is_named(tmp_path, proto, reason):
     assert reason in complaint(save(tmp_path, proto))
 
 
 @pytest.mark.parametrize("size", [2**40, 2**60, 2**62])
-def test_huge_constants_are_refused_before_they_are_computed(tmp_path: Path, size: int):
+def test_huge_constants_are_refused_before_they_are_computed(tmp_path, size):
     limits = [constant("a", 0), constant("b", size), constant("c", 1), constant("n", [size])]
-    for made in (
-        "r = Range(a, b, c)",
-        "r = ConstantOfShape(n)",
-        "r = Expand(c, n)",
-    ):
+    for made in ("r = Range(a, b, c)", "r = ConstantOfShape(n)", "r = Expand(c, n)"):
         text = complaint(save(tmp_path, model([made, "y = Neg(r)"], {"x": (4,)}, ["y"], limits)))
         assert "'r'" in text
 
 
-def test_an_empty_constant_is_legal(tmp_path: Path):
+def test_an_empty_constant_is_legal(tmp_path):
     nodes = ["y = Resize(x, roi, scales)"]
     weights = [constant("roi", [], "float32"), constant("scales", [1, 1, 2, 2], "float32")]
     graph = load(save(tmp_path, model(nodes, {"x": (1, 3, 4, 4)}, ["y"], weights)))
@@ -184,7 +164,7 @@ def test_an_empty_constant_is_legal(tmp_path: Path):
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
 
-def nested_bodies(depth: int) -> bytes:
+def nested_bodies(depth):
     """A model with bodies inside bodies, written byte by byte: the protobuf library refuses to
     build it."""
     content = node("Relu", ["x"], "y").SerializeToString()
@@ -195,18 +175,18 @@ def nested_bodies(depth: int) -> bytes:
     return bytes([7 << 3 | 2]) + varint(len(graph)) + graph
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     return (bytes([number & 127 | 128]) + varint(number >> 7)) if number > 127 else bytes([number])
 
 
 @pytest.mark.parametrize("depth", [40, 5000])
-def test_bodies_nested_too_deeply_are_refused(tmp_path: Path, depth: int):
+def test_bodies_nested_too_deeply_are_refused(tmp_path, depth):
     path = tmp_path / "deep.onnx"
     path.write_bytes(nested_bodies(depth))
     assert "is not an ONNX file, or is cut off or damaged" in complaint(path)
 
 
-def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path: Path):
+def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path):
     body = helper.make_graph([node("Relu", ["x"], "t")], "g", [], [info("t", None)])
     for _ in range(25):
         body = helper.make_graph(
@@ -221,7 +201,7 @@ def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path: Path):
     assert dict(load(save(tmp_path, proto)).subgraph_ops) == {"If": 24, "Relu": 1}
 
 
-def functions(calls: dict[str, list[str]]) -> list[onnx.FunctionProto]:
+def functions(calls):
     """Functions of one operand, each a chain of calls."""
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("acme", 1)]
     result = []
@@ -235,7 +215,7 @@ def functions(calls: dict[str, list[str]]) -> list[onnx.FunctionProto]:
     return result
 
 
-def test_local_functions_are_inlined(tmp_path: Path):
+def test_local_functions_are_inlined(tmp_path):
     proto = model(
         ["y = acme.F(x)"],
         {"x": (4,)},
@@ -246,7 +226,7 @@ def test_local_functions_are_inlined(tmp_path: Path):
     assert [op.kind for op in graph.ops] == ["Relu"] * 4
 
 
-def test_functions_that_call_themselves_or_explode_are_refused(tmp_path: Path):
+def test_functions_that_call_themselves_or_explode_are_refused(tmp_path):
     call = ["y = acme.F0(x)"]
     circle = model(call, {"x": (4,)}, ["y"], functions=functions({"F0": ["F1"], "F1": ["F0"]}))
     assert "calls itself" in complaint(save(tmp_path, circle))
@@ -272,9 +252,7 @@ SAMPLES = [
     cut=st.floats(0, 1),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
 )
-def test_a_damaged_file_gives_a_graph_or_a_model_error(
-    tmp_path: Path, sample: bytes, cut: float, flips: list[tuple[float, int]]
-):
+def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path, sample, cut, flips):
     data = bytearray(sample)
     for position, mask in flips:
         data[int(position * len(data))] ^= mask
@@ -284,7 +262,7 @@ def test_a_damaged_file_gives_a_graph_or_a_model_error(
         load(path, dims={"batch": 2, "steps": 16} if sample is SAMPLES[1] else {})
 
 
-def test_two_thousand_operators_load(tmp_path: Path):
+def test_two_thousand_operators_load(tmp_path):
     nodes = [
         node(
             "Conv" if index % 2 else "Relu",

@@ -1,8 +1,6 @@
 """All of ONNX's own tests of single operators: which load with the shapes that their results have,
 and which cannot, and why."""
 
-from __future__ import annotations
-
 import warnings
 from collections import defaultdict
 
@@ -106,8 +104,8 @@ def test_all_of_onnx_own_node_tests_load_with_the_shapes_of_their_results_or_are
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")
-    refused: dict[str, set[str]] = defaultdict(set)
-    unknown: set[str] = set()
+    refused = defaultdict(set)
+    unknown = set()
     for case in cases:
         try:
             model = inline_functions(case.model)

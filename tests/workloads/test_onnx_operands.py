@@ -1,12 +1,8 @@
 """Operators whose operands are constant, empty, or one tensor twice: what a file says decides, and
 an exception that nobody raised on purpose is never blamed on it."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,11 +15,10 @@ from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
-from loadmaster.workloads.frontends.onnx.types import Node
 
 
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
-def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands: list[str]):
+def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
     """An operand that stands in two places of the result cannot be read where it lies."""
     weights = [constant("k", np.zeros((1, 2, 8)), "float32")]
     graph = graph_of([node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights)
@@ -32,32 +27,20 @@ def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands: list[
 
 
 @pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
-def test_an_empty_constant_adds_nothing(operands: list[str]):
+def test_an_empty_constant_adds_nothing(operands):
     nodes = [node("Concat", operands, "c", axis=1), "y = Relu(c)"]
-    graph = graph_of(
-        nodes,
-        {"x": (1, 4)},
-        ["y"],
-        [constant("none", np.zeros((1, 0)), "float32")],
-    )
+    graph = graph_of(nodes, {"x": (1, 4)}, ["y"], [constant("none", np.zeros((1, 0)), "float32")])
     assert graph.tensors["c"].shape == (1, 4)
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
 
-def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def broken(_: Node) -> Any:
+def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch):
+    def broken(_):
         raise IndexError("tuple index out of range")
 
     monkeypatch.setitem(RULES, ("", "Tile"), Rule(broken))
     with pytest.raises(ModelError) as caught:
-        graph_of(
-            ["[t] y = Tile(x, n)"],
-            {"x": (1, 4)},
-            ["y"],
-            [constant("n", [1, 2])],
-        )
+        graph_of(["[t] y = Tile(x, n)"], {"x": (1, 4)}, ["y"], [constant("n", [1, 2])])
     assert str(caught.value).endswith(
         "operator 't' (Tile): a defect of Loadmaster (IndexError: tuple index out of range):"
         " please report it with the file"
@@ -76,7 +59,7 @@ def test_what_the_checker_refuses_is_said_in_its_words():
     assert "defect" not in str(caught.value)
 
 
-def inputs_of(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
+def inputs_of(model):
     """Element type and shape of the inputs that are tensors of numbers."""
     found = {}
     for item in model.graph.input:
@@ -87,9 +70,7 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
     return found
 
 
-def with_constants(
-    model: onnx.ModelProto, constants: dict[str, tuple[int, list[int]]]
-) -> onnx.ModelProto:
+def with_constants(model, constants):
     """A copy in which some inputs are constants of ones."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -102,7 +83,7 @@ def with_constants(
     return made
 
 
-def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+def variants(model):
     """The model with each input a constant, all of them, each without elements, and each the same
     as another of its type and shape."""
     yield model
@@ -113,7 +94,7 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
         for axis in range(len(shape)):
             empty = [0 if axis == other else size for other, size in enumerate(shape)]
             yield with_constants(model, {name: (dtype, empty)})
-    firsts: dict[str, str] = {}
+    firsts = {}
     for name, kind in inputs.items():
         first = firsts.setdefault(str(kind), name)
         if first != name:
@@ -127,7 +108,7 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
             yield with_constants(twice, {first: kind})
 
 
-def assert_loads_or_is_refused(model: onnx.ModelProto) -> None:
+def assert_loads_or_is_refused(model):
     reason = ""
     try:
         load(model)
@@ -142,7 +123,7 @@ def test_no_operand_of_any_operator_meets_a_defect():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")
-    tried: Counter[str] = Counter()
+    tried = Counter()
     for case in cases:
         kind = case.model.graph.node[0].op_type
         tried[kind] += 1
@@ -153,7 +134,7 @@ def test_no_operand_of_any_operator_meets_a_defect():
 
 
 @pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
-def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind: str):
+def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
     for name, operands, attributes, results, _ in CASES:
         if name == kind:
             inputs = [
@@ -200,11 +181,8 @@ def test_a_wrong_output_padding_is_named():
 
 
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
-def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind: str):
-    nodes = [
-        node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"),
-        "y = MatMul(q, w)",
-    ]
+def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
+    nodes = [node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"), "y = MatMul(q, w)"]
     weights = [constant("s", 0.5, "float32"), constant("w", np.zeros((8, 4)), "float32")]
     graph = graph_of(nodes, {"x": (2, 8)}, ["y"], weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
@@ -26,12 +23,7 @@ def test_pools_count_windows_and_reductions_count_what_they_read():
 
 
 def test_elementwise_work_counts_outputs_and_broadcasts():
-    graph = graph_of(
-        ["t = Add(x, b)", "y = Mul(t, t)"],
-        {"x": (4, 1)},
-        ["y"],
-        {"b": (5,)},
-    )
+    graph = graph_of(["t = Add(x, b)", "y = Mul(t, t)"], {"x": (4, 1)}, ["y"], {"b": (5,)})
     assert [(op.op_class, op.elements) for op in graph.ops] == [(OpClass.ELEMENTWISE, 20)] * 2
     assert reads(graph.ops[0]) == {"x": 16, "b": 20}
     assert reads(graph.ops[1]) == {"t": 80}
@@ -74,7 +66,7 @@ def test_slices_and_splits_touch_only_what_they_take():
         ("Sum", [], {}),
     ],
 )
-def test_operators_that_only_rename_bytes_are_views(kind: str, operands: list[str], attrs: dict):
+def test_operators_that_only_rename_bytes_are_views(kind, operands, attrs):
     constants = {
         "t": [4, 6],
         "zero": [0],
@@ -87,11 +79,7 @@ def test_operators_that_only_rename_bytes_are_views(kind: str, operands: list[st
     weights = [constant(name, values) for name, values in constants.items()] + [
         constant("empty", np.zeros((0, 4, 6)), np.float32)
     ]
-    nodes = [
-        "a = Relu(x)",
-        node(kind, ["a", *operands], "y", **attrs),
-        "z = Relu(y)",
-    ]
+    nodes = ["a = Relu(x)", node(kind, ["a", *operands], "y", **attrs), "z = Relu(y)"]
     graph = graph_of(nodes, {"x": (1, 4, 6)}, ["z"], weights)
     view = graph.ops[1]
     assert (view.op_class, view.elements, view.nests) == (OpClass.VIEW, 0, ())
@@ -109,9 +97,7 @@ def test_operators_that_only_rename_bytes_are_views(kind: str, operands: list[st
         ("Tile", ["two"], {}),
     ],
 )
-def test_operators_that_change_the_order_of_bytes_are_movement(
-    kind: str, operands: list[str], attrs: dict
-):
+def test_operators_that_change_the_order_of_bytes_are_movement(kind, operands, attrs):
     constants = {
         "minus": [-1],
         "least": [-100],
@@ -137,11 +123,7 @@ def test_a_view_of_a_view_names_the_owner_and_a_view_of_an_input_may_be_an_outpu
 
 
 def test_a_transposed_weight_is_a_view_of_the_weight():
-    nodes = [
-        "e = Gather(w, i)",
-        "t = Transpose(w)",
-        "y = MatMul(e, t)",
-    ]
+    nodes = ["e = Gather(w, i)", "t = Transpose(w)", "y = MatMul(e, t)"]
     graph = graph_of(nodes, [info("i", (3,), TensorProto.INT64)], ["y"], {"w": (1000, 64)})
     tensor = graph.tensors["t"]
     assert (tensor.kind, tensor.alias_of, tensor.shape) == (TensorKind.WEIGHT, "w", (64, 1000))
@@ -154,10 +136,7 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
         constant("on", True, np.bool_),
         constant("off", False, np.bool_),
     ]
-    nodes = [
-        "a, mask = Dropout(x, ratio, off)",
-        "y = Dropout(a, ratio, on)",
-    ]
+    nodes = ["a, mask = Dropout(x, ratio, off)", "y = Dropout(a, ratio, on)"]
     graph = graph_of(nodes, {"x": (2, 3)}, ["y"], weights)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
     assert "mask" not in graph.tensors
@@ -175,7 +154,7 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
         ("DOUBLE", 7, 56),
     ],
 )
-def test_element_types_take_their_true_bytes(dtype: str, count: int, size: int):
+def test_element_types_take_their_true_bytes(dtype, count, size):
     number = TensorProto.DataType.Value(dtype)
     graph = graph_of(["y = Transpose(x)"], [info("x", (count, 1), number)], ["y"])
     assert graph.tensors["x"].bytes == size
@@ -188,7 +167,7 @@ def test_a_string_counts_as_a_reference_of_eight_bytes():
 
 
 @pytest.mark.parametrize(("precision", "width"), [("int8", 1), ("fp16", 2), ("fp32", 4)])
-def test_a_precision_replans_floats_and_leaves_integers(precision: str, width: int):
+def test_a_precision_replans_floats_and_leaves_integers(precision, width):
     inputs = [info("i", (3,), TensorProto.INT64), info("b", (3,), TensorProto.BOOL)]
     nodes = [
         "e = Gather(w, i)",
@@ -211,7 +190,7 @@ def test_a_precision_replans_floats_and_leaves_integers(precision: str, width: i
     ("dtype", "name"),
     [(TensorProto.BFLOAT16, "bf16"), (TensorProto.FLOAT16, "fp16"), (TensorProto.FLOAT, "fp32")],
 )
-def test_the_precision_of_a_file_is_that_of_its_products(dtype: int, name: str):
+def test_the_precision_of_a_file_is_that_of_its_products(dtype, name):
     graph = graph_of(["y = MatMul(x, x)"], [info("x", (8, 8), dtype)], ["y"])
     assert graph.precision == name
 
@@ -255,11 +234,7 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
 
 
 def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes():
-    nodes = [
-        "q = QuantizeLinear(w, s, z)",
-        "d = DequantizeLinear(q, s, z)",
-        "y = MatMul(x, d)",
-    ]
+    nodes = ["q = QuantizeLinear(w, s, z)", "d = DequantizeLinear(q, s, z)", "y = MatMul(x, d)"]
     weights = [absent("w", (64, 64)), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
     graph = graph_of(nodes, {"x": (2, 64)}, ["y"], weights)
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
@@ -288,11 +263,7 @@ def test_scales_of_quantised_blocks_are_read_with_what_they_scale(transposed):
 
 
 def test_dynamic_quantisation_is_a_reduction():
-    graph = graph_of(
-        ["q, s, z = DynamicQuantizeLinear(x)"],
-        {"x": (8, 8)},
-        ["q", "s", "z"],
-    )
+    graph = graph_of(["q, s, z = DynamicQuantizeLinear(x)"], {"x": (8, 8)}, ["q", "s", "z"])
     assert only(graph, "DynamicQuantizeLinear").op_class is OpClass.REDUCTION
     assert graph.tensors["q"].bytes == 64
 
@@ -333,12 +304,9 @@ def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes():
 
 @pytest.mark.parametrize("opset", [*range(12, 17), 21])
 @pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
-def test_comparisons_that_are_functions_have_shapes(kind: str, opset: int):
+def test_comparisons_that_are_functions_have_shapes(kind, opset):
     graph = graph_of(
-        [node(kind, ["x", "b"], "c"), "y = Not(c)"],
-        {"x": (4, 1), "b": (5,)},
-        ["y"],
-        opset=opset,
+        [node(kind, ["x", "b"], "c"), "y = Not(c)"], {"x": (4, 1), "b": (5,)}, ["y"], opset=opset
     )
     assert (graph.tensors["c"].shape, graph.tensors["c"].dtype) == ((4, 5), "bool")
 
@@ -353,9 +321,7 @@ def test_comparisons_that_are_functions_have_shapes(kind: str, opset: int):
         ("GroupNormalization", ["x", "scale", "scale"], 21, {"num_groups": 2}),
     ],
 )
-def test_normalisations_that_are_functions_have_shapes(
-    kind: str, operands: list[str], opset: int, attrs: dict
-):
+def test_normalisations_that_are_functions_have_shapes(kind, operands, opset, attrs):
     """Also with the defaults of their attributes, and where the body depends on the operands."""
     nodes = [node(kind, operands, "t", **attrs), "y = Relu(t)"]
     graph = graph_of(nodes, {"x": (1, 4, 6, 6)}, ["y"], {"half": (2,), "scale": (4,)}, opset=opset)
@@ -373,7 +339,7 @@ def test_normalisations_that_are_functions_have_shapes(
     ],
 )
 def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
-    kind: str, shapes: list[tuple], opset: int, attrs: dict, shape: tuple
+    kind, shapes, opset, attrs, shape
 ):
     inputs = [info(f"x{index}", sizes, TensorProto.BFLOAT16) for index, sizes in enumerate(shapes)]
     extra = [constant("scales", [1, 1, 2, 2], np.float32)] if kind == "Resize" else []
@@ -384,7 +350,7 @@ def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
 
 
 @pytest.mark.parametrize("kind", ["Relu", "Sigmoid", "Exp", "Sqrt", "Tanh", "Elu", "Neg"])
-def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind: str):
+def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind):
     graph = graph_of([node(kind, ["x"], "t"), "y = Abs(t)"], {"x": (2, 3)}, ["y"], opset=1)
     assert graph.tensors["t"].shape == (2, 3)
 
@@ -392,7 +358,7 @@ def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind: str):
 def test_weights_inside_bodies_count_and_are_read():
     """Both branches call theirs by one name, and one hides another body."""
 
-    def branch(width: int, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+    def branch(width, *nodes):
         product = node("MatMul", ["x", "w"], "t")
         return helper.make_graph(
             [*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))]
@@ -476,10 +442,7 @@ def test_an_empty_input_of_which_nothing_needs_an_element_is_no_input():
         info("like", (0,), TensorProto.FLOAT16),
         info("axes", (0,), TensorProto.INT64),
     ]
-    nodes = [
-        "h = CastLike(x, like)",
-        "y = ReduceMax<keepdims=0>(h, axes)",
-    ]
+    nodes = ["h = CastLike(x, like)", "y = ReduceMax<keepdims=0>(h, axes)"]
     graph = graph_of(nodes, inputs, ["y"])
     assert graph.inputs == ("x",)
     assert graph.tensors["y"].shape == ()
@@ -494,11 +457,7 @@ def test_fourier_transforms_count_as_fast_ones():
         "short = STFT<onesided=1>(r, step, window)",
     ]
     graph = graph_of(
-        nodes,
-        {"c": (3, 32, 2), "r": (3, 32, 1)},
-        ["full", "half", "short"],
-        weights,
-        opset=20,
+        nodes, {"c": (3, 32, 2), "r": (3, 32, 1)}, ["full", "half", "short"], weights, opset=20
     )
     assert [graph.tensors[name].shape for name in graph.outputs] == [
         (3, 32, 2),

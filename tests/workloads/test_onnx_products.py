@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -16,11 +14,7 @@ def nest_of(kind, inputs, weights, outputs="y", domain="", opset=21, **attrs):
     """The single nest of one operator over float inputs and weights."""
     operands = [*inputs, *weights]
     graph = graph_of(
-        [node(kind, operands, outputs, domain=domain, **attrs)],
-        inputs,
-        ["y"],
-        weights,
-        opset=opset,
+        [node(kind, operands, outputs, domain=domain, **attrs)], inputs, ["y"], weights, opset=opset
     )
     (nest,) = only(graph, kind).nests
     return nest
@@ -155,9 +149,7 @@ def test_attention_with_packed_heads_takes_their_number_from_attributes():
 def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
     graph = graph_of(
-        [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)],
-        inputs,
-        ["y"],
+        [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)], inputs, ["y"]
     )
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
     grouped = node(
@@ -182,7 +174,7 @@ def test_microsoft_multi_head_and_grouped_attention():
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
-def test_recurrent_cells_split_into_input_and_stepwise_products(kind: str, gates: int):
+def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
     weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}
     cell = node(kind, ["x", "w", "r"], ["y"], hidden_size=32, direction="bidirectional")
     whole, stepwise = only(graph_of([cell], {"x": (10, 3, 16)}, ["y"], weights), kind).nests
@@ -281,9 +273,7 @@ def test_flexible_attention_is_attention_and_its_bodies_are_counted():
     ("update", "nests", "elements"),
     [("linear", 2, 0), ("gated", 2, 24), ("delta", 3, 12), ("gated_delta", 3, 36)],
 )
-def test_linear_attention_counts_what_its_rule_does_at_every_step(
-    update: str, nests: int, elements: int
-):
+def test_linear_attention_counts_what_its_rule_does_at_every_step(update, nests, elements):
     """Two query heads share each state of 4 x 6."""
     inputs = {"q": (2, 5, 16), "k": (2, 5, 8), "v": (2, 5, 12)}
     operands = [

@@ -5,10 +5,7 @@ Shapes and types of those that run on a CPU were compared with what ONNX Runtime
 arithmetic is worked out by hand.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from onnx import TensorProto
 from tests.support.onnx_builder import absent, constant, graph_of, info, node, only
 
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.graph import Graph, OpClass
+from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import SUMMED
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -29,16 +26,8 @@ U8, I8, F32, I32, I64, BOOL = (
 S, Z = ("s",), ("z",)
 """A scale and a zero point, both known."""
 
-Operand = tuple[Any, ...] | None
 
-
-def graph_with(
-    kind: str,
-    operands: list[Operand],
-    outputs: int,
-    attrs: dict[str, Any],
-    domain: str = MS,
-) -> Graph:
+def graph_with(kind, operands, outputs, attrs, domain=MS):
     """One operator; an operand is a type and sizes, with "weight" behind them for a constant."""
     inputs, weights, names = [], [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)], []
     for index, operand in enumerate(operands):
@@ -54,18 +43,12 @@ def graph_with(
         names.append(name)
     results = [f"y{index}" for index in range(outputs)]
     return graph_of(
-        [node(kind, names, results, domain=domain, **attrs)],
-        inputs,
-        results,
-        weights,
-        opset=17,
+        [node(kind, names, results, domain=domain, **attrs)], inputs, results, weights, opset=17
     )
 
 
 POOL = {"kernel_shape": [3, 3], "strides": [2, 2]}
-CASES: list[
-    tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tuple[str, int, int, int]]
-] = [
+CASES = [
     (
         "QLinearAveragePool",
         [(U8, 1, 4, 9, 9), S, Z, S, Z],
@@ -259,11 +242,7 @@ CASES: list[
     ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)],
 )
 def test_operators_of_onnx_runtime_have_their_shapes_and_arithmetic(
-    kind: str,
-    operands: list[Operand],
-    attrs: dict,
-    shapes: list[tuple[int, ...]],
-    work: tuple[str, int, int, int],
+    kind, operands, attrs, shapes, work
 ):
     graph = graph_with(kind, operands, len(shapes), attrs)
     op = only(graph, kind)
@@ -316,9 +295,7 @@ def test_types_of_results_follow_the_quantised_operands():
         ),
     ],
 )
-def test_operators_on_blocks_of_channels(
-    kind: str, operands: list[Operand], attrs: dict, shape: tuple, work: tuple
-):
+def test_operators_on_blocks_of_channels(kind, operands, attrs, shape, work):
     graph = graph_with(kind, operands, 1, attrs, NCHWC)
     op = only(graph, kind)
     assert graph.tensors["y0"].shape == shape
@@ -336,7 +313,7 @@ def test_a_file_optimised_for_one_processor_loads_with_its_padded_channels():
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-quantised", "onnxruntime-quantised-optimised"])
-def test_a_file_quantised_in_operator_format_calculates_in_eight_bits(name: str):
+def test_a_file_quantised_in_operator_format_calculates_in_eight_bits(name):
     graph = load(FIXTURES / f"{name}.onnx.gz")
     assert (graph.macs, graph.precision, graph.unknown_ops) == (CONVOLUTIONS, "int8", {})
     assert {op.bits for op in graph.ops if op.op_class is OpClass.PRODUCT} == {8}
@@ -346,7 +323,7 @@ def test_a_file_quantised_in_operator_format_calculates_in_eight_bits(name: str)
 def test_a_variant_divides_as_the_standard_operator_that_it_is_like():
     pool = POOL | {"pads": [1] * 4}
     plain = only(graph_with("AveragePool", [(F32, 1, 4, 9, 9)], 1, pool, ""), "AveragePool")
-    operands: list[Operand] = [(U8, 1, 4, 9, 9), S, Z, S, Z]
+    operands = [(U8, 1, 4, 9, 9), S, Z, S, Z]
     quantised = only(graph_with("QLinearAveragePool", operands, 1, pool), "QLinearAveragePool")
     assert (quantised.axes, quantised.reads[0].windows) == (plain.axes, plain.reads[0].windows)
     last = graph_with("QLinearAveragePool", operands, 1, pool | {"channels_last": 1})
@@ -354,7 +331,7 @@ def test_a_variant_divides_as_the_standard_operator_that_it_is_like():
 
 
 def test_a_sum_that_an_activation_follows_is_not_cut_in_parts():
-    operands: list[Operand] = [(F32, 2, 8), (F32, 8, 4, "weight"), (F32, 4, "weight")]
+    operands = [(F32, 2, 8), (F32, 8, 4, "weight"), (F32, 4, "weight")]
     op = only(graph_with("FusedGemm", operands, 1, {"activation": "Relu"}), "FusedGemm")
     assert op.axes == (0, 1)
     assert not any(SUMMED in read.windows for read in op.reads)

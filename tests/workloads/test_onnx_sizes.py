@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -43,10 +39,7 @@ def test_every_unknown_dimension_is_listed_with_the_option_to_give():
 
 def test_unnamed_dimensions_are_set_by_tensor_and_axis():
     graph = graph_of(
-        ["y = Relu(x)"],
-        {"x": (None, None)},
-        ["y"],
-        options={"batch": 2, "dims": {"x.1": 7}},
+        ["y = Relu(x)"], {"x": (None, None)}, ["y"], options={"batch": 2, "dims": {"x.1": 7}}
     )
     assert graph.tensors["y"].shape == (2, 7)
     with pytest.raises(
@@ -167,7 +160,7 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
         ("ConstantOfShape", ([2],), [0, 0]),
     ],
 )
-def test_constants_are_folded_by_the_rules_of_onnx(kind: str, values: tuple, expected: list[int]):
+def test_constants_are_folded_by_the_rules_of_onnx(kind, values, expected):
     """The folded values are the shape of a tensor that is expanded to them."""
     weights = [
         constant(f"v{index}", value, np.bool_ if isinstance(value[0], bool) else np.int64)
@@ -175,12 +168,7 @@ def test_constants_are_folded_by_the_rules_of_onnx(kind: str, values: tuple, exp
     ]
     attrs = {"value": constant("", [0])} if kind == "ConstantOfShape" else {}
     names = [weight.name for weight in weights]
-    nodes = [
-        node(kind, names, "s", **attrs),
-        "t = Abs(s)",
-        "u = Add(t, one)",
-        "y = Expand(x, u)",
-    ]
+    nodes = [node(kind, names, "s", **attrs), "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
     graph = graph_of(nodes, {"x": ()}, ["y"], [*weights, constant("one", 1)])
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
@@ -201,17 +189,12 @@ def test_the_file_may_note_what_inference_cannot_know():
 
 def test_old_files_list_initialisers_among_the_inputs():
     inputs = {"x": (1, 4), "w": (4, 8), "unset": (8,)}
-    graph = graph_of(
-        ["a = MatMul(x, w)", "y = Add(a, unset)"],
-        inputs,
-        ["y"],
-        {"w": (4, 8)},
-    )
+    graph = graph_of(["a = MatMul(x, w)", "y = Add(a, unset)"], inputs, ["y"], {"w": (4, 8)})
     assert graph.inputs == ("x", "unset")
     assert graph.tensors["w"].kind is TensorKind.WEIGHT
 
 
-def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
+def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path):
     values, indices = constant("sparse", [1.0, 2.0], np.float32), constant("", [3, 9])
     nodes = [
         node("Constant", [], "k", value=constant("", np.ones((4, 8)), np.float32)),
@@ -227,22 +210,13 @@ def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
 
 
 def test_an_unsorted_file_runs_in_the_order_of_its_data():
-    nodes = [
-        "[last] y = Relu(b)",
-        "[first] a = Exp(x)",
-        "[middle] b = Abs(a)",
-    ]
+    nodes = ["[last] y = Relu(b)", "[first] a = Exp(x)", "[middle] b = Abs(a)"]
     graph = graph_of(nodes, {"x": (4,)}, ["y"])
     assert [op.name for op in graph.ops] == ["first", "middle", "last"]
 
 
 def test_operators_have_unique_names():
-    nodes = [
-        "[n] a = Relu(x)",
-        "[n] b = Relu(a)",
-        "c = Relu(b)",
-        "y = Abs(c)",
-    ]
+    nodes = ["[n] a = Relu(x)", "[n] b = Relu(a)", "c = Relu(b)", "y = Abs(c)"]
     graph = graph_of(nodes, {"x": (4,)}, ["y"])
     assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
     assert graph.notes == (
@@ -251,17 +225,10 @@ def test_operators_have_unique_names():
 
 
 def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased():
-    nodes = [
-        "q = Relu(x)",
-        "real = DequantizeLinear(q, scale)",
-        "flat = Reshape(real, to)",
-    ]
+    nodes = ["q = Relu(x)", "real = DequantizeLinear(q, scale)", "flat = Reshape(real, to)"]
     constants = [constant("scale", 0.1, np.float32), constant("to", [-1])]
     inside = graph_of(
-        [*nodes, "y = Relu(flat)"],
-        [info("x", (1, 10), TensorProto.INT8)],
-        ["y"],
-        constants,
+        [*nodes, "y = Relu(flat)"], [info("x", (1, 10), TensorProto.INT8)], ["y"], constants
     )
     assert inside.tensors["flat"].storage == "q"
     outside = graph_of(nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], constants)
@@ -271,9 +238,4 @@ def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_co
 
 def test_a_convolution_whose_channels_do_not_fit_its_weights_is_refused():
     with pytest.raises(ModelError, match="3 channels"):
-        graph_of(
-            ["y = Conv(x, w)"],
-            {"x": (1, 3, 8, 8)},
-            ["y"],
-            {"w": (8, 4, 3, 3)},
-        )
+        graph_of(["y = Conv(x, w)"], {"x": (1, 3, 8, 8)}, ["y"], {"w": (8, 4, 3, 3)})

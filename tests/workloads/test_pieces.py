@@ -1,7 +1,5 @@
 """Random graphs in random pieces: the verifiers work out by themselves what pieces read and make."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
@@ -23,20 +21,20 @@ from tests.support.recomputed import Bands, in_independent_bands, recomputing
 import loadmaster as lm
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
+from loadmaster.workloads.lowering.grid import divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
-def grid_of(form: Divisible, generator: np.random.Generator) -> Grid:
+def grid_of(form, generator):
     axes = generator.permutation(form.axes)[: generator.integers(1, 3)].tolist()
     return form.grid({axis: int(generator.integers(2, 5)) for axis in axes})
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
+def test_plans_of_random_graphs_in_random_pieces_hold(seed):
     """What the verifiers work out by themselves, from the windows and from the model, agrees with
     what pieces read."""
     build = random_network(200 + seed, (*LAYERS, resized))
@@ -57,7 +55,7 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}
 
 
-def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> None:
+def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold():
     """The verifiers agree with what such pieces make, own and read; and rows are made twice in many
     of them."""
     again = 0
@@ -75,7 +73,7 @@ def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> No
     assert again > 40
 
 
-def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
+def test_bands_that_recompute_their_halos_do_not_wait_for_one_another():
     """Each of three convolutions of 3 x 3 makes two rows less than the one before, and a band reads
     results of its own number only."""
     graph = convolutions(rows=24, strides=(1, 1, 1), skip=True)
@@ -93,7 +91,7 @@ def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
     assert [job.tile for job in workload.jobs] == [0, 1] * 4 + [2] * 4
 
 
-def test_what_is_whole_reads_all_that_it_touches_of_parts() -> None:
+def test_what_is_whole_reads_all_that_it_touches_of_parts():
     """A pool that needs eleven of twelve rows is said to touch all; so it does where a piece of
     another operator has cut its operand, whatever dimensions it might be cut along itself."""
     nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]

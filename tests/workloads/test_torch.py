@@ -1,11 +1,8 @@
 """Torch modules as graphs: what is recorded is what eager execution does, tensor by tensor;
 mistakes are one line."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,11 @@ import pytest
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
-from loadmaster.placement.sequence import KernelSequence, StoredKind
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.placement.sequence import StoredKind
+from loadmaster.workloads.graph import OpClass, TensorKind
 
 torch = pytest.importorskip("torch")
 
-Loader = Callable[..., Graph]
 
 HEAD = """
 import torch
@@ -37,11 +33,11 @@ def adam(batch=4):
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
+def load(tmp_path, monkeypatch):
     """Writes code into a module of the current folder and loads a factory from there."""
     monkeypatch.chdir(tmp_path)
 
-    def loader(code: str, factory: str = "net", **options: object) -> Graph:
+    def loader(code, factory="net", **options):
         name = f"networks_{len(list(tmp_path.iterdir()))}"
         (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(code))
         try:
@@ -52,22 +48,22 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
     return loader
 
 
-def kernels(graph: Graph) -> list[str]:
+def kernels(graph):
     return [op.kind for op in graph.ops if op.op_class is not OpClass.VIEW]
 
 
-def sequence(graph: Graph) -> KernelSequence:
+def sequence(graph):
     return kernel_sequence(graph, lm.target("optane-server"))
 
 
-def uses(steps: KernelSequence, kernel: str) -> dict[str, str]:
+def uses(steps, kernel):
     """Access to each tensor of a kernel, by name."""
     found = next(k for k in steps.kernels if k.name == kernel)
     return {steps.tensors[o.tensor].name: "r" * o.read + "w" * o.write for o in found.operands}
 
 
 @pytest.mark.slow
-def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) -> None:
+def test_a_training_step_is_recorded_as_eager_execution_runs_it(load):
     graph = load(CONVOLUTIONS, training=True, batch=16)
     assert graph.batch == 16
     assert kernels(graph) == [
@@ -99,7 +95,7 @@ def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) ->
     assert len(graph.outputs) == 1 + 5
 
 
-def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
+def test_updates_in_place_are_uses_of_one_tensor(load):
     steps = sequence(load(CONVOLUTIONS, training=True))
     normalised = "native_batch_norm.0"
     assert uses(steps, "relu_") == {normalised: "rw"}
@@ -112,7 +108,7 @@ def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
     assert kinds[normalised] is StoredKind.INTERMEDIATE
 
 
-def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
+def test_an_optimiser_updates_weights_and_its_state(load):
     steps = sequence(load(CONVOLUTIONS, "adam", training=True))
     weights = {
         tensor.name: tensor.bytes for tensor in steps.tensors if tensor.kind is StoredKind.WEIGHT
@@ -130,7 +126,7 @@ def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
     assert {"0.weight", "0.weight.exp_avg", "0.weight.exp_avg_sq", "5.bias"} <= written
 
 
-def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> None:
+def test_inference_keeps_no_gradients_and_no_statistics_change(load):
     graph = load(CONVOLUTIONS)
     assert kernels(graph) == [
         "convolution",
@@ -142,12 +138,12 @@ def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> 
     assert uses(sequence(graph), "native_batch_norm")["1.running_mean"] == "r"
 
 
-def test_a_step_of_many_terabytes_needs_no_memory(load: Loader) -> None:
+def test_a_step_of_many_terabytes_needs_no_memory(load):
     steps = sequence(load(CONVOLUTIONS, training=True, batch=10**8))
     assert steps.peak_bytes > 10**12
 
 
-def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> None:
+def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load):
     code = """
     class Net(nn.Module):
         def __init__(self):
@@ -171,7 +167,7 @@ def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> No
     assert not graph.unknown_ops
 
 
-def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
+def test_a_partial_write_needs_the_rest_of_the_tensor(load):
     code = """
     class Net(nn.Module):
         def forward(self, x):
@@ -188,9 +184,7 @@ def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
     assert uses(steps, "copy__1") == {"mul": "r", "empty": "rw"}
 
 
-def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(
-    load: Loader,
-) -> None:
+def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(load):
     code = """
     def net():
         return nn.Embedding(1000, 16), torch.zeros(4, dtype=torch.long)
@@ -211,9 +205,7 @@ def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loop
 @pytest.mark.parametrize(
     "build", ["with torch.device('meta'):\n        return made()", "return SAVED"]
 )
-def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(
-    load: Loader, build: str
-) -> None:
+def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(load, build):
     code = f"""
 def made():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.rand(4, 8)
@@ -230,7 +222,7 @@ def net():
     ]
 
 
-def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
+def test_inputs_by_name_and_losses_of_several_results(load):
     code = """
     class Net(nn.Module):
         def __init__(self):
@@ -249,19 +241,19 @@ def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
     assert "sum" in kernels(graph)
 
 
-def test_plans_and_mappings_of_training_steps_hold(load: Loader) -> None:
+def test_plans_and_mappings_of_training_steps_hold(load):
     graph = load(CONVOLUTIONS, "adam", training=True)
     for machine in ("edge-npu", "optane-server"):
         plan = lm.plan([graph], lm.target(machine))
         assert lm.verify(plan) == ()
 
 
-def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
+def test_somebody_elses_trace_is_converted_with_its_nodes(load):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from loadmaster.workloads.frontends.torch.graph_builder import convert
 
-    def step(weight: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(weight, x):
         left, right = (x @ weight).split(4, dim=1)
         weight.mul_(2)
         return left + 1, right.relu()
@@ -315,9 +307,7 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
         ("onnx:squeezenet", {"training": True}, "holds no training step"),
     ],
 )
-def test_mistakes_are_one_line(
-    source: str, options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
@@ -377,16 +367,14 @@ def test_mistakes_are_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_of_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.0")
     with pytest.raises(ModelError, match=r"needs torch 2\.13;"):
         lm.load("torch:any:thing")
 
 
 @pytest.mark.slow
-def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     steps = sequence(
         lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True)
@@ -401,9 +389,7 @@ def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(
     ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"],
 )
 @pytest.mark.slow
-def test_networks_of_the_benchmarks_are_understood(
-    factory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_of_the_benchmarks_are_understood(factory, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
     assert not graph.unknown_ops
@@ -467,9 +453,7 @@ FORWARD = {
 
 @pytest.mark.parametrize("factory", ["vit", "bert", "gpt2", "llama", "t5", "mamba", "swin"])
 @pytest.mark.slow
-def test_networks_of_hugging_face_are_understood_forward_and_in_training(
-    load: Loader, factory: str
-) -> None:
+def test_networks_of_hugging_face_are_understood_forward_and_in_training(load, factory):
     pytest.importorskip("transformers")
     forward, step = load(TRANSFORMERS, factory), load(TRANSFORMERS, factory, training=True)
     assert forward.unknown_ops == step.unknown_ops == {}
@@ -477,7 +461,7 @@ def test_networks_of_hugging_face_are_understood_forward_and_in_training(
     assert 2 * forward.macs < step.macs <= 3.1 * forward.macs
 
 
-def test_initialisers_that_look_at_values_do_not_stop_a_factory(load: Loader) -> None:
+def test_initialisers_that_look_at_values_do_not_stop_a_factory(load):
     code = """
     from torch.nn.init import trunc_normal_
 
@@ -492,7 +476,7 @@ def test_initialisers_that_look_at_values_do_not_stop_a_factory(load: Loader) ->
     assert torch.nn.init.trunc_normal_(torch.zeros(1000)).std() > 0.5
 
 
-def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(load: Loader) -> None:
+def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(load):
     code = """
     class Net(nn.Module):
         def forward(self, x):

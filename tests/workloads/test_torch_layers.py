@@ -1,28 +1,23 @@
 """Layers of PyTorch in inference and in training: each operator that they launch is understood, and
 fused ones count what their parts do."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Graph
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
 
-def captured(module: Any, *inputs: Any, training: bool = False) -> Graph:
+def captured(module, *inputs, training=False):
     return lm.load((module.train(training), inputs), training=training)
 
 
-def encoder(**options: Any) -> Any:
+def encoder(**options):
     return nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, **options)
 
 
@@ -41,19 +36,11 @@ def unfused():
 
 
 STEPS, TEXT = torch.zeros(20, 4, 64), torch.zeros(2, 50, 64)
-FUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
+FUSED = {
     "lstm": (lambda: nn.LSTM(64, 128), (STEPS,), 7_864_320),
     "lstm by batch": (lambda: nn.LSTM(64, 128, batch_first=True), (STEPS,), 7_864_320),
-    "lstm both ways": (
-        lambda: nn.LSTM(64, 128, bidirectional=True),
-        (STEPS,),
-        2 * 7_864_320,
-    ),
-    "lstm of two layers": (
-        lambda: nn.LSTM(64, 128, 2),
-        (STEPS,),
-        7_864_320 + 20 * 4 * 512 * 256,
-    ),
+    "lstm both ways": (lambda: nn.LSTM(64, 128, bidirectional=True), (STEPS,), 2 * 7_864_320),
+    "lstm of two layers": (lambda: nn.LSTM(64, 128, 2), (STEPS,), 7_864_320 + 20 * 4 * 512 * 256),
     "encoder": (encoder, (TEXT,), 3_916_800),
     "encoder, normalised first": (
         lambda: encoder(norm_first=True, activation="gelu"),
@@ -70,7 +57,7 @@ FUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_layers_count_what_their_parts_do(name: str) -> None:
+def test_fused_layers_count_what_their_parts_do(name):
     make, inputs, macs = FUSED[name]
     fused = captured(make(), *inputs)
     assert (fused.macs, fused.unknown_ops) == (macs, {})
@@ -79,7 +66,7 @@ def test_fused_layers_count_what_their_parts_do(name: str) -> None:
             assert captured(make(), *inputs).macs == macs
 
 
-def test_a_recurrent_training_step_takes_three_times_the_forward_pass() -> None:
+def test_a_recurrent_training_step_takes_three_times_the_forward_pass():
     step = captured(nn.LSTM(64, 128), STEPS, training=True)
     assert any("rnn_layer_backward" in op.kind for op in step.ops)
     assert step.macs == 3 * 7_864_320
@@ -90,7 +77,7 @@ def test_a_recurrent_training_step_takes_three_times_the_forward_pass() -> None:
     assert parts.macs == step.macs - first - 4 * 512 * 128
 
 
-def test_bags_touch_the_rows_that_they_sum() -> None:
+def test_bags_touch_the_rows_that_they_sum():
     graph = captured(nn.EmbeddingBag(100, 16), torch.zeros(3, 5, dtype=torch.long))
     (op,) = (op for op in graph.ops if "embedding_bag" in op.kind)
     assert op.elements == 15 * 16
@@ -101,37 +88,37 @@ def test_bags_touch_the_rows_that_they_sum() -> None:
 class Applied(nn.Module):
     """A function of a layer's results."""
 
-    def __init__(self, function: Callable[[Any], Any], dimensions: int = 2) -> None:
+    def __init__(self, function, dimensions=2):
         super().__init__()
         self.layer = getattr(nn, f"Conv{dimensions}d")(4, 4, 1)
         self.function = function
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.function(self.layer(x))
 
 
 class Loss(nn.Module):
-    def __init__(self, loss: Any, target: Any) -> None:
+    def __init__(self, loss, target):
         super().__init__()
         self.layer, self.loss, self.target = nn.Linear(8, 8), loss, target
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.loss(self.layer(x), self.target)
 
 
 class Unpooled(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer, self.pool = nn.Conv2d(4, 4, 1), nn.MaxPool2d(2, return_indices=True)
         self.unpool = nn.MaxUnpool2d(2)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.unpool(*self.pool(self.layer(x)))
 
 
-def layers() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
+def layers():
     """Makers and inputs, by name."""
-    found: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {}
+    found = {}
     short = torch.zeros(5, 3, 16)
     for name in ("RNN", "GRU", "LSTM"):
         layer = getattr(nn, name)
@@ -208,7 +195,7 @@ def layers() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
         found[name] = (lambda name=name: Loss(getattr(nn, name)(), classes), (rows,))
     every = torch.zeros(4, 8, dtype=torch.long)
     found["MultiLabelMarginLoss"] = (lambda: Loss(nn.MultiLabelMarginLoss(), every), (rows,))
-    functions: dict[str, Callable[[Any], Any]] = {
+    functions = {
         "fft": lambda x: torch.fft.fft(x).abs(),
         "fft2": lambda x: torch.fft.fft2(x).abs(),
         "rfft and back": lambda x: torch.fft.irfft(torch.fft.rfft(x)),
@@ -242,7 +229,7 @@ LAYERS = layers()
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-def test_every_operator_of_a_layer_is_understood(training: bool) -> None:
+def test_every_operator_of_a_layer_is_understood(training):
     unknown = {}
     for name, (make, inputs) in LAYERS.items():
         graph = captured(make(), *inputs, training=training)
@@ -252,9 +239,9 @@ def test_every_operator_of_a_layer_is_understood(training: bool) -> None:
     assert unknown == {}
 
 
-def test_fourier_transforms_take_the_steps_of_fast_ones() -> None:
+def test_fourier_transforms_take_the_steps_of_fast_ones():
     class Transformed(nn.Module):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return torch.fft.fft(torch.complex(x, x)), torch.fft.rfft(x), torch.fft.fft2(x)
 
     graph = captured(Transformed(), torch.zeros(3, 16, 64))

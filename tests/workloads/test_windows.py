@@ -1,12 +1,9 @@
 """Ranges of operands against what operators really read: an element that is poisoned spoils exactly
 the results that depend on it."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,25 +13,10 @@ from tests.support.onnx_builder import constant, model, node
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.window import (
-    Box,
-    Window,
-    operand_box,
-    reshaped,
-    reshaped_boxes,
-    volume,
-    whole,
-)
+from loadmaster.workloads.window import Window, operand_box, reshaped, reshaped_boxes, volume, whole
 
 
-def model_of(
-    kind: str,
-    shapes: list[tuple[int, ...]],
-    constants: dict[int, np.ndarray],
-    attributes: dict,
-    opset: int = 17,
-) -> onnx.ModelProto:
+def model_of(kind, shapes, constants, attributes, opset=17):
     """One operator whose operands are inputs of the network, or constants."""
     names = [f"x{i}" for i in range(len(shapes) + len(constants))]
     free = [name for i, name in enumerate(names) if i not in constants]
@@ -48,11 +30,11 @@ def model_of(
     )
 
 
-def graph_of(proto: onnx.ModelProto) -> Graph:
+def graph_of(proto):
     return build_graph(proto, name="one", source="test", batch=None, dims={}, precision=None)
 
 
-def spoiled(proto: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
+def spoiled(proto, name, position):
     """Which results change when one element of an input does. Finite numbers, as the evaluator
     multiplies what it does not need by zero."""
     evaluator = ReferenceEvaluator(proto)
@@ -74,7 +56,7 @@ def spoiled(proto: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.
     return changed
 
 
-def inside(box: Box, position: tuple[int, ...]) -> bool:
+def inside(box, position):
     return all(first <= at < last for (first, last), at in zip(box, position, strict=True))
 
 
@@ -187,7 +169,7 @@ CASES = [
 )
 def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(
     kind, shapes, constants, attributes, exact
-) -> None:
+):
     """``exact``: along every dimension the first and last element of the range are really read."""
     check_ranges(kind, model_of(kind, shapes, constants, attributes), exact)
 
@@ -208,11 +190,11 @@ LATER_CASES = [
     LATER_CASES,
     ids=[f"{c[0]}{i}" for i, c in enumerate(LATER_CASES)],
 )
-def test_ranges_of_operators_of_later_opsets(kind, shapes, attributes) -> None:
+def test_ranges_of_operators_of_later_opsets(kind, shapes, attributes):
     check_ranges(kind, model_of(kind, shapes, {}, attributes, 23), exact=False)
 
 
-def check_ranges(kind: str, proto: onnx.ModelProto, exact: bool) -> None:
+def check_ranges(kind, proto, exact):
     graph = graph_of(proto)
     (op,) = [op for op in graph.ops if op.writes and op.writes[0].tensor == "y"]
     shape = graph.tensors["y"].shape
@@ -246,7 +228,7 @@ def check_ranges(kind: str, proto: onnx.ModelProto, exact: bool) -> None:
                     assert needed == tight, (axis, first)
 
 
-def resized(before: int, scale: float | None, after: int | None, attributes: dict) -> tuple:
+def resized(before, scale, after, attributes):
     """A case that resizes rows, by a scale or to a size."""
     none = np.zeros(0, np.float32)
     if scale is not None:
@@ -275,9 +257,7 @@ def resized(before: int, scale: float | None, after: int | None, attributes: dic
     ("before", "scale", "after"),
     [(4, 2.0, None), (9, 0.3, None), (12, None, 3), (5, None, 8), (6, None, 1)],
 )
-def test_resizing_reads_the_neighbours_of_every_position(
-    mode, coordinates, before, scale, after
-) -> None:
+def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, before, scale, after):
     for rounding in (
         ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
         if mode == "nearest"
@@ -298,7 +278,7 @@ def test_resizing_reads_the_neighbours_of_every_position(
         )
 
 
-def test_a_resized_range_is_as_long_as_its_neighbours_reach() -> None:
+def test_a_resized_range_is_as_long_as_its_neighbours_reach():
     """Twice as many rows by the nearest: two rows of the result need one, and by lines between
     neighbours at most three."""
     for mode, most in (("nearest", 1), ("linear", 3)):
@@ -312,9 +292,7 @@ def test_a_resized_range_is_as_long_as_its_neighbours_reach() -> None:
 
 
 @pytest.mark.parametrize(("opset", "axes"), [(11, (0,)), (13, (0, 2))])
-def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(
-    opset: int, axes: tuple[int, ...]
-) -> None:
+def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(opset, axes):
     """Against sums over the numbers that each definition normalises together; the reference
     evaluator knows the later one only."""
     graph = graph_of(model_of("Softmax", [(2, 3, 4)], {}, {"axis": 1}, opset))
@@ -333,9 +311,7 @@ SHAPES = st.sampled_from(
 
 @fuzz(300)
 @given(st.data())
-def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(
-    data: st.DataObject,
-) -> None:
+def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(data):
     """One box as many at once do, and as the verifier does."""
     shape, target = data.draw(SHAPES), data.draw(SHAPES)
     box = st.tuples(*(st.tuples(*[st.integers(0, extent)] * 2).map(sorted) for extent in shape))
@@ -354,7 +330,7 @@ def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensi
 
 @fuzz(200)
 @given(st.data())
-def test_ones_in_a_shape_change_nothing(data: st.DataObject) -> None:
+def test_ones_in_a_shape_change_nothing(data):
     """Runs of dimensions end where both sides have as many elements, also if a dimension of one
     element comes next."""
     shape, target = list(data.draw(SHAPES)), list(data.draw(SHAPES))
@@ -369,11 +345,11 @@ def test_ones_in_a_shape_change_nothing(data: st.DataObject) -> None:
     assert [one for one in found if one != (0, 1)] == [one for one in plain if one != (0, 1)]
 
 
-def test_shapes_without_elements_are_reshaped_to_nothing() -> None:
+def test_shapes_without_elements_are_reshaped_to_nothing():
     assert reshaped_boxes(
         np.array([[[0, 0], [0, 3]]], dtype=np.int64), (0, 3), (3, 0)
     ).tolist() == [[[0, 0], [0, 0]]]
 
 
-def test_a_window_that_needs_padding_only_is_empty() -> None:
+def test_a_window_that_needs_padding_only_is_empty():
     assert Window(0, 1, 1, -3, -3).of(((0, 2),), 5) == (0, 0)

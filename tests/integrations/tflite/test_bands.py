@@ -1,11 +1,8 @@
 """Networks in bands: the same bits from TFLM's interpreter, in the head that was foretold; and what
 is not right is found."""
 
-from __future__ import annotations
-
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +18,7 @@ from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
-from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
+from loadmaster.integrations.tflite.bands.regions import Chain, counts
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
 from loadmaster.integrations.tflite.bands.search import BandSearch
@@ -39,7 +36,7 @@ from tests.support.tflm import same_outputs
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
 
 
-def planned(data: bytes, chosen: list[Bands]) -> tuple[bytes, int]:
+def planned(data, chosen):
     """The file in bands with a plan, and its head."""
     banded, written = in_bands(parse_model(data), chosen)
     model = parse_model(banded)
@@ -48,12 +45,12 @@ def planned(data: bytes, chosen: list[Bands]) -> tuple[bytes, int]:
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
-def aligned_bands(data: bytes) -> list[Bands]:
+def aligned_bands(data):
     search = BandSearch(Chain(parse_model(data)))
     return [bands for edges in search.edges.values() for bands, _, _ in edges]
 
 
-def tried_in_bands(seed: int) -> bool | None:
+def tried_in_bands(seed):
     """Whether a random network in random bands, its operators in a random order and PADs folded as
     far as they can be, gives the same bits in the head that was foretold; None where it has no
     bands. The static check takes it."""
@@ -75,7 +72,7 @@ def tried_in_bands(seed: int) -> bool | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
+def test_random_networks_in_random_bands_give_the_same_bits(part):
     """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16 and
     float. ``LOADMASTER_FUZZ=20`` tries 2,000."""
     count = max(1, round(100 * FUZZ))
@@ -85,7 +82,7 @@ def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
 
 
 @pytest.mark.slow
-def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
+def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes():
     model = parse_model(FIXTURE.read_bytes())
     choices = list(BandSearch(Chain(model)).choices())
     assert len(choices) > 5
@@ -98,7 +95,7 @@ def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
 
 
 @pytest.mark.slow
-def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
+def test_an_arena_that_is_asked_for_is_met_with_the_least_work():
     small = shrink_model(FIXTURE, arena=46 * 1024)
     assert small.after is not None
     assert small.after.least is not None
@@ -113,11 +110,11 @@ def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
     right = Chain.bands
 
-    def early(chain: Chain, region: Region, count: int) -> Iterator[Bands]:
+    def early(chain, region, count):
         for bands in right(chain, region, count):
             if bands.starts[1]:
                 yield replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
@@ -131,7 +128,7 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_overlap_are_found_by_running(monkeypatch):
     entries = plan_entries
 
     def moved(found, offsets):
@@ -148,7 +145,7 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyP
         shrink_model(FIXTURE, extra_work=0.05)
 
 
-def test_what_cannot_run_in_bands_says_why(tmp_path: Path) -> None:
+def test_what_cannot_run_in_bands_says_why(tmp_path):
     model = Model()
     net = model.subgraph()
     one = net.input((1, 4, 4, 8))
@@ -171,7 +168,7 @@ def test_what_cannot_run_in_bands_says_why(tmp_path: Path) -> None:
         shrink_model(path, arena=64)
 
 
-def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole() -> None:
+def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
     """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2 needs
     slices that begin at even rows."""
     rule = RowRule(stride=1, taps=3, same=True)
@@ -183,7 +180,7 @@ def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole() -
     assert halving.applied(Slice(2, 4, 2, 6), 8) == Slice(1, 2, 1, 2)
 
 
-def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
+def test_bands_are_as_high_as_one_another_and_cover_the_result():
     for seed in range(40):
         chain = Chain(parse_model(convolutional(seed)))
         for region in chain.regions():
@@ -201,7 +198,7 @@ def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
                         assert top + bands.rows <= made.last
 
 
-def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
+def made_by(chain, bands, band):
     """What a band makes, operator by operator."""
     region, start = bands.region, bands.starts[band]
     here = {region.source: Slice(start, bands.height, start, start + bands.height)}
@@ -228,7 +225,7 @@ def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
 
 
 @pytest.mark.parametrize("seed", [12, 36, 60, 89])
-def test_no_simple_strategy_packs_bands_lower_than_auto(seed: int) -> None:
+def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
     """Rows that are freed one by one leave windows in which the exact search proves nothing."""
     front = front_of(convolutional(seed))
     for choice in front.choices[1:]:
@@ -238,7 +235,7 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed: int) -> None:
             assert lm.allocate(problem, strategy=strategy).peak >= peak
 
 
-def test_rows_that_a_pad_spoils_are_dropped_before_a_stride() -> None:
+def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
     net = (model := Model()).subgraph()
     value = net.input((1, 16, 4, 4))
@@ -261,13 +258,13 @@ def test_rows_that_a_pad_spoils_are_dropped_before_a_stride() -> None:
 
 
 @pytest.mark.slow
-def test_the_network_in_bands_is_read_by_every_command(tmp_path: Path) -> None:
+def test_the_network_in_bands_is_read_by_every_command(tmp_path):
     path = tmp_path / "small.tflite"
     path.write_bytes(shrink_model(FIXTURE, extra_work=0.05).data)
     assert lm.load(path).ops
 
 
-def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Path) -> None:
+def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     """Three branches that each make much of little and little of much, written breadth first: any
     other order is tried."""
     model = Model()
@@ -291,7 +288,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Pa
     assert found is not None
     assert found.exact
 
-    def load(order: tuple[int, ...]) -> int:
+    def load(order):
         return max(BandSearch(Chain(parse_model(in_order(parse_model(old), order, {})))).load)
 
     valid = [
@@ -310,7 +307,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Pa
     assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
 
 
-def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon() -> None:
+def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
     """Eighty branches, each of which begins with what is large: there are 2^80 sets of operators."""
     model = Model()
     net = model.subgraph()
@@ -327,7 +324,7 @@ def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon() -> No
     assert found.load <= max(BandSearch(Chain(parse_model(model.bytes()))).load)
 
 
-def test_padding_is_left_out_where_a_convolution_pads_as_much() -> None:
+def test_padding_is_left_out_where_a_convolution_pads_as_much():
     for pads, folded in (
         ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),
         ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),

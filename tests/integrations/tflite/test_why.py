@@ -1,7 +1,5 @@
 """Why an arena is as large as it is: peaks by operator, and remedies that were tried."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, arena_
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
 
 
-def test_the_peak_is_named_by_its_operator_and_its_tensors() -> None:
+def test_the_peak_is_named_by_its_operator_and_its_tensors():
     reasons = arena_reasons(FIXTURE)
     tensors = (AliveTensor("t9", 36864), AliveTensor("t6", 18432))
     assert reasons.peaks[0] == OperatorPeak("operator 2 (CONV_2D)", 55296, tensors)
@@ -23,7 +21,7 @@ def test_the_peak_is_named_by_its_operator_and_its_tensors() -> None:
     assert reasons.no_bands is None
 
 
-def test_remedies_are_what_planning_with_them_gives() -> None:
+def test_remedies_are_what_planning_with_them_gives():
     reasons = arena_reasons(FIXTURE)
     found = {each.option: each for each in reasons.remedies}
     in_place = export_model(FIXTURE, scratch="none", in_place="reference")
@@ -35,11 +33,11 @@ def test_remedies_are_what_planning_with_them_gives() -> None:
     assert five.head == banded(reasons.front, choice).plan.head == 36864
 
 
-def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_path: Path) -> None:
+def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_path):
     """Strides, PAD, odd sizes and a pool over all that is left; what depends on the size is not
     tried."""
 
-    def network(rows: int, columns: int, *, flat: bool = False) -> Path:
+    def network(rows, columns, *, flat=False):
         net = (model := Model()).subgraph()
         value, sides = net.input((1, rows, columns, 4)), (rows, columns)
         for stride, width in ((2, 8), (1, 16)):
@@ -71,7 +69,7 @@ def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_pat
     assert not [each for each in reasons.remedies if each.what.startswith("an input")]
 
 
-def test_another_order_is_tried(tmp_path: Path) -> None:
+def test_another_order_is_tried(tmp_path):
     """Branches that make much and keep little, written breadth first."""
     model = Model()
     net = model.subgraph()
@@ -91,7 +89,7 @@ def test_another_order_is_tried(tmp_path: Path) -> None:
     assert order.head < reasons.head_before == reasons.peaks[0].bytes
 
 
-def test_a_file_that_cannot_be_rewritten_says_why(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_rewritten_says_why(tmp_path):
     path = tmp_path / "net.tflite"
     for kind, note, text in (
         ("CUSTOM:ethos-u", False, "operator 0 (CUSTOM:ethos-u) is not one of TFLM's"),
