@@ -50,7 +50,7 @@ def test_wrong_types_are_refused_and_never_escape(wrong):
 def test_seeds_beyond_64_bits_are_refused(seed):
     for function, given in ((lm.plan, ([], "edge-npu")), (lm.map_jobs, (analysis(), 1e9))):
         with pytest.raises(LoadmasterError, match=rf"^seed is {seed}: give a whole number from 0"):
-            function(*given, seed=seed)  # type: ignore[operator]
+            function(*given, seed=seed)
 
 
 def test_messages_say_what_to_pass():
@@ -58,9 +58,9 @@ def test_messages_say_what_to_pass():
         PlanError,
         match=r"^plan: target is 5, of type int: give a Target, from loadmaster\.target or text",
     ):
-        lm.plan([], 5)  # type: ignore[arg-type]
+        lm.plan([], 5)
     with pytest.raises(MappingError, match=r"bandwidth is '16 GB/s', of type str: give a number"):
-        lm.map_jobs(analysis(), "16 GB/s")  # type: ignore[arg-type]
+        lm.map_jobs(analysis(), "16 GB/s")
 
 
 def test_a_target_may_be_given_by_its_name():

@@ -32,7 +32,7 @@ def test_pictures_are_those_of_todays_pages(tmp_path, monkeypatch):
     """Their figures are kept beside them by the scripts that take them."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
     gallery = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
-    from picture import FIGURES, figures_of  # type: ignore[import-not-found]
+    from picture import FIGURES, figures_of
 
     kept = json.loads(FIGURES.read_text())
     for picture in gallery["PICTURES"]:

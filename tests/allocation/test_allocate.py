@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import columns, lowest_peak, orderly, records
+from tests.support.problems import buffers_of, columns, lowest_peak, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.answer import EXHAUSTED, Load
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_answer(name):
 
 
 def test_every_strategy_honours_in_place_pairs():
-    buffers = [lm.Buffer("a", 0, 9, 4), lm.Buffer("b", 0, 9, 4)]
+    buffers = buffers_of("a 0 9 4, b 0 9 4")
     for strategy, peak in (("exact", 4), ("telamalloc", 4), ("greedy", 8)):
         assert lm.allocate(buffers, strategy=strategy, in_place=[(0, 1)]).peak == peak
     with pytest.raises(AllocationError, match=r"no strategy 'best': did you mean best-fit"):

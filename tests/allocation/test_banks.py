@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import every_offset, orderly, records
+from tests.support.problems import buffers_of, every_offset, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove
@@ -162,7 +162,7 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case):
 
 
 def three():
-    return [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 6, 3), lm.Buffer("c", 5, 9, 8)]
+    return buffers_of("a 0 4 6, b 2 6 3, c 5 9 8")
 
 
 def test_accesses_costs_preferences_and_pins_decide():
@@ -180,10 +180,7 @@ def test_accesses_costs_preferences_and_pins_decide():
 
 
 def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
-    pinned = [
-        lm.Buffer("p", 0, 4, 6, memory="sram", offset=0),
-        lm.Buffer("q", 0, 4, 6, memory="dram", offset=0),
-    ]
+    pinned = buffers_of("p 0 4 6 memory=sram offset=0, q 0 4 6 memory=dram offset=0")
     assert lm.allocate_banks([*pinned, *three()], [SRAM, DRAM], aliases=((2, 4),)).offsets[
         :2
     ].tolist() == [0, 0]
@@ -195,7 +192,7 @@ def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
 
 
 def test_what_is_pinned_is_packed_before_others():
-    buffers = [lm.Buffer("b3", 1, 4, 6), lm.Buffer("b5", 1, 2, 2, memory="m1", offset=7)]
+    buffers = buffers_of("b3 1 4 6, b5 1 2 2 memory=m1 offset=7")
     banks = [lm.Bank("m0", 4), lm.Bank("m1", 9, reserved=((1, 2),))]
     assert lm.allocate_banks(buffers, banks).status == "infeasible"
     answer = lm.allocate_banks(buffers, [*banks, DRAM])
@@ -212,7 +209,7 @@ def test_aliases_without_bytes_share_a_memory():
 
 
 def test_what_fits_nowhere_says_why():
-    answer = lm.allocate_banks([lm.Buffer("a", 0, 4, 60, memory="sram")], [SRAM, DRAM])
+    answer = lm.allocate_banks(buffers_of("a 0 4 60 memory=sram"), [SRAM, DRAM])
     assert (answer.status, answer.memory) == ("infeasible", None)
     assert answer.reason.required == 60
     both = lm.allocate_banks(three(), [lm.Bank("x", 4), lm.Bank("y", 7)])
@@ -260,9 +257,7 @@ def test_a_time_limit_of_nothing_still_gives_a_packing():
 
 def test_nothing_at_all_costs_nothing():
     assert lm.allocate_banks([], [SRAM]).status == "optimal"
-    answer = lm.allocate_banks(
-        [lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)]
-    )
+    answer = lm.allocate_banks(buffers_of("empty 3 3 50, nothing 0 9 0"), [lm.Bank("none", 0)])
     assert (answer.status, answer.cost, answer.memory) == ("optimal", 0, ("none", "none"))
 
 
@@ -307,7 +302,7 @@ def test_the_verifier_keeps_aliases_together():
         (three(), [lm.Bank("m", 1.5)], "capacity is 1.5"),
         (three(), [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
         (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
-        ([lm.Buffer("a", 0, 1, 1, memory="l2")], [SRAM], "'a': memory 'l2' does not exist"),
+        (buffers_of("a 0 1 1 memory=l2"), [SRAM], "'a': memory 'l2' does not exist"),
         ([lm.Buffer("a", 0, 1, 1, prefers=("l2",))], [SRAM], "'a': memory 'l2' does not exist"),
         (
             [lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")],
@@ -315,14 +310,14 @@ def test_the_verifier_keeps_aliases_together():
             "'sram' is not among those it prefers",
         ),
         ([lm.Buffer("a", 0, 1, 1, prefers=("sram", "sram"))], [SRAM], "names a memory twice"),
-        ([lm.Buffer("a", 0, 1, 1, accesses=-1)], [SRAM], "accesses has -1"),
+        (buffers_of("a 0 1 1 accesses=-1"), [SRAM], "accesses has -1"),
         (
             [lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))],
             [SRAM],
             "prefers has 4611686018427387904",
         ),
         ([lm.Buffer("a", 0, 1, 2**40, accesses=2**40)], [SRAM, DRAM], "2\\^62 or more"),
-        ([lm.Buffer("a", 0, 1, 1, offset=0)], [SRAM, DRAM], "offset is pinned, but not the memory"),
+        (buffers_of("a 0 1 1 offset=0"), [SRAM, DRAM], "offset is pinned, but not the memory"),
     ],
 )
 def test_malformed_memories_are_refused_by_name(buffers, banks, words):
@@ -332,7 +327,7 @@ def test_malformed_memories_are_refused_by_name(buffers, banks, words):
 
 def test_one_memory_does_not_do_for_buffers_that_name_several():
     with pytest.raises(AllocationError, match="say what memories there are"):
-        lm.allocate([lm.Buffer("a", 0, 1, 1, memory="sram")])
+        lm.allocate(buffers_of("a 0 1 1 memory=sram"))
     with pytest.raises(AllocationError, match="cost: give whole numbers"):
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, 1]])
     with pytest.raises(AllocationError, match="must share a memory"):
@@ -340,11 +335,7 @@ def test_one_memory_does_not_do_for_buffers_that_name_several():
 
 
 def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance():
-    buffers = [
-        lm.Buffer("whole", 2, 5, 96),
-        lm.Buffer("part", 0, 2, 30),
-        lm.Buffer("other", 0, 5, 64),
-    ]
+    buffers = buffers_of("whole 2 5 96, part 0 2 30, other 0 5 64")
     banks = [lm.Bank("sram", 128, alignment=64), lm.Bank("dram", alignment=64)]
     wanted = {"aliases": ((0, (1, 33)),)}
     answer = lm.allocate_banks(buffers, banks, **wanted)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from tests.support.fuzzing import fuzz
-from tests.support.problems import records
+from tests.support.problems import buffers_of, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers, read_solution
@@ -109,7 +109,7 @@ def test_errors_name_line_and_column(text, words):
 
 
 def test_a_solution_is_read_apart_from_its_offsets(tmp_path):
-    problem = problem_of([lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 6, 8)])
+    problem = problem_of(buffers_of("a 0 4 8, b 2 6 8"))
     file = lm.write_buffers(tmp_path / "out.csv", problem, np.array([0, 4]))
     read, offsets = read_solution(file)
     assert offsets.tolist() == [0, 4]
@@ -119,7 +119,7 @@ def test_a_solution_is_read_apart_from_its_offsets(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path):
-    problem = problem_of([lm.Buffer("a", 0, 4, 8)])
+    problem = problem_of(buffers_of("a 0 4 8"))
     with pytest.raises(OutputError, match="gone"):
         lm.write_buffers(tmp_path / "gone" / "out.csv", problem)
     assert list(tmp_path.iterdir()) == []
@@ -134,12 +134,7 @@ def test_numbers_of_thousands_of_digits_are_refused(row):
 
 
 def test_aliases_are_written_and_read_again():
-    buffers = [
-        lm.Buffer("whole", 3, 5, 96),
-        lm.Buffer("first", 0, 3, 64),
-        lm.Buffer("second", 2, 3, 32),
-        lm.Buffer("other", 0, 2, 32),
-    ]
+    buffers = buffers_of("whole 3 5 96, first 0 3 64, second 2 3 32, other 0 2 32")
     problem = problem_of(buffers, aliases=((0, 1, (2, 64)),))
     text = format_buffers(problem)
     assert text.splitlines()[0] == "id,lower,upper,size,alias,shift"

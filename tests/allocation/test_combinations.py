@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import combined, every_offset, orderly, rectangles
+from tests.support.problems import buffers_of, combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
@@ -149,11 +149,7 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name, case):
 
 
 def test_pairs_that_are_pinned_to_one_address_share_it():
-    buffers = [
-        lm.Buffer("a", 0, 4, 4, offset=0),
-        lm.Buffer("b", 3, 8, 6, offset=0),
-        lm.Buffer("c", 0, 8, 4),
-    ]
+    buffers = buffers_of("a 0 4 4 offset=0, b 3 8 6 offset=0, c 0 8 4")
     answer = lm.allocate(buffers, in_place=[(0, 1)])
     assert (answer.status, answer.peak) == ("optimal", 10)
     with pytest.raises(AllocationError, match="pinned to 0: they overlap at instant 3"):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.problems import buffers_of
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Infeasibility, Load
@@ -18,7 +19,7 @@ from loadmaster.core.errors import AllocationError
 
 
 def three():
-    return [lm.Buffer("a", 0, 4, 10), lm.Buffer("b", 2, 6, 10), lm.Buffer("c", 5, 9, 10)]
+    return buffers_of("a 0 4 10, b 2 6 10, c 5 9 10")
 
 
 def holds(buffers, answer, **demands):
@@ -32,7 +33,7 @@ def test_ranges_beyond_the_packing_cost_nothing():
     tight = lm.allocate(three(), 25, reserved=((15, 40),))
     assert tight.status == "infeasible"
     with pytest.raises(AllocationError, match="touches the reserved range 3-9"):
-        lm.allocate([lm.Buffer("a", 0, 4, 5, offset=0)], reserved=((3, 9),))
+        lm.allocate(buffers_of("a 0 4 5 offset=0"), reserved=((3, 9),))
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.data())
@@ -54,7 +55,7 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes, data):
 
 
 def test_alignment_applies_to_all_and_is_named_as_the_reason():
-    buffers = [lm.Buffer("a", 0, 4, 5), lm.Buffer("b", 0, 4, 5)]
+    buffers = buffers_of("a 0 4 5, b 0 4 5")
     answer = lm.allocate(buffers, 12, alignment=8)
     assert answer.status == "infeasible"
     assert isinstance(answer.certificate, Infeasibility)
@@ -64,7 +65,7 @@ def test_alignment_applies_to_all_and_is_named_as_the_reason():
 
 
 def test_pins_are_kept_and_named_as_the_reason():
-    buffers = [lm.Buffer("a", 0, 4, 5, offset=3), lm.Buffer("b", 0, 4, 5)]
+    buffers = buffers_of("a 0 4 5 offset=3, b 0 4 5")
     assert lm.allocate(buffers).offsets.tolist() == [3, 8]
     reason = lm.allocate(buffers, 10).certificate
     assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == (
@@ -77,11 +78,7 @@ def test_pins_are_kept_and_named_as_the_reason():
 
 
 def test_load_names_the_instant_and_no_more_buffers_than_it_takes():
-    buffers = [
-        lm.Buffer("small", 0, 9, 1),
-        lm.Buffer("big", 2, 5, 60),
-        lm.Buffer("other", 4, 9, 50),
-    ]
+    buffers = buffers_of("small 0 9 1, big 2 5 60, other 4 9 50")
     answer = lm.allocate(buffers, 100)
     reason = answer.certificate
     assert (reason.kind, reason.instant, reason.required, reason.buffers) == (
@@ -94,27 +91,27 @@ def test_load_names_the_instant_and_no_more_buffers_than_it_takes():
 
 
 def test_a_hint_is_a_start_and_binds_nobody():
-    buffers = [lm.Buffer("a", 0, 4, 5, hint=100), lm.Buffer("b", 0, 4, 5, hint=0)]
+    buffers = buffers_of("a 0 4 5 hint=100, b 0 4 5 hint=0")
     assert lm.allocate(buffers).peak == 10
 
 
 @pytest.mark.parametrize(
     ("buffers", "words"),
     [
-        ([lm.Buffer("x", 0, 1, 1), lm.Buffer("x", 0, 1, 1)], "'x': id is taken already"),
-        ([lm.Buffer("x", 5, 1, 1)], "'x': upper is 1, before lower"),
-        ([lm.Buffer("x", -1, 1, 1)], "'x': lower is -1"),
-        ([lm.Buffer("x", 0, 1, -1)], "'x': size is -1"),
+        (buffers_of("x 0 1 1, x 0 1 1"), "'x': id is taken already"),
+        (buffers_of("x 5 1 1"), "'x': upper is 1, before lower"),
+        (buffers_of("x -1 1 1"), "'x': lower is -1"),
+        (buffers_of("x 0 1 -1"), "'x': size is -1"),
         ([lm.Buffer("x", 0, 1, 1.5)], "size is 1.5: write a whole number"),
         ([lm.Buffer("x", 0, 1, float("nan"))], "size is nan"),
         ([lm.Buffer("x", 0, 1, 2**62)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**70)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
-        ([lm.Buffer("x", 0, 1, 1, alignment=0)], "'x': alignment is 0"),
-        ([lm.Buffer("x", 0, 1, 1, alignment=4, offset=2)], "'x': offset is 2, not a multiple"),
-        ([lm.Buffer("x", 0, 1, 1, offset=-5)], "'x': offset is -5"),
+        (buffers_of("x 0 1 1 alignment=0"), "'x': alignment is 0"),
+        (buffers_of("x 0 1 1 alignment=4 offset=2"), "'x': offset is 2, not a multiple"),
+        (buffers_of("x 0 1 1 offset=-5"), "'x': offset is -5"),
         (
-            [lm.Buffer("x", 0, 2, 4, offset=0), lm.Buffer("y", 1, 2, 4, offset=3)],
+            buffers_of("x 0 2 4 offset=0, y 1 2 4 offset=3"),
             "'y': offset is 3, and buffer 'x' is pinned to 0",
         ),
         (
@@ -136,14 +133,7 @@ def test_malformed_problems_are_refused_by_name(buffers, words):
 def test_nothing_and_what_takes_no_space_need_no_bytes():
     assert lm.allocate([]).peak == 0
     assert lm.allocate(([], [], [])).status == "optimal"
-    answer = lm.allocate(
-        [
-            lm.Buffer("empty", 3, 3, 50),
-            lm.Buffer("nothing", 0, 9, 0),
-            lm.Buffer("pinned", 4, 4, 9, offset=64),
-        ],
-        0,
-    )
+    answer = lm.allocate(buffers_of("empty 3 3 50, nothing 0 9 0, pinned 4 4 9 offset=64"), 0)
     assert answer.status == "optimal"
     assert answer.peak == 0
     assert answer.offsets.tolist() == [0, 0, 64]
@@ -215,12 +205,7 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies():
 
 def test_an_alias_at_an_offset_keeps_its_distance():
     """Two parts of a concatenation are written one after the other, and read as a whole."""
-    buffers = [
-        lm.Buffer("first", 0, 3, 64),
-        lm.Buffer("second", 2, 3, 32),
-        lm.Buffer("whole", 3, 5, 96),
-        lm.Buffer("other", 0, 2, 32),
-    ]
+    buffers = buffers_of("first 0 3 64, second 2 3 32, whole 3 5 96, other 0 2 32")
     wanted = {"aliases": ((2, (0, 0), (1, 64)),)}
     answer = lm.allocate(buffers, **wanted)
     holds(buffers, answer, **wanted)
@@ -234,11 +219,7 @@ def test_an_alias_at_an_offset_keeps_its_distance():
 
 
 def test_aliases_suit_the_alignments_of_all_members():
-    buffers = [
-        lm.Buffer("a", 0, 4, 40, alignment=16),
-        lm.Buffer("b", 0, 4, 8, alignment=16),
-        lm.Buffer("c", 0, 4, 3),
-    ]
+    buffers = buffers_of("a 0 4 40 alignment=16, b 0 4 8 alignment=16, c 0 4 3")
     answer = lm.allocate(buffers, aliases=((0, (1, 32)), (2,)))
     assert answer.offsets.tolist() == [0, 32, 40]
     with pytest.raises(
@@ -246,11 +227,7 @@ def test_aliases_suit_the_alignments_of_all_members():
         match=r"no address suits the alignments of 'a', 'b', which lie at \[0, 24\]",
     ):
         lm.allocate(buffers, aliases=((0, (1, 24)),))
-    odd = [
-        lm.Buffer("a", 0, 4, 4, alignment=1),
-        lm.Buffer("b", 0, 4, 4, alignment=8),
-        lm.Buffer("low", 0, 4, 4),
-    ]
+    odd = buffers_of("a 0 4 4 alignment=1, b 0 4 4 alignment=8, low 0 4 4")
     answer = lm.allocate(odd, aliases=((0, (1, 4)),))
     assert (answer.offsets.tolist(), answer.peak) == ([4, 8, 0], 12)
     # An alignment for all is one of the group's address, not of what lies within the group.
@@ -261,11 +238,7 @@ def test_aliases_suit_the_alignments_of_all_members():
 
 
 def test_pins_of_aliases_at_an_offset_agree():
-    pinned = [
-        lm.Buffer("a", 0, 4, 40),
-        lm.Buffer("b", 0, 4, 8, offset=48),
-        lm.Buffer("c", 0, 4, 16),
-    ]
+    pinned = buffers_of("a 0 4 40, b 0 4 8 offset=48, c 0 4 16")
     assert lm.allocate(pinned, aliases=((0, (1, 32)),)).offsets.tolist() == [16, 48, 0]
     with pytest.raises(AllocationError, match="'a', 'b' would begin at -16"):
         lm.allocate(pinned, aliases=((0, (1, 64)),))
@@ -273,7 +246,7 @@ def test_pins_of_aliases_at_an_offset_agree():
 
 def test_an_in_place_pair_may_have_a_shift():
     """An input is written where a concatenation will hold it."""
-    buffers = [lm.Buffer("x", 0, 3, 32), lm.Buffer("y", 0, 3, 64), lm.Buffer("both", 2, 5, 96)]
+    buffers = buffers_of("x 0 3 32, y 0 3 64, both 2 5 96")
     answer = lm.allocate(buffers, in_place=[(2, 0), (2, 1, 32)])
     assert (answer.status, answer.peak, answer.offsets.tolist()) == ("optimal", 96, [0, 32, 0])
     holds(buffers, answer, in_place=[(2, 0), (2, 1, 32)])
@@ -327,7 +300,7 @@ def test_what_is_absent_throughout_takes_no_space(strategy):
 
 
 def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_not_found():
-    buffers = [lm.Buffer("a", 0, 2, 2), lm.Buffer("b", 1, 4, 3), lm.Buffer("c", 3, 5, 5)]
+    buffers = buffers_of("a 0 2 2, b 1 4 3, c 3 5 5")
     answer = lm.allocate(buffers, 9, strategy="best-fit", reserved=((8, 20),))
     assert (answer.status, answer.lower_bound) == ("unknown", 8)
     assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
@@ -336,12 +309,7 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
 def test_buffers_that_may_share_are_no_reason_together():
     """Two that may share are too much beside a reserved byte, and not by themselves; with a third
     they are."""
-    buffers = [
-        lm.Buffer("old", 0, 2, 4),
-        lm.Buffer("new", 1, 3, 4),
-        lm.Buffer("small", 1, 2, 1),
-        lm.Buffer("other", 1, 2, 3),
-    ]
+    buffers = buffers_of("old 0 2 4, new 1 3 4, small 1 2 1, other 1 2 3")
     reason = lm.allocate(buffers[:2], 4, reserved=[(0, 1)], in_place=[(0, 1)]).certificate
     assert (reason.kind, reason.buffers) == ("reserved ranges", ("old", "(reserved 0-1)"))
     answer = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)])

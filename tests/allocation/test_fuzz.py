@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import combined, records
+from tests.support.problems import buffers_of, combined, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -142,7 +142,7 @@ def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content):
 )
 def test_malformed_demands_are_refused_by_name(wanted, words):
     with pytest.raises(AllocationError, match=words):
-        lm.allocate([lm.Buffer("a", 0, 4, 4), lm.Buffer("b", 0, 4, 4)], **wanted)
+        lm.allocate(buffers_of("a 0 4 4, b 0 4 4"), **wanted)
 
 
 def test_identical_buffers_by_the_hundred_thousand_are_stacked():

@@ -144,7 +144,7 @@ def test_what_is_too_large_is_left_out(graph, times, tmp_path, monkeypatch):
         op.name
         for op in graph.ops
         if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19
-    ]  # type: ignore[union-attr]
+    ]
     assert set(done.too_large) == {op.name for op in graph.ops if op.op_class != "view"} - set(fits)
 
 
@@ -163,7 +163,6 @@ def test_measurements_become_tables(graph, times):
         found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
     ):
         case = case_of(graph, op)
-        assert case is not None
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in kernel.operands]
         for mask in range(2 ** len(names)):
@@ -251,7 +250,6 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
 
 
 def _slowed(memory):
-    assert memory is not None
     return replace(
         memory,
         read_bandwidth=memory.read_bandwidth / 10,

@@ -239,7 +239,6 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "searching\n"
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=600)

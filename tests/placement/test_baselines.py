@@ -96,7 +96,6 @@ def test_first_touch_reuses_memory_and_never_moves():
     sequence = training(4, in_place=True, bandwidth=8.0)
     result = baseline("first-touch", sequence, np.full(len(sequence.kernels), 16))
     assert result.moved_bytes == 0
-    assert result.placement is not None
     assert {stay.tensor for stay in result.placement.stays} == {0, 1}
 
 

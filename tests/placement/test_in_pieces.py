@@ -135,7 +135,7 @@ def test_pieces_hold_and_their_bound_holds_for_whole_tensors(seed, mode, share, 
 def broken(**changes):
     division = divide(one_operand(), [[50]])
     assert list(broken_division_rules(division)) == []
-    return {message for _, message in broken_division_rules(replace(division, **changes))}  # type: ignore[arg-type]
+    return {message for _, message in broken_division_rules(replace(division, **changes))}
 
 
 def test_divisions_that_do_not_hold_are_found():

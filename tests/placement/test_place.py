@@ -112,7 +112,7 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
 )
 def test_arguments_that_make_no_sense_are_refused_by_name(options, words):
     with pytest.raises(PlacementError) as caught:
-        place(step(), 100, **options)  # type: ignore[arg-type]
+        place(step(), 100, **options)
     assert all(word in str(caught.value) for word in words)
 
 

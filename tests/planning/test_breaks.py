@@ -86,7 +86,6 @@ def owning(first, last):
     return edit(AGAIN, "jobs", named(OWNER.name), owns=rows)
 
 
-assert SHARED.target.fast is not None
 WIDER = SHARED.target.with_memory(1, read_bandwidth=2 * SHARED.target.fast.read_bandwidth)
 STREAMED = next(each for each in SHARED.transfers if each.job)
 FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -62,11 +62,7 @@ def contest_of(planners):
     )
     interrupts = Interrupts()
     return CutSelection(
-        candidates,
-        lambda candidate: cast("Any", offered[candidate.name]),
-        interrupts,
-        NO_DEADLINE,
-        no_progress,
+        candidates, lambda candidate: offered[candidate.name], interrupts, NO_DEADLINE, no_progress
     )
 
 
@@ -84,13 +80,13 @@ def test_plans_are_compared_with_tilings_of_their_own():
 
 def test_what_seems_worse_is_not_planned_in_full():
     whole, good, hopeless = Planner(500, 500), Planner(60, 60), Planner(300, 1)
-    assert contest_of([whole, good, hopeless]).best()[0] is cast("Any", good)
+    assert contest_of([whole, good, hopeless]).best()[0] is good
 
 
 def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried():
     large, small = Planner(10, 10, cut_selection.MOST_SCREENED), Planner(60, 60)
     found = contest_of([Planner(500, 500), large, small])
-    assert found.best()[0] is cast("Any", small)
+    assert found.best()[0] is small
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
     )
@@ -111,13 +107,13 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):
             Planner(60, 60, cut_selection.MOST_BESIDE, large=True),
         )
         found = contest_of([whole, large])
-        assert found.best()[0] is cast("Any", large if seems > 60 else whole)
+        assert found.best()[0] is large if seems > 60 else whole
         assert (found.full, len(planned)) == (True, expected)
 
 
 def test_large_pieces_are_bounded_too():
     whole, large = Planner(500, 500), Planner(60, 60, 100_000, large=True)
-    assert contest_of([whole, large]).best()[0] is cast("Any", whole)
+    assert contest_of([whole, large]).best()[0] is whole
 
 
 def test_a_contest_that_whole_operators_fill_says_so():
@@ -132,9 +128,7 @@ def test_a_contest_that_whole_operators_fill_says_so():
 def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends, chosen):
     whole, bands, tiles = (Planner(500, 500), Planner(80, 80), Planner(60, ends, tiled=True))
     worse = Planner(90, 1, tiled=True)
-    assert contest_of([whole, bands, tiles, worse]).best()[0] is cast(
-        "Any", tiles if chosen else bands
-    )
+    assert contest_of([whole, bands, tiles, worse]).best()[0] is tiles if chosen else bands
 
 
 def test_tiles_leave_the_pieces_of_others_alone():
@@ -144,7 +138,7 @@ def test_tiles_leave_the_pieces_of_others_alone():
     )
     further = Planner(50, 50, 1, tiled=True)
     found = contest_of([Planner(500, 500), bands, tiles, further])
-    assert found.best()[0] is cast("Any", tiles)
+    assert found.best()[0] is tiles
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
     )

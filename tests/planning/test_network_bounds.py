@@ -8,7 +8,7 @@ import onnx
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constant, info, model
+from tests.support.onnx_builder import absent, constant, constants, info, model
 from tests.support.tiny_plans import (
     best_makespan,
     every_cut,
@@ -206,7 +206,7 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
         ]
     nodes += ["m = ReduceMean<axes=[0], keepdims=0>(x4)", "t = Transpose<perm=[1,0]>(own)"]
     weights = [absent("table", (4096, 16)), absent("w", (1, 64, 16)), absent("r", (1, 64, 16))]
-    weights += [absent("own", (4096, 16)), constant("steps", [256, 1, 16])]
+    weights += [absent("own", (4096, 16)), *constants(steps=[256, 1, 16])]
     inputs = [info("rows", (256,), onnx.TensorProto.INT64)]
 
     def picoseconds(last):

@@ -4,14 +4,14 @@ the plan says so and holds."""
 import numpy as np
 import pytest
 from onnx import TensorProto
-from tests.support.onnx_builder import constant, info, model, save
-from tests.support.tflite_models import Model, b, i
+from tests.support.onnx_builder import constant, constants, info, model, save
+from tests.support.tflite_models import Model
 
 import loadmaster as lm
 
 PRECISIONS = ["fp32", "fp16", "int8"]
 WEIGHTS = [
-    constant("s", 0.1, "float32"),
+    *constants(s=0.1),
     constant("z", 0, "int8"),
     constant("w", np.zeros((16, 8, 3, 3)), "int8"),
 ]
@@ -38,12 +38,10 @@ def tflite(folder):
     made = Model()
     main = made.subgraph()
     x = main.input((1, 16, 16, 8), "int8", name="x")
-    weight = main.tensor((16, 3, 3, 8), "int8", np.ones((16, 3, 3, 8)))
-    options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+    weight = main.tensor((16, 3, 3, 8), "int8", 1)
+    options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
     main.outputs = [main.out("CONV_2D", [x, weight], (1, 14, 14, 16), options, dtype="int8")]
-    path = folder / "net.tflite"
-    path.write_bytes(made.bytes())
-    return path
+    return made.save(folder)
 
 
 def planned(graphs):
@@ -73,7 +71,7 @@ def test_networks_of_both_kinds_are_planned_together(tmp_path):
 def test_the_precision_is_that_of_the_arithmetic(tmp_path):
     """A floating-point operand that is quantised at run time comes first, and weights decide."""
     product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
-    weights = [constant("w", np.zeros((64, 64)), "int8"), constant("s", 0.1, "float32")]
+    weights = [constant("w", np.zeros((64, 64)), "int8"), *constants(s=0.1)]
     proto = model([product], [info("x", (4, 64), TensorProto.FLOAT)], ["y"], weights)
     graph = lm.load(save(tmp_path, proto))
     assert graph.precision == planned([graph]).networks[0].precision == "int8"

@@ -42,9 +42,9 @@ def test_some_pieces_need_nothing_behind_the_piece_that_they_wait_for():
     each end."""
     choice, _ = choice_of(convolutions(rows=28, channels=24, strides=(1, 1), skip=False), unlike(4))
     network = choice.networks[0]
-    rows = Grid(network.forms[0].shape, ((1,), (24,), (7, 14, 21, 28), (28,)))  # type: ignore[union-attr]
+    rows = Grid(network.forms[0].shape, ((1,), (24,), (7, 14, 21, 28), (28,)))
     (option,) = costed_grids(network.graph, network.fused, network.forms, [(0, rows)], unlike(4))
-    network.options[0].append(option)  # type: ignore[attr-defined]
+    network.options[0].append(option)
     finer = refined(CutChoice([network], unlike(4)), (len(network.options[0]) - 1, 0), unlike(4))
     ends = [
         option.cut.ends[2]

@@ -45,7 +45,7 @@ class Here(Executor):
     def __init__(self):
         self.count = 0
 
-    def submit(self, function, /, *arguments, **keywords):  # type: ignore[no-untyped-def]
+    def submit(self, function, /, *arguments, **keywords):
         future = Future()
         self.count += 1
         future.set_result(function(*arguments, **keywords))
@@ -317,7 +317,7 @@ def test_processes_and_threads_give_the_same_points():
         assert sweep(*arguments, executor=threads, **OPTIONS) == there
 
 
-def point(size, makespan, energy=1.0, **more):  # type: ignore[no-untyped-def]
+def point(size, makespan, energy=1.0, **more):
     figures = (
         {}
         if makespan is None
@@ -340,7 +340,7 @@ def point(size, makespan, energy=1.0, **more):  # type: ignore[no-untyped-def]
     )
 
 
-def swept(points, sizes, **more):  # type: ignore[no-untyped-def]
+def swept(points, sizes, **more):
     axes = (Axis("scratchpad", tuple(Quantity(size, "B") for size in sizes)),)
     return Sweep(
         (SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),),

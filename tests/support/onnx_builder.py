@@ -56,6 +56,15 @@ def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.TensorProto:
     return numpy_helper.from_array(np.array(values, dtype=dtype), name)
 
 
+def constants(**values: Any) -> list[onnx.TensorProto]:
+    """Truth values, whole numbers of 64 bits, and floats of 32 bits, by their names."""
+    arrays = {name: np.array(value) for name, value in values.items()}
+    return [
+        constant(name, array, np.float32 if array.dtype == np.float64 else array.dtype)
+        for name, array in arrays.items()
+    ]
+
+
 def model(
     nodes: Sequence[onnx.NodeProto | str],
     inputs: Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto],
@@ -78,12 +87,7 @@ def model(
     )
     outs = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(
-        parsed(nodes),
-        "g",
-        ins,
-        outs,
-        initialisers,
-        value_info=rest.pop("value_info", ()),
+        parsed(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ())
     )
     domains = {
         "": opset,

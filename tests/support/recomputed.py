@@ -106,7 +106,6 @@ def _has_equal_rows(network: Network, number: int) -> bool:
     """Whether rows take an equal share of an operator's work and bytes each, so that any of them
     can be made again."""
     form, axis, group = network.forms[number], network.rows(number), network.fused[number]
-    assert form is not None
     assert axis is not None
     return (
         form.step[axis] == 1
@@ -117,7 +116,6 @@ def _has_equal_rows(network: Network, number: int) -> bool:
 
 def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Grid:
     form, rows = network.forms[number], network.rows(number)
-    assert form is not None
     assert rows is not None
     ends, begins = [(extent,) for extent in form.shape], [(0,) for _ in form.shape]
     ends[rows], begins[rows] = tuple(stops.tolist()), tuple(starts.tolist())

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
-from tests.support.tflite_models import Model, Subgraph, b, i
+from tests.support.tflite_models import Model, Subgraph
 
 from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 
@@ -73,20 +73,20 @@ class Maker:
     def conv(self, value: int, height: int, width: int, channels: int) -> int:
         padding, stride, taps, spread, rows, columns = self.window(height, width)
         out = self.rng.choice((4, 8))
-        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: b(1), 4: i(spread), 5: i(spread)}
+        options = {0: padding, 1: stride, 2: stride, 3: 1, 4: spread, 5: spread}
         operands = [value, self.weights(out, taps, taps, channels, axis=0), self.bias(out)]
         return self.out("CONV_2D", operands, (1, rows, columns, out), options)
 
     def depthwise(self, value: int, height: int, width: int, channels: int) -> int:
         padding, stride, taps, spread, rows, columns = self.window(height, width)
-        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: i(1), 5: i(spread), 6: i(spread)}
+        options = {0: padding, 1: stride, 2: stride, 3: 1, 5: spread, 6: spread}
         operands = [value, self.weights(1, taps, taps, channels, axis=3), self.bias(channels)]
         return self.out("DEPTHWISE_CONV_2D", operands, (1, rows, columns, channels), options)
 
     def pool(self, value: int, height: int, width: int, channels: int) -> int:
         kind = self.rng.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
         taps, stride = self.rng.choice(((2, 2), (3, 1), (3, 2)))
-        options = {0: b(_SAME), 1: i(stride), 2: i(stride), 3: i(taps), 4: i(taps)}
+        options = {0: _SAME, 1: stride, 2: stride, 3: taps, 4: taps}
         shape = (1, -(-height // stride), -(-width // stride), channels)
         return self.out(kind, [value], shape, options)
 
@@ -109,22 +109,22 @@ class Maker:
         """Two branches, whose operators can run in other orders."""
         shape, ends = (1, height, width, channels), []
         for taps in (3, 1):
-            options = {0: b(_SAME), 1: i(1), 2: i(1), 3: b(0), 4: i(1), 5: i(1)}
+            options = {0: _SAME, 1: 1, 2: 1, 3: 0, 4: 1, 5: 1}
             weights = self.weights(channels, taps, taps, channels, axis=0)
             made = self.out("CONV_2D", [value, weights, self.bias(channels)], shape, options)
             ends.append(self.pool_of(made, shape))
-        return self.out("ADD", ends, shape, {0: b(0)})
+        return self.out("ADD", ends, shape, {0: 0})
 
     def pool_of(self, value: int, shape: tuple[int, ...]) -> int:
-        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(3), 4: i(3)}
+        options = {0: _SAME, 1: 1, 2: 1, 3: 3, 4: 3}
         return self.out("MAX_POOL_2D", [value], shape, options)
 
     def residual(self, value: int, height: int, width: int, channels: int) -> int:
-        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(1), 5: i(1), 6: i(1)}
+        options = {0: _SAME, 1: 1, 2: 1, 3: 1, 5: 1, 6: 1}
         operands = [value, self.weights(1, 3, 3, channels, axis=3), self.bias(channels)]
         shape = (1, height, width, channels)
         made = self.out("DEPTHWISE_CONV_2D", operands, shape, options)
-        return self.out("ADD", [value, made], shape, {0: b(0)})
+        return self.out("ADD", [value, made], shape, {0: 0})
 
     def out(
         self, kind: str, operands: list[int], shape: tuple[int, ...], options: dict[int, Any]

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 from tests.support.tflite_bands import Maker
-from tests.support.tflite_models import Model, Subgraph, b, i
+from tests.support.tflite_models import Model, Subgraph
 
 from loadmaster.integrations.tflite.flatbuffer_writer import Number, Text
 
@@ -48,16 +48,16 @@ class Layers(Maker):
 
     def sum(self, value: int, other: int) -> int:
         kind = self.rng.choice(("ADD", "MUL", "SUB"))
-        return self.out(kind, [value, other], self.net.shapes[value], {0: b(0)})
+        return self.out(kind, [value, other], self.net.shapes[value], {0: 0})
 
     def join(self, value: int, other: int) -> int:
         *image, channels = self.net.shapes[value]
         shape = (*image, channels + self.net.shapes[other][3])
-        return self.out("CONCATENATION", [value, other], shape, {0: i(3)})
+        return self.out("CONCATENATION", [value, other], shape, {0: 3})
 
     def mean(self, value: int, height: int, width: int, channels: int) -> int:
         axes = self.net.tensor((2,), "int32", [1, 2])
-        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: b(1)})
+        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: 1})
 
     def flat(self, value: int, height: int, width: int, channels: int) -> int:
         """All elements in a row, and a fully connected layer."""
@@ -111,7 +111,7 @@ def _branch(rng: random.Random, model: Model, main: Subgraph, value: int) -> int
         number, subgraph, result = _body(rng, model, main.shapes[value])
         subgraph.outputs = [result]
         numbers.append(number)
-    options = {0: i(numbers[0]), 1: i(numbers[1])}
+    options = {0: numbers[0], 1: numbers[1]}
     return main.out("IF", [condition, value], main.shapes[value], options)
 
 
@@ -130,10 +130,10 @@ def _loop(rng: random.Random, model: Model, main: Subgraph, value: int) -> int:
     body_number, body, result = _body(rng, model, shape)
     count = body.tensor((1,))
     body.inputs.insert(0, count)
-    more = body.out("ADD", [count, body.tensor((1,), "float32", [1.0])], (1,), {0: b(0)})
+    more = body.out("ADD", [count, body.tensor((1,), "float32", [1.0])], (1,), {0: 0})
     body.outputs = [more, result]
     counted, looped = main.tensor((1,)), main.tensor(shape)
-    main.op("WHILE", [start, value], [counted, looped], {0: i(number), 1: i(body_number)})
+    main.op("WHILE", [start, value], [counted, looped], {0: number, 1: body_number})
     return looped
 
 
@@ -144,14 +144,11 @@ def _memory(rng: random.Random, model: Model, main: Subgraph, value: int) -> int
     number, first = len(model.subgraphs), model.subgraph()
     handle = first.out("VAR_HANDLE", [], (1,), names, dtype="resource")
     first.op(
-        "ASSIGN_VARIABLE",
-        [handle, first.tensor(shape, "float32", np.full(shape, 0.25))],
-        [],
-        {},
+        "ASSIGN_VARIABLE", [handle, first.tensor(shape, "float32", np.full(shape, 0.25))], [], {}
     )
-    main.op("CALL_ONCE", [], [], {0: i(number)})
+    main.op("CALL_ONCE", [], [], {0: number})
     own = main.out("VAR_HANDLE", [], (1,), names, dtype="resource")
     old = main.out("READ_VARIABLE", [own], shape, {})
-    new = main.out("ADD", [old, value], shape, {0: b(0)})
+    new = main.out("ADD", [old, value], shape, {0: 0})
     main.op("ASSIGN_VARIABLE", [own, new], [], {})
     return new

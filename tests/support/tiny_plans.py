@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constant, model, node
+from tests.support.onnx_builder import absent, constants, model, node
 
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
@@ -83,7 +83,7 @@ def tiny_recurrent(generator: np.random.Generator) -> Graph:
         absent("w", (ways, gates * hidden, size)),
         absent("r", (ways, gates * hidden, hidden)),
         absent("m", (ways * hidden, 2)),
-        constant("shape", [steps, ways * hidden]),
+        *constants(shape=[steps, ways * hidden]),
     ]
     direction = "bidirectional" if ways == 2 else "forward"
     nodes = [
@@ -248,8 +248,6 @@ class _Uses:
         self.main, self.fast = (main * 1e12).tolist(), (fast * 1e12).tolist()
         self.copies = []
         for tensor in residence.fetched:
-            assert target.fast is not None
-            assert target.copy is not None
             size = workload.tensors[tensor].bytes * 1e12
             speed = min(
                 target.copy.asynchronous_to_fast,

@@ -66,7 +66,7 @@ def test_a_bundled_target_comes_back(name):
     assert build_target(document_of(target), name) == target
 
 
-def test_every_field_comes_back(tmp_path):  # type: ignore[no-untyped-def]
+def test_every_field_comes_back(tmp_path):
     (tmp_path / "all.toml").write_text(EVERYTHING)
     target = lm.target(tmp_path / "all.toml")
     assert build_target(document_of(target), "all") == target

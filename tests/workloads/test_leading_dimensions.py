@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.support.efforts import TEST
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, model, save
+from tests.support.onnx_builder import constant, constants, model, save
 
 import loadmaster as lm
 from loadmaster.integrations.execute.run import run_plan
@@ -13,12 +13,7 @@ from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 FLAT, APART = constant("flat", [12, 8]), constant("apart", [2, 6, 16])
-WEIGHTS = [
-    FLAT,
-    APART,
-    constant("w", np.ones((8, 16)), np.float32),
-    constant("b", np.ones(16), np.float32),
-]
+WEIGHTS = [FLAT, APART, *constants(w=np.ones((8, 16)), b=np.ones(16))]
 PRODUCT = [
     "[flatten] f = Reshape(x, flat)",
     "[product] g = Gemm(f, w, b)",
@@ -37,7 +32,6 @@ def test_what_follows_a_product_of_flattened_rows_is_cut_with_it():
     assert [op.name for op in group.ops] == ["product", "relu"]
     assert graph.tensors["g"].shape == (2, 6, 16)
     form = divisible(graph, group)
-    assert form is not None
     assert (form.shape, form.axes) == ((2, 6, 16), (0, 1, 2))
     plan = lm.plan([network()], npu(2, 512), effort=TEST)
     assert any(job.tiles > 1 for job in plan.jobs)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import constant, graph_of, info, node, parsed, reads
+from tests.support.onnx_builder import constant, constants, graph_of, info, node, parsed, reads
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
@@ -16,7 +16,7 @@ def body(nodes, inputs, outputs, weights=None):
     return helper.make_graph(parsed(nodes), "body", inputs, results, weights or [])
 
 
-WEIGHTS = [constant("w1", np.zeros((8, 4)), "float32"), constant("w2", np.zeros((8, 6)), "float32")]
+WEIGHTS = constants(w1=np.zeros((8, 4)), w2=np.zeros((8, 6)))
 
 
 def choice(condition):
@@ -51,12 +51,7 @@ def test_a_branch_that_shapes_decide_is_taken(length, rank):
             else_branch=body(["i = Identity(p)"], [], ["i"]),
         ),
     ]
-    weights = [
-        constant("w", np.zeros((8, 1, 4)), "float32"),
-        constant("two", 2),
-        constant("one", 1),
-        constant("axis", [2]),
-    ]
+    weights = constants(w=np.zeros((8, 1, 4)), two=2, one=1, axis=[2])
     graph = graph_of(
         nodes,
         {"x": ("batch", 1, "length")},
@@ -70,7 +65,7 @@ def test_a_branch_that_shapes_decide_is_taken(length, rank):
 
 def test_a_branch_that_a_value_decides_stays_one_operator():
     inputs = [info("x", (1, 8)), info("c", (), TensorProto.BOOL)]
-    weights = [WEIGHTS[0], constant("w2", np.zeros((8, 4)), "float32")]
+    weights = [WEIGHTS[0], *constants(w2=np.zeros((8, 4)))]
     graph = graph_of([choice("c")], inputs, ["y"], weights)
     assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
     assert graph.subgraph_ops == {"MatMul": 2}
@@ -82,7 +77,7 @@ def loop(count, condition):
         ["b = MatMul(a, v)", "on = Identity(go)", "row = Identity(b)"],
         [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("a", (1, 8))],
         ["on", "b", "row"],
-        [constant("v", np.zeros((8, 8)), "float32")],
+        constants(v=np.zeros((8, 8))),
     )
     return node("Loop", [count, condition, "x"], ["y", "rows"], name="loop", body=inner)
 
@@ -90,7 +85,7 @@ def loop(count, condition):
 @pytest.mark.parametrize("condition", ["", "t"])
 @pytest.mark.parametrize("opset", [11, 21])
 def test_a_loop_of_known_count_is_so_many_bodies(condition, opset):
-    weights = [constant("n", 10), constant("t", True, "bool")]
+    weights = constants(n=10, t=True)
     graph = graph_of([loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
     assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
@@ -104,7 +99,7 @@ def test_a_loop_that_may_end_early_stays_one_operator():
         [loop("n", "t")],
         [info("x", (1, 8)), info("t", (), TensorProto.BOOL)],
         ["y"],
-        [constant("n", 10)],
+        constants(n=10),
         value_info=[info("y", (1, 8))],
     )
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
@@ -113,7 +108,7 @@ def test_a_loop_that_may_end_early_stays_one_operator():
 
 @pytest.mark.parametrize(("count", "macs"), [(5000, 5000 * 64), (10**9, 10**9 * 64), (2**62, 0)])
 def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count, macs):
-    weights, shapes = [constant("n", count)], [info("y", (1, 8))]
+    weights, shapes = constants(n=count), [info("y", (1, 8))]
     graph = graph_of([loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
     (only,) = graph.ops
     assert (graph.macs, graph.precision, sum(reads(only).values())) == (macs, "fp32", 288)
@@ -152,7 +147,7 @@ def test_a_scan_is_a_body_for_each_element(axis):
         scan_output_axes=[axis],
     )
     inputs = {"s0": (1, 8), "x": tuple(shape)}
-    weights = [constant("v", np.zeros((8, 8)), "float32")]
+    weights = constants(v=np.zeros((8, 8)))
     graph = graph_of([scan], inputs, ["last", "all"], weights)
     assert graph.macs == 20 * 64
     assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), tuple(shape)]
@@ -161,7 +156,7 @@ def test_a_scan_is_a_body_for_each_element(axis):
 def test_control_flow_within_known_control_flow_is_expanded_too():
     inner = body([choice("c")], [], ["y"])
     outer = node("If", ["c"], "z", name="outer", then_branch=inner, else_branch=inner)
-    weights = [*WEIGHTS, constant("c", True, "bool")]
+    weights = [*WEIGHTS, *constants(c=True)]
     graph = graph_of([outer], {"x": (1, 8)}, ["z"], weights)
     assert (graph.macs, graph.tensors["z"].shape) == (32, (1, 4))
 
@@ -170,7 +165,7 @@ def test_a_body_that_reads_what_comes_later_is_refused():
     late = body(["a = Relu(b)", "b = Relu(x)"], [], ["a"])
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(ModelError, match="which nothing produces before"):
-        graph_of([choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
+        graph_of([choose], {"x": (4,)}, ["y"], constants(c=True))
 
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
@@ -183,7 +178,7 @@ def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     ]
     nodes = [node("Equal", ["sr", "known"], "is known"), choice("is known")]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    weights = [*WEIGHTS, constant("known", 16_000)]
+    weights = [*WEIGHTS, *constants(known=16_000)]
     graph = helper.make_graph(parsed(nodes), "rates", inputs, [output], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert lm.load(model, dims={"sr": rate}).macs == macs

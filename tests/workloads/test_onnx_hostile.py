@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, info, model, node, save
+from tests.support.onnx_builder import absent, constant, constants, info, model, node, save
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -108,7 +108,7 @@ RELU = "y = Relu(x)"
         (model([RELU], [info("x", None)], ["y"]), "input 'x' has no shape"),
         (model([RELU], {"x": (4,)}, ["y"], {"w": (4, -1)}), "tensor 'w' has a negative dimension"),
         (
-            model(["y = Slice(x, a, a)"], {"x": (4,)}, ["y"], [constant("a", [1])]),
+            model(["y = Slice(x, a, a)"], {"x": (4,)}, ["y"], constants(a=[1])),
             "tensor 'y' is empty, its shape is [0]",
         ),
         (model(["[k] y = Constant()"], {}, ["y"]), "operator 'k' (Constant) holds no value"),
@@ -125,9 +125,7 @@ RELU = "y = Relu(x)"
             "it has 2 outputs and says that it has 1",
         ),
         (
-            model(
-                ["y = GatherND<batch_dims=-5>(x, i)"], {"x": (4, 4)}, ["y"], [constant("i", [[1]])]
-            ),
+            model(["y = GatherND<batch_dims=-5>(x, i)"], {"x": (4, 4)}, ["y"], constants(i=[[1]])),
             "its batch_dims -5 is out",
         ),
         (
@@ -150,7 +148,7 @@ def test_what_cannot_be_planned_is_named(tmp_path, proto, reason):
 
 @pytest.mark.parametrize("size", [2**40, 2**60, 2**62])
 def test_huge_constants_are_refused_before_they_are_computed(tmp_path, size):
-    limits = [constant("a", 0), constant("b", size), constant("c", 1), constant("n", [size])]
+    limits = constants(a=0, b=size, c=1, n=[size])
     for made in ("r = Range(a, b, c)", "r = ConstantOfShape(n)", "r = Expand(c, n)"):
         text = complaint(save(tmp_path, model([made, "y = Neg(r)"], {"x": (4,)}, ["y"], limits)))
         assert "'r'" in text

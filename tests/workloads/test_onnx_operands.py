@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
-from tests.support.onnx_builder import constant, graph_of, node, only
+from tests.support.onnx_builder import constant, constants, graph_of, node, only
 from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
 
 from loadmaster.core.errors import ModelError
@@ -20,7 +20,7 @@ from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
 def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
     """An operand that stands in two places of the result cannot be read where it lies."""
-    weights = [constant("k", np.zeros((1, 2, 8)), "float32")]
+    weights = constants(k=np.zeros((1, 2, 8)))
     graph = graph_of([node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights)
     assert graph.tensors["y"].shape == (1, sum({"x": 4, "k": 2}[name] for name in operands), 8)
     assert not only(graph, "Concat").copies
@@ -29,7 +29,7 @@ def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
 @pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
 def test_an_empty_constant_adds_nothing(operands):
     nodes = [node("Concat", operands, "c", axis=1), "y = Relu(c)"]
-    graph = graph_of(nodes, {"x": (1, 4)}, ["y"], [constant("none", np.zeros((1, 0)), "float32")])
+    graph = graph_of(nodes, {"x": (1, 4)}, ["y"], constants(none=np.zeros((1, 0))))
     assert graph.tensors["c"].shape == (1, 4)
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
@@ -40,7 +40,7 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch
 
     monkeypatch.setitem(RULES, ("", "Tile"), Rule(broken))
     with pytest.raises(ModelError) as caught:
-        graph_of(["[t] y = Tile(x, n)"], {"x": (1, 4)}, ["y"], [constant("n", [1, 2])])
+        graph_of(["[t] y = Tile(x, n)"], {"x": (1, 4)}, ["y"], constants(n=[1, 2]))
     assert str(caught.value).endswith(
         "operator 't' (Tile): a defect of Loadmaster (IndexError: tuple index out of range):"
         " please report it with the file"
@@ -154,7 +154,7 @@ def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
                 "g",
                 inputs,
                 [onnx.ValueInfoProto(name=output) for output in outputs],
-                [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)],
+                [*constants(s=0.1), constant("z", 3, np.uint8)],
             )
             opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
             for model in variants(helper.make_model(graph, opset_imports=opsets)):
@@ -183,7 +183,7 @@ def test_a_wrong_output_padding_is_named():
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
 def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
     nodes = [node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"), "y = MatMul(q, w)"]
-    weights = [constant("s", 0.5, "float32"), constant("w", np.zeros((8, 4)), "float32")]
+    weights = constants(s=0.5, w=np.zeros((8, 4)))
     graph = graph_of(nodes, {"x": (2, 8)}, ["y"], weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})
     assert graph.ops[0].elements == 16

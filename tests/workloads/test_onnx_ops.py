@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
+from tests.support.onnx_builder import (
+    absent,
+    constant,
+    constants,
+    graph_of,
+    info,
+    node,
+    only,
+    reads,
+)
 
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
@@ -16,7 +25,7 @@ def test_pools_count_windows_and_reductions_count_what_they_read():
         "s = Softmax(x)",
         "r = ReduceSum(x, axes)",
     ]
-    graph = graph_of(nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], [constant("axes", [1])])
+    graph = graph_of(nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], constants(axes=[1]))
     assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION] * 4
     assert [op.elements for op in graph.ops] == [4 * 16 * 9, 324, 5 * 324, 324]
     assert reads(graph.ops[3]) == {"x": 324 * 4}
@@ -39,7 +48,7 @@ def test_a_lookup_touches_only_the_rows_it_takes():
 
 def test_slices_and_splits_touch_only_what_they_take():
     nodes = ["s = Slice(x, a, b)", "p, q = Split<num_outputs=2>(x)"]
-    graph = graph_of(nodes, {"x": (8, 4)}, ["s", "p"], [constant("a", [2]), constant("b", [4])])
+    graph = graph_of(nodes, {"x": (8, 4)}, ["s", "p"], constants(a=[2], b=[4]))
     assert reads(only(graph, "Slice")) == {"x": 2 * 4 * 4}
     assert reads(only(graph, "Split")) == {"x": 4 * 4 * 4}
     assert [access.tensor for access in only(graph, "Split").writes] == ["p"]
@@ -67,18 +76,16 @@ def test_slices_and_splits_touch_only_what_they_take():
     ],
 )
 def test_operators_that_only_rename_bytes_are_views(kind, operands, attrs):
-    constants = {
-        "t": [4, 6],
-        "zero": [0],
-        "one": [1],
-        "same": [1, 4, 6],
-        "ones": [1, 1, 1],
-        "four": [4],
-        "nothing": [0] * 6,
-    }
-    weights = [constant(name, values) for name, values in constants.items()] + [
-        constant("empty", np.zeros((0, 4, 6)), np.float32)
-    ]
+    weights = constants(
+        t=[4, 6],
+        zero=[0],
+        one=[1],
+        same=[1, 4, 6],
+        ones=[1, 1, 1],
+        four=[4],
+        nothing=[0] * 6,
+        empty=np.zeros((0, 4, 6)),
+    )
     nodes = ["a = Relu(x)", node(kind, ["a", *operands], "y", **attrs), "z = Relu(y)"]
     graph = graph_of(nodes, {"x": (1, 4, 6)}, ["z"], weights)
     view = graph.ops[1]
@@ -98,14 +105,7 @@ def test_operators_that_only_rename_bytes_are_views(kind, operands, attrs):
     ],
 )
 def test_operators_that_change_the_order_of_bytes_are_movement(kind, operands, attrs):
-    constants = {
-        "minus": [-1],
-        "least": [-100],
-        "one": [1],
-        "shift": [0, 1, 0, 0, -1, 0],
-        "two": [2, 1, 1],
-    }
-    weights = [constant(name, values) for name, values in constants.items()]
+    weights = constants(minus=[-1], least=[-100], one=[1], shift=[0, 1, 0, 0, -1, 0], two=[2, 1, 1])
     nodes = ["a = Relu(x)", node(kind, ["a", *operands], "y", **attrs)]
     graph = graph_of(nodes, {"x": (1, 4, 6)}, ["y"], weights)
     assert (graph.ops[1].op_class, graph.ops[1].elements, graph.tensors["y"].alias_of) == (
@@ -131,11 +131,7 @@ def test_a_transposed_weight_is_a_view_of_the_weight():
 
 
 def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
-    weights = [
-        constant("ratio", 0.5, np.float32),
-        constant("on", True, np.bool_),
-        constant("off", False, np.bool_),
-    ]
+    weights = constants(ratio=0.5, on=True, off=False)
     nodes = ["a, mask = Dropout(x, ratio, off)", "y = Dropout(a, ratio, on)"]
     graph = graph_of(nodes, {"x": (2, 3)}, ["y"], weights)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
@@ -209,7 +205,7 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
     ]
     weights = [
         absent("wq", (16, 8, 1, 1), TensorProto.INT8),
-        constant("s", 0.1, np.float32),
+        *constants(s=0.1),
         constant("z", 0, np.int8),
     ]
     graph = graph_of(nodes, {"x": (1, 8, 6, 6)}, ["y"], weights)
@@ -235,7 +231,7 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
 
 def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes():
     nodes = ["q = QuantizeLinear(w, s, z)", "d = DequantizeLinear(q, s, z)", "y = MatMul(x, d)"]
-    weights = [absent("w", (64, 64)), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
+    weights = [absent("w", (64, 64)), *constants(s=0.1), constant("z", 0, np.int8)]
     graph = graph_of(nodes, {"x": (2, 64)}, ["y"], weights)
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
     assert graph.tensors["d"].alias_of == "q"
@@ -247,7 +243,7 @@ def test_scales_of_quantised_blocks_are_read_with_what_they_scale(transposed):
     packed = np.zeros(64 * 128 // 2, np.uint8)
     weights = [
         helper.make_tensor("q", TensorProto.INT4, shape, packed.tobytes(), raw=True),
-        constant("s", np.ones(scales), np.float32),
+        *constants(s=np.ones(scales)),
     ]
     nodes = [
         node("DequantizeLinear", ["q", "s"], "d", axis=int(transposed), block_size=32),
@@ -406,19 +402,13 @@ def test_a_body_sees_the_constants_that_it_captures():
     )
     nodes = [node("Loop", ["n", ""], "all", body=body), "y = ReduceSum(all)"]
     noted = [info("all", (3, 2, 6))]
-    graph = graph_of(
-        nodes,
-        {"x": (3, 4)},
-        ["y"],
-        [constant("n", 3), constant("target", [2, 6])],
-        value_info=noted,
-    )
+    graph = graph_of(nodes, {"x": (3, 4)}, ["y"], constants(n=3, target=[2, 6]), value_info=noted)
     assert graph.tensors["all"].shape == (3, 2, 6)
     scan = helper.make_graph(
         [node("Unsqueeze", ["row", "target"], "r")], "scan", [info("row", None)], [info("r", None)]
     )
     nodes = [node("Scan", ["x"], "all", body=scan, num_scan_inputs=1), "y = Relu(all)"]
-    graph = graph_of(nodes, {"x": (3, 4)}, ["y"], [constant("target", [0])])
+    graph = graph_of(nodes, {"x": (3, 4)}, ["y"], constants(target=[0]))
     assert graph.tensors["all"].shape == (3, 1, 4)
 
 
@@ -450,7 +440,7 @@ def test_an_empty_input_of_which_nothing_needs_an_element_is_no_input():
 
 
 def test_fourier_transforms_count_as_fast_ones():
-    weights = [constant("axis", 1), constant("step", 4), absent("window", (16,))]
+    weights = [*constants(axis=1, step=4), absent("window", (16,))]
     nodes = [
         "full = DFT(c, , axis)",
         "half = DFT<onesided=1>(r, , axis)",

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
+from tests.support.onnx_builder import (
+    absent,
+    constant,
+    constants,
+    graph_of,
+    info,
+    node,
+    only,
+    reads,
+)
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass
@@ -198,7 +207,7 @@ def test_a_packed_four_bit_weight_counts_its_logical_product():
 
 
 def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
-    scalars = [constant("s", 0.1, np.float32), constant("z", 0, np.uint8)]
+    scalars = [*constants(s=0.1), constant("z", 0, np.uint8)]
     weights = [
         *scalars,
         absent("w", (16, 8, 3, 3), TensorProto.UINT8),

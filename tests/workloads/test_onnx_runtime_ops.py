@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto
-from tests.support.onnx_builder import absent, constant, graph_of, info, node, only
+from tests.support.onnx_builder import absent, constant, constants, graph_of, info, node, only
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass
@@ -29,7 +29,7 @@ S, Z = ("s",), ("z",)
 
 def graph_with(kind, operands, outputs, attrs, domain=MS):
     """One operator; an operand is a type and sizes, with "weight" behind them for a constant."""
-    inputs, weights, names = [], [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)], []
+    inputs, weights, names = [], [*constants(s=0.1), constant("z", 3, np.uint8)], []
     for index, operand in enumerate(operands):
         name = f"x{index}"
         if operand is None or operand in (S, Z):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
-from tests.support.onnx_builder import constant, graph_of, info, model, node, save
+from tests.support.onnx_builder import constant, constants, graph_of, info, model, node, save
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -76,11 +76,7 @@ def test_a_fixed_batch_is_replaced_and_constant_reshapes_follow():
         "y = Add(c, side)",
     ]
     inputs = {"x": (2, 6, 4), "side": (2, 3, 20), "scale": (1,)}
-    weights = [
-        constant("fixed", [12, 4]),
-        constant("open", [2, -1, 20]),
-        constant("w", np.zeros((4, 10)), np.float32),
-    ]
+    weights = constants(fixed=[12, 4], open=[2, -1, 20], w=np.zeros((4, 10)))
     graph = graph_of(nodes, inputs, ["y"], weights, options={"batch": 6})
     shapes = {name: graph.tensors[name].shape for name in ("x", "side", "scale", "a", "c", "y")}
     assert shapes == {
@@ -114,12 +110,7 @@ def test_shape_subgraphs_are_folded_and_leave_no_work():
         node("Cast", ["target32"], "target64", to=TensorProto.INT64),
         "y = Reshape(x, target64)",
     ]
-    weights = [
-        constant("zero", 0),
-        constant("zero_", [0]),
-        constant("one_", [1]),
-        constant("four_", [4]),
-    ]
+    weights = constants(zero=0, zero_=[0], one_=[1], four_=[4])
     graph = graph_of(nodes, {"x": ("n", 3, 4, 5)}, ["y"], weights, opset=17, options={"batch": 2})
     assert graph.tensors["y"].shape == (2, 60)
     assert [op.op_class for op in graph.ops] == [OpClass.SHAPE] * 9 + [OpClass.VIEW]
@@ -134,13 +125,7 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
         "causal = LessOrEqual(r, column)",
         "y = Where(causal, x, low)",
     ]
-    weights = [
-        constant("a", 0),
-        constant("b", 512),
-        constant("c", 1),
-        constant("axis", [1]),
-        constant("low", -1e9, np.float32),
-    ]
+    weights = constants(a=0, b=512, c=1, axis=[1], low=-1e9)
     graph = graph_of(nodes, {"x": (512, 512)}, ["y"], weights)
     causal = graph.tensors["causal"]
     assert (causal.kind, causal.bytes) == (TensorKind.WEIGHT, 512 * 512)
@@ -169,7 +154,7 @@ def test_constants_are_folded_by_the_rules_of_onnx(kind, values, expected):
     attrs = {"value": constant("", [0])} if kind == "ConstantOfShape" else {}
     names = [weight.name for weight in weights]
     nodes = [node(kind, names, "s", **attrs), "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
-    graph = graph_of(nodes, {"x": ()}, ["y"], [*weights, constant("one", 1)])
+    graph = graph_of(nodes, {"x": ()}, ["y"], [*weights, *constants(one=1)])
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
 
@@ -226,12 +211,12 @@ def test_operators_have_unique_names():
 
 def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased():
     nodes = ["q = Relu(x)", "real = DequantizeLinear(q, scale)", "flat = Reshape(real, to)"]
-    constants = [constant("scale", 0.1, np.float32), constant("to", [-1])]
+    weights = constants(scale=0.1, to=[-1])
     inside = graph_of(
-        [*nodes, "y = Relu(flat)"], [info("x", (1, 10), TensorProto.INT8)], ["y"], constants
+        [*nodes, "y = Relu(flat)"], [info("x", (1, 10), TensorProto.INT8)], ["y"], weights
     )
     assert inside.tensors["flat"].storage == "q"
-    outside = graph_of(nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], constants)
+    outside = graph_of(nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], weights)
     assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)
     assert outside.ops[-1].op_class is OpClass.ELEMENTWISE
 

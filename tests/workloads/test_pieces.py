@@ -97,8 +97,6 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]
     graph = lm.load(model(nodes, {"x": (1, 4, 12, 6)}, ["a", "p"]))
     relu, pool = (divisible(graph, group) for group in fuse(graph))
-    assert relu is not None
-    assert pool is not None
     cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
     job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes

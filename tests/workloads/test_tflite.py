@@ -5,13 +5,12 @@ import itertools
 import random
 import struct
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_models import Model, b, graph_of, i
 from tests.support.tflite_random import random_model
 
 from loadmaster.core.errors import LoadmasterError, ModelError
@@ -26,26 +25,16 @@ from loadmaster.workloads.window import operand_box
 SAME, VALID = 0, 1
 
 
-def graph_of(model, **options):
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "net.tflite"
-        path.write_bytes(model.bytes())
-        return load(path, **options)
-
-
 def one_operator(kind, inputs, weights, result, options):
     model = Model()
     main = model.subgraph()
     operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
-    operands += [
-        main.tensor(shape, "float32", np.ones(shape), name=f"w{k}")
-        for k, shape in enumerate(weights)
-    ]
+    operands += [main.tensor(shape, data=1, name=f"w{k}") for k, shape in enumerate(weights)]
     main.outputs = [main.out(kind, operands, result, options, name="y")]
     return model
 
 
-CONV = {0: b(SAME), 1: i(2), 2: i(1), 4: i(1), 5: i(2)}
+CONV = {0: SAME, 1: 2, 2: 1, 4: 1, 5: 2}
 """Padding, strides of width and height, dilations of width and height."""
 FIRST = (0, 3, 1, 2)
 """Where the dimensions of an image of TensorFlow Lite are in ONNX's."""
@@ -58,13 +47,7 @@ LAYERS = {
         ),
     ),
     "grouped convolution": (
-        (
-            "CONV_2D",
-            [(1, 9, 9, 6)],
-            [(8, 3, 3, 3), (8,)],
-            (1, 7, 7, 8),
-            {0: b(VALID), 1: i(1), 2: i(1)},
-        ),
+        ("CONV_2D", [(1, 9, 9, 6)], [(8, 3, 3, 3), (8,)], (1, 7, 7, 8), {0: VALID, 1: 1, 2: 1}),
         ('y = Conv<group=2, auto_pad="VALID">(x0, w0, w1)', (8, 3, 3, 3)),
     ),
     "depthwise convolution": (
@@ -73,26 +56,20 @@ LAYERS = {
             [(1, 8, 8, 4)],
             [(1, 3, 3, 8), (8,)],
             (1, 4, 4, 8),
-            {0: b(SAME), 1: i(2), 2: i(2), 3: i(2)},
+            {0: SAME, 1: 2, 2: 2, 3: 2},
         ),
         ('y = Conv<group=4, strides=[2, 2], auto_pad="SAME_UPPER">(x0, w0, w1)', (8, 1, 3, 3)),
     ),
     "pooling": (
-        (
-            "MAX_POOL_2D",
-            [(1, 9, 8, 4)],
-            [],
-            (1, 5, 4, 4),
-            {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(3)},
-        ),
+        ("MAX_POOL_2D", [(1, 9, 8, 4)], [], (1, 5, 4, 4), {0: SAME, 1: 2, 2: 2, 3: 2, 4: 3}),
         ('y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER">(x0)', None),
     ),
     "depth to space": (
-        ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: i(2)}),
+        ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: 2}),
         ("y = DepthToSpace<blocksize=2>(x0)", None),
     ),
     "sum": (
-        ("ADD", [(1, 4, 4, 3), (1, 4, 4, 3)], [], (1, 4, 4, 3), {0: b(0)}),
+        ("ADD", [(1, 4, 4, 3), (1, 4, 4, 3)], [], (1, 4, 4, 3), {0: 0}),
         ("y = Add(x0, x1)", None),
     ),
 }
@@ -152,7 +129,7 @@ def test_a_fully_connected_layer_is_a_matrix_product_of_rows():
 
 def test_a_batch_of_matrix_products_may_be_transposed():
     op = graph_of(
-        one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: b(1), 1: b(1)})
+        one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: 1, 1: 1})
     ).ops[0]
     assert op.macs == 3 * 4 * 5 * 6
     x, y = op.reads
@@ -163,19 +140,15 @@ def test_a_batch_of_matrix_products_may_be_transposed():
 def lstm(main, steps, width, cells):
     """Time first, four gates, no peepholes and no projection."""
     x = main.input((steps, 2, width), name="x")
-    gates = [main.tensor((cells, width), "float32", np.ones((cells, width))) for _ in range(4)]
-    recurrent = [main.tensor((cells, cells), "float32", np.ones((cells, cells))) for _ in range(4)]
-    biases = [main.tensor((cells,), "float32", np.ones(cells)) for _ in range(4)]
+    gates = [main.tensor((cells, width), data=1) for _ in range(4)]
+    recurrent = [main.tensor((cells, cells), data=1) for _ in range(4)]
+    biases = [main.tensor((cells,), data=1) for _ in range(4)]
     states = [
         main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")
     ]
     operands = [x, *gates, *recurrent, -1, -1, -1, *biases, -1, -1, *states]
     return main.out(
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        operands,
-        (steps, 2, cells),
-        {0: b(4), 3: b(1)},
-        name="result",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (steps, 2, cells), {0: 4, 3: 1}, name="result"
     )
 
 
@@ -194,9 +167,9 @@ def test_views_and_constants_cost_nothing():
     model = Model()
     main = model.subgraph()
     x = main.input((1, 4, 4, 2), name="x")
-    half = main.tensor((2, 1, 1, 2), "float16", np.ones((2, 1, 1, 2)), name="half")
+    half = main.tensor((2, 1, 1, 2), "float16", 1, name="half")
     weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
-    y = main.out("CONV_2D", [x, weight, -1], (1, 4, 4, 2), {0: b(SAME), 1: i(1), 2: i(1)}, name="y")
+    y = main.out("CONV_2D", [x, weight, -1], (1, 4, 4, 2), {0: SAME, 1: 1, 2: 1}, name="y")
     main.outputs = [
         main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")
     ]
@@ -211,16 +184,11 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read():
     model = Model()
     main = model.subgraph()
     condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
-    main.outputs = [main.out("IF", [condition, x], (1, 8), {0: i(1), 1: i(2)}, name="y")]
+    main.outputs = [main.out("IF", [condition, x], (1, 8), {0: 1, 1: 2}, name="y")]
     for kind in ("RELU", "TANH"):
         body = model.subgraph()
         inner = body.input((1, 8))
-        first = body.out(
-            "MUL",
-            [inner, body.tensor((1, 8), "float32", np.ones(8), name="scale")],
-            (1, 8),
-            {0: b(0)},
-        )
+        first = body.out("MUL", [inner, body.tensor((1, 8), data=1, name="scale")], (1, 8), {0: 0})
         body.outputs = [body.out(kind, [first], (1, 8))]
     graph = graph_of(model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
@@ -293,8 +261,7 @@ def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path):
 
 
 def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path):
-    path = tmp_path / "net.tflite"
-    path.write_bytes(plain().bytes())
+    path = plain().save(tmp_path)
     assert "convert the model for a batch of 4" in complaint(path, lambda name: load(name, batch=4))
     assert load(path, batch=1).batch == 1
     assert "shapes in a .tflite file are fixed" in complaint(
@@ -342,7 +309,7 @@ def test_indices_of_what_is_not_there_are_refused(tmp_path):
     model.subgraphs[0].tensor((1,), buffer=55)
     assert "tensor 2 of subgraph 0 names buffer 55" in refused(tmp_path, model)
     model = plain()
-    model.subgraphs[0].op("IF", [0, 0], [1], {0: i(1), 1: i(7)})
+    model.subgraphs[0].op("IF", [0, 0], [1], {0: 1, 1: 7})
     assert "names subgraph 1, but there are 1" in refused(tmp_path, model)
     model.subgraphs[0].operators.pop()
     model.subgraphs[0].op("WHILE", [0], [1])
@@ -379,10 +346,10 @@ def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):
     model = plain()
     other = model.subgraph()
     c, x = other.input((1,), "bool"), other.input((1, 8))
-    other.outputs = [other.out("IF", [c, x], (1, 8), {0: i(1), 1: i(1)})]
+    other.outputs = [other.out("IF", [c, x], (1, 8), {0: 1, 1: 1})]
     main = model.subgraphs[0]
     condition = main.input((1,), "bool")
-    main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: i(1), 1: i(1)})]
+    main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: 1, 1: 1})]
     assert "subgraph 1 runs itself" in refused(
         tmp_path, model, lambda path: export_model(path, scratch="none")
     )
@@ -396,9 +363,7 @@ def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
         subgraph = model.subgraph()
         c, x = subgraph.input((1,), "bool"), subgraph.input((1, 8))
         subgraph.outputs = [
-            subgraph.out("IF", [c, x], (1, 8), {0: i(number + 1), 1: i(number + 1)})
-            if number < 30
-            else x
+            subgraph.out("IF", [c, x], (1, 8), {0: number + 1, 1: number + 1}) if number < 30 else x
         ]
     assert "operators run, those of subgraphs each time" in refused(
         tmp_path, model, lambda path: export_model(path, scratch="none")
@@ -427,7 +392,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
-    model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: b(0)})
+    model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: 0})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
     assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
     assert "has weights outside of the FlatBuffer" in refused(
@@ -563,12 +528,12 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
     ("kind", "weights", "options", "shape"),
     [
         ("RELU", [], None, (1, 8, 9, 16)),
-        ("ADD", [(1, 1, 1, 16)], {0: b(0)}, (1, 8, 9, 16)),
+        ("ADD", [(1, 1, 1, 16)], {0: 0}, (1, 8, 9, 16)),
         ("SOFTMAX", [], {}, (1, 8, 9, 16)),
-        ("CONV_2D", [(5, 3, 3, 16)], {0: b(SAME), 1: i(2), 2: i(1)}, (1, 8, 5, 5)),
-        ("CONV_2D", [(5, 3, 3, 16)], {0: b(VALID), 1: i(1), 2: i(2), 5: i(2)}, (1, 2, 7, 5)),
-        ("DEPTHWISE_CONV_2D", [(1, 3, 3, 32)], {0: b(VALID), 1: i(1), 2: i(1)}, (1, 6, 7, 32)),
-        ("MAX_POOL_2D", [], {0: b(VALID), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}, (1, 4, 4, 16)),
+        ("CONV_2D", [(5, 3, 3, 16)], {0: SAME, 1: 2, 2: 1}, (1, 8, 5, 5)),
+        ("CONV_2D", [(5, 3, 3, 16)], {0: VALID, 1: 1, 2: 2, 5: 2}, (1, 2, 7, 5)),
+        ("DEPTHWISE_CONV_2D", [(1, 3, 3, 32)], {0: VALID, 1: 1, 2: 1}, (1, 6, 7, 32)),
+        ("MAX_POOL_2D", [], {0: VALID, 1: 2, 2: 2, 3: 2, 4: 2}, (1, 4, 4, 16)),
     ],
 )
 def test_a_shape_that_the_converter_left_open_is_worked_out(kind, weights, options, shape):
@@ -584,7 +549,7 @@ def test_a_shape_that_the_converter_left_open_is_worked_out(kind, weights, optio
     ("kind", "shape", "weights", "options", "missing"),
     [
         ("CONV_2D", (), [(5, 3, 3, 16)], CONV, "x0"),
-        ("MAX_POOL_2D", (), [], {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(2)}, "x0"),
+        ("MAX_POOL_2D", (), [], {0: SAME, 1: 2, 2: 2, 3: 2, 4: 2}, "x0"),
         ("RESIZE_BILINEAR", (1, 8, 8, 16), [], {}, "y"),
         ("BATCH_MATMUL", (1, 8, 8), [(1, 8, 8)], {}, "y"),
     ],

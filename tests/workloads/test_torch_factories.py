@@ -102,7 +102,7 @@ CASTING = [
 
 def of_factory(factory, monkeypatch, **options):
     module = ModuleType("made_here")
-    module.make = factory  # type: ignore[attr-defined]
+    module.make = factory
     monkeypatch.setitem(sys.modules, "made_here", module)
     return lm.load("torch:made_here:make", **options)
 

@@ -42,7 +42,6 @@ def lifetimes(arena):
 
 
 def placed(arena):
-    assert arena.offsets is not None
     return arena.offsets.tolist()
 
 
@@ -313,7 +312,7 @@ def hostile():
         "a list": pickle.dumps([1, 2]),
         "no list of traces": pickle.dumps({"device_traces": {0: []}}),
         "an event that is none": pickle.dumps({"device_traces": [[1]]}),
-        "an address of text": snapshot([event("alloc", "0x10", 4)]),  # type: ignore[arg-type]
+        "an address of text": snapshot([event("alloc", "0x10", 4)]),
         "a size of 2^63": snapshot([event("alloc", 16, 2**63)]),
         "a negative size": snapshot([event("alloc", 16, -5)]),
         "twice": snapshot([event("alloc", 16, 5), event("alloc", 16, 5)]),

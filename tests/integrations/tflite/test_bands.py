@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.tflite_bands import another_order, convolutional
-from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_models import Model, branches
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
@@ -97,8 +97,6 @@ def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes():
 @pytest.mark.slow
 def test_an_arena_that_is_asked_for_is_met_with_the_least_work():
     small = shrink_model(FIXTURE, arena=46 * 1024)
-    assert small.after is not None
-    assert small.after.least is not None
     assert small.after.least <= 46 * 1024
     assert small.plan.head == small.after.head == 36_864
     assert small.work < 1.05
@@ -156,16 +154,14 @@ def test_what_cannot_run_in_bands_says_why(tmp_path):
     model.subgraph()
     with pytest.raises(ModelError, match="several subgraphs"):
         front_of(model.bytes())
-    path = tmp_path / "dense.tflite"
     dense = Model()
     net = dense.subgraph()
     value = net.input((1, 64))
-    weights = net.tensor((8, 64), data=np.zeros((8, 64)))
-    bias = net.tensor((8,), data=np.zeros(8))
-    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: b(0)}))
-    path.write_bytes(dense.bytes())
+    weights = net.tensor((8, 64), data=0)
+    bias = net.tensor((8,), data=0)
+    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: 0}))
     with pytest.raises(AllocationError, match="no bands make the arena"):
-        shrink_model(path, arena=64)
+        shrink_model(dense.save(tmp_path), arena=64)
 
 
 def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
@@ -210,10 +206,8 @@ def made_by(chain, bands, band):
             here[cut.tensor] = replace(whole, start=whole.start + begin, height=cut.rows)
         if number < region.last:
             operator, rule = operators[number - region.first], chain.rules[number]
-            assert rule is not None
             parts = [rule.applied(here[t], chain.rows(t)) for t in operator.inputs if t in here]
             first = parts[0]
-            assert first is not None
             assert all(part and part.start == first.start for part in parts)
             right = [(part.first, part.last) for part in parts if part]
             here[operator.outputs[0]] = replace(
@@ -238,18 +232,12 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
 def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
     net = (model := Model()).subgraph()
-    value = net.input((1, 16, 4, 4))
-    options = {0: b(1), 1: i(1), 2: i(1), 3: b(0), 4: i(1), 5: i(1)}
-    weights, bias = (
-        net.tensor((8, 1, 1, 4), data=np.ones((8, 1, 1, 4))),
-        net.tensor((8,), data=np.ones(8)),
-    )
-    value = net.out("CONV_2D", [value, weights, bias], (1, 16, 4, 8), options)
+    value = net.conv(net.input((1, 16, 4, 4)), 8)
     pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
     value = net.out("PAD", [value, pads], (1, 18, 6, 8), {})
-    options = {0: b(1), 1: i(2), 2: i(2), 3: i(1), 5: i(1), 6: i(1)}
-    weights = net.tensor((1, 3, 3, 8), data=np.ones((1, 3, 3, 8)))
-    net.outputs.append(net.out("DEPTHWISE_CONV_2D", [value, weights, bias], (1, 8, 2, 8), options))
+    options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
+    operands = [value, net.tensor((1, 3, 3, 8), data=1), net.tensor((8,), data=1)]
+    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, (1, 8, 2, 8), options))
     chain = Chain(parse_model(model.bytes()))
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
@@ -267,25 +255,10 @@ def test_the_network_in_bands_is_read_by_every_command(tmp_path):
 def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     """Three branches that each make much of little and little of much, written breadth first: any
     other order is tried."""
-    model = Model()
-    net = model.subgraph()
-    value, sums = net.input((1, 4, 4, 4)), []
-    for width in (16, 12, 8):
-        weights, bias = (
-            net.tensor((width, 1, 1, 4), data=np.ones((width, 1, 1, 4))),
-            net.tensor((width,), data=np.zeros(width)),
-        )
-        options = {0: b(0), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
-        sums.append(net.out("CONV_2D", [value, weights, bias], (1, 4, 4, width), options))
-    axes = net.tensor((2,), "int32", [1, 2])
-    means = [
-        net.out("MEAN", [each, axes], (1, 1, 1, net.shapes[each][3]), {0: b(1)}) for each in sums
-    ]
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 36), {0: i(3)}))
+    model = branches(16, 12, 8)
     old = model.bytes()
     main = parse_model(old).subgraphs[0]
     found = least_order(main)
-    assert found is not None
     assert found.exact
 
     def load(order):
@@ -301,9 +274,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     new = in_order(parse_model(old), found.operators, {})
     check_rewritten(old, new)
     assert same_outputs(old, new)
-    path = tmp_path / "branches.tflite"
-    path.write_bytes(old)
-    small = shrink_model(path, extra_work=0.0)
+    small = shrink_model(model.save(tmp_path), extra_work=0.0)
     assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
 
 
@@ -316,11 +287,10 @@ def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
     means = []
     for _ in range(80):
         large = net.out("RELU", [value], (1, 4, 4, 4))
-        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: b(1)}))
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: i(3)}))
+        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: 1}))
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: 3}))
     main = parse_model(model.bytes()).subgraphs[0]
     found = least_order(main)
-    assert found is not None
     assert found.load <= max(BandSearch(Chain(parse_model(model.bytes()))).load)
 
 
@@ -337,8 +307,8 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
         padded = net.out("PAD", [value, padding], (1, 8, 8, 4), {}, **scaled)
         values = np.arange(144).reshape(4, 3, 3, 4) - 70
         weights = net.tensor((4, 3, 3, 4), "int8", values, scale=(0.01,) * 4)
-        bias = net.tensor((4,), "int32", np.zeros(4), scale=(0.001,) * 4)
-        options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+        bias = net.tensor((4,), "int32", 0, scale=(0.001,) * 4)
+        options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
         net.outputs.append(
             net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
         )

@@ -2,9 +2,8 @@
 
 import random
 
-import numpy as np
 import pytest
-from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_models import Model
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
@@ -14,7 +13,7 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
     plan_entries,
 )
-from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.interpreter import measure_each
 from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
@@ -31,12 +30,12 @@ def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
     main = model.subgraph()
     x = main.input((1, 4), name="x")
     y = main.out("RELU", [x], (1, 4), name="y")
-    z = main.out("ADD", [x, y], (1, 4), {0: b(0)}, name="z")
+    z = main.out("ADD", [x, y], (1, 4), {0: 0}, name="z")
     main.outputs = [y, main.out("ABS", [z], (1, 4), name="end")]
     main.tensor((1, 4), name="unused")
     main.tensor((1, 4), variable=True, name="variable")
     main.tensor((0, 4), name="empty")
-    main.tensor((1, 4), "float32", np.ones(4), name="constant")
+    main.tensor((1, 4), data=1, name="constant")
     assert spans(model) == {
         "x": (0, 2),
         "y": (1, 3),
@@ -47,9 +46,7 @@ def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
 
 
 def branches(main, condition, source, bodies, name):
-    return main.out(
-        "IF", [condition, source], (1, 16), {0: i(bodies[0]), 1: i(bodies[1])}, name=name
-    )
+    return main.out("IF", [condition, source], (1, 16), {0: bodies[0], 1: bodies[1]}, name=name)
 
 
 def body(model, kind):
@@ -88,7 +85,7 @@ def shared_bodies():
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
     kept = main.out("SQUARE", [x], (1, 16), name="kept")
     first = branches(main, c, x, (1, 2), "first")
-    total = main.out("ADD", [first, kept], (1, 16), {0: b(0)}, name="total")
+    total = main.out("ADD", [first, kept], (1, 16), {0: 0}, name="total")
     main.outputs = [branches(main, c, total, (1, 2), "second")]
     body(model, "RELU")
     body(model, "TANH")
@@ -116,7 +113,7 @@ def chain_of_branches(seed):
         values.append(
             branches(main, c, value, (1, 2), f"branch {len(values)}")
             if kind < 0.6
-            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: b(0)})
+            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: 0})
         )
     main.outputs = [branches(main, c, values[-1], (1, 2), "last")]
     for kind in ("RELU", "TANH"):
@@ -124,11 +121,11 @@ def chain_of_branches(seed):
         made = [inner.input((1, 16))]
         for _ in range(rng.randint(1, 4)):
             made.append(inner.out(kind, [rng.choice(made)], (1, 16)))
-        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: i(1)})
+        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: 1})
         shape = inner.tensor((3,), "int32", [1, 2, 16])
         rows = inner.out("RESHAPE", [pair, shape], (1, 2, 16), {})
         axis = inner.tensor((1,), "int32", [1])
-        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: b(0)})]
+        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: 0})]
     return model.bytes()
 
 
@@ -143,7 +140,7 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
         plan = plan_arena(found, probe(model, found))
         plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
     measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
-    heads = [each.head for each in measured if isinstance(each, Measured)]
+    heads = [each.head for each in measured]
     assert heads[: len(files)] == [plan.head_before for plan, _ in plans]
     assert heads[len(files) :] == [plan.head for plan, _ in plans]
     assert heads[0] == 592

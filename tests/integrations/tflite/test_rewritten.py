@@ -35,7 +35,6 @@ def vector(model, position, field):
     """Position of the first element of a vector of a table."""
     table = Table(model.root.file, position)
     at = table.at(field)
-    assert at is not None
     return table.file.follow(at) + 4
 
 
@@ -84,8 +83,6 @@ def another_scale(model):
         for tensor in (weights, body.inputs[0])
     )
     (at, field) = (target.at(4), source.at(4))
-    assert at is not None
-    assert field is not None
     return at, source.file.follow(field) - at
 
 
@@ -94,7 +91,6 @@ def another_buffer(model):
     main = model.subgraphs[0]
     (_, one), (_, other) = operators(model, "SLICE")[:2]
     place = Table(model.root.file, main.tensors[other[1]].position).at(2)
-    assert place is not None
     return place, Table(model.root.file, main.tensors[one[1]].position).number(2, "I")
 
 
@@ -149,8 +145,6 @@ def test_a_wrong_padding_option_is_found():
             for op, other in itertools.product(inside, others):
                 if padding(op) != padding(other):
                     place = Table(model.root.file, op.position).at(4)
-                    assert place is not None
-                    assert other.options is not None
                     wrong = bytearray(new)
                     struct.pack_into("<i", wrong, place, other.options.position - place)
                     try:
@@ -163,7 +157,6 @@ def test_a_wrong_padding_option_is_found():
 
 
 def padding(op):
-    assert op.options is not None
     return op.options.number(0, "b")
 
 
